@@ -70,17 +70,20 @@ class Admission:
         """Of several tables of one model; at least one."""
         names = ("rows", "drawn", "rejected", "projected", "forced", "replaced")
         return cls(
-            **{name: sum(getattr(one, name) for one in several) for name in names},
-            broken={name: sum(one.broken[name] for one in several) for name in several[0].broken},
+            **{name: sum(getattr(admission, name) for admission in several) for name in names},
+            broken={
+                name: sum(admission.broken[name] for admission in several)
+                for name in several[0].broken
+            },
         )
 
     @property
     def steps(self) -> tuple[str, ...]:
         """What was done to the rows, as a certificate says it."""
         shares = ((self.rejected, "rejected"), (self.projected, "projected"))
-        told = ", ".join(f"{count / self.drawn:.3g} {what}" for count, what in shares)
+        rates_text = ", ".join(f"{count / self.drawn:.3g} {what}" for count, what in shares)
         return (
-            f"{ADMITTED}of {self.drawn} rows drawn, {told}",
+            f"{ADMITTED}of {self.drawn} rows drawn, {rates_text}",
             *(text for _, text in self.findings),
         )
 
@@ -89,30 +92,30 @@ class Admission:
         """By `RULE`: what keeps the verdict on weights from `use`."""
         if not self.forced:
             return ()
-        told = (
+        text = (
             f"{self.forced} of {self.rows} rows were projected onto the constraints, as too few"
             " of those drawn satisfied them"
         )
         if self.replaced:
-            told += (
+            text += (
                 f"; {self.replaced} of these became rows made of the data dictionary alone, as no"
                 " projection mended them"
             )
         much = self.forced > MOST_FORCED * self.rows
-        return ((Verdict.DO_NOT_USE if much else Verdict.CARE, told),)
+        return ((Verdict.DO_NOT_USE if much else Verdict.CARE, text),)
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """About the use of the rows."""
         if not self.forced:
             return ()
-        told = (
+        text = (
             f"{self.forced} of {self.rows} rows (those that weights are fitted on included) hold"
             " cells that constraints dictate and not the model: they heap at the constraints' edges"
         )
         if self.replaced:
-            told += f", and {self.replaced} of them have constrained cells of a few public rows"
-        return (f"{told}. Weights of such rows have no noise-aware intervals.",)
+            text += f", and {self.replaced} of them have constrained cells of a few public rows"
+        return (f"{text}. Weights of such rows have no noise-aware intervals.",)
 
     def judged(self, weights: Weights) -> Weights:
         """Weights of these rows that say what constraints did; the verdict by `RULE` too."""

@@ -86,9 +86,9 @@ class OneWayLaw:
 
     def bins_of(self, scaled: ScaledTable) -> dict[str, NDArray[np.int32]]:
         """The rows' codes of the known columns of numbers, shape (n,) each, by name."""
-        own = {self.schema.released[j].name: j for j in self.columns}
+        indices = {self.schema.released[j].name: j for j in self.columns}
         codes = self.domain.codes(scaled)
-        return {n: codes[:, j] for n, j in own.items() if self.schema.released[j].is_numeric}
+        return {n: codes[:, j] for n, j in indices.items() if self.schema.released[j].is_numeric}
 
     def covariance(self, shares: Array, rows: float) -> Array:
         """Of the targets' noise, shape (dimension, dimension), positive definite.
@@ -110,11 +110,11 @@ class OneWayLaw:
     def to_json(self) -> dict[str, Any]:
         """Public facts for the certificate."""
         names = [column.name for column in self.schema.released]
-        own = zip(self.columns, self.variances, strict=True)
+        column_variances = zip(self.columns, self.variances, strict=True)
         return {
             "bins": self.bins,
             "total_variance": self.total_variance,
-            "variances": {names[j]: v for j, v in own},
+            "variances": {names[j]: v for j, v in column_variances},
         }
 
     @classmethod
@@ -180,16 +180,16 @@ class OneWayMarginals:
             variances: of a count of each released column, > 0.
             total_variance: of that total.
         """
-        kept = _kept(domain.sizes)
+        columns = _kept(domain.sizes)
         law = OneWayLaw(
             schema=domain.schema,
             bins=bins,
-            columns=kept,
-            variances=tuple(float(variances[j]) for j in kept),
+            columns=columns,
+            variances=tuple(float(variances[j]) for j in columns),
             total_variance=total_variance,
         )
-        parts = [(marginals[j] / marginals[j].sum())[:-1] for j in kept]
-        total = float(marginals[kept[0]].sum()) if kept else 0.0
+        parts = [(marginals[j] / marginals[j].sum())[:-1] for j in columns]
+        total = float(marginals[columns[0]].sum()) if columns else 0.0
         return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]), total=total)
 
     def counts(self) -> Iterator[tuple[int, Array, float]]:
@@ -205,15 +205,15 @@ class OneWayMarginals:
 
     def without(self, column: int) -> Self:
         """Without a released column's, given by its index; the others' are what they were."""
-        law, kept = self.law, [j for j, own in enumerate(self.law.columns) if own != column]
+        law, places = self.law, [j for j, known in enumerate(self.law.columns) if known != column]
         parts = self._parts
         left = replace(
             law,
-            columns=tuple(law.columns[j] for j in kept),
-            variances=tuple(law.variances[j] for j in kept),
+            columns=tuple(law.columns[j] for j in places),
+            variances=tuple(law.variances[j] for j in places),
         )
         return replace(
-            self, law=left, shares=np.concatenate([np.zeros(0), *(parts[j] for j in kept)])
+            self, law=left, shares=np.concatenate([np.zeros(0), *(parts[j] for j in places)])
         )
 
 

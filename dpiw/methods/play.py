@@ -65,9 +65,15 @@ def play(
     weights = recipe.weigh(estimator, measurement, rows, rng=rng)
     if rows.admission is not None:
         weights = rows.admission.judged(weights)
-    kept = rows.weighed
+    weighed_rows = rows.weighed
     if weights.chosen is not None:
-        kept = SyntheticTable(schema=recipe.schema, scaled=kept.scaled.take(weights.chosen))
+        weighed_rows = SyntheticTable(
+            schema=recipe.schema, scaled=weighed_rows.scaled.take(weights.chosen)
+        )
     return Played(
-        rows=kept, weights=weights, estimator=estimator, fitted=fitted, measurement=measurement
+        rows=weighed_rows,
+        weights=weights,
+        estimator=estimator,
+        fitted=fitted,
+        measurement=measurement,
     )

@@ -108,10 +108,10 @@ class Batch:
         Args:
             slopes: derivative of the loss by the rows, shape (n, width).
         """
-        made = self.drawn.backward(slopes[:, : self.drawn.heads.width])
+        output_slopes = self.drawn.backward(slopes[:, : self.drawn.heads.width])
         backend = self.network.backend
         forward = self.network.forward(backend.array(self.inputs))
-        return backend.to_numpy(forward.backward(backend.array(made)).gradient())
+        return backend.to_numpy(forward.backward(backend.array(output_slopes)).gradient())
 
 
 def make_batch(
@@ -187,8 +187,8 @@ class GeneratorTraining:
             return self
         rng = self.chance.rng(*place)
         drawn = make_batch(self.design, parameters, proportions, rows, rng).drawn
-        found = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
-        return replace(self, design=replace(self.design, distributions=found))
+        levelled_distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
+        return replace(self, design=replace(self.design, distributions=levelled_distributions))
 
     def start(self) -> GeneratorState:
         """Before the first update; where marginals are known, without any dependence."""
@@ -214,9 +214,9 @@ class GeneratorTraining:
     ) -> GeneratorState:
         """One step against a discriminator, whose every parameter is public."""
         rng = self.chance.rng("generator rows", state.step)
-        made = make_batch(self.design, state.parameters, proportions, self.batch, rng)
-        slopes = row_slopes(discriminator, made.rows, loss_of(self.loss, real=True))
-        gradient = made.gradient(slopes) / self.batch
+        batch = make_batch(self.design, state.parameters, proportions, self.batch, rng)
+        slopes = row_slopes(discriminator, batch.rows, loss_of(self.loss, real=True))
+        gradient = batch.gradient(slopes) / self.batch
         step = state.step + 1
         parameters, moments = self._optimiser.update(
             state.parameters, gradient, state.moments, step

@@ -260,7 +260,7 @@ class AIM:
         """The one-way marginals."""
         scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.part, unit=ready.unit)
         draw = partial(noisy_marginal, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
-        one_way = {f"one_way_{j}": draw(one) for j, one in enumerate(counter.one_way())}
+        one_way = {f"one_way_{j}": draw(counts) for j, counts in enumerate(counter.one_way())}
         return Measurement(
             kind=self.method, publishable=noise.publishable,
             arrays={**one_way, "rounds": np.zeros(0)},

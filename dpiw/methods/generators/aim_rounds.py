@@ -100,8 +100,8 @@ class Workload:
         """Of every candidate: how many columns the pairs of the workload share with it, summed."""
         pairs = self._pairs()
         single = [sum(j in pair for pair in pairs) for j in range(len(self.sizes))]
-        own: dict[Columns, int] = {(j,): max(1, weight) for j, weight in enumerate(single)}
-        return own | {(a, b): single[a] + single[b] for a, b in pairs}
+        weights: dict[Columns, int] = {(j,): max(1, weight) for j, weight in enumerate(single)}
+        return weights | {(a, b): single[a] + single[b] for a, b in pairs}
 
     def held_bytes(self) -> int:
         """A bound on what rounds hold besides the table. Public.
@@ -178,24 +178,26 @@ def expected_counts(
         for family, table in zip(model.families, model.tables, strict=True)
     }
     for first, group in groupby(sorted(candidates), key=itemgetter(0)):
-        own = list(group)
-        pairs = model.pairs(first, [one[1] for one in own if len(one) > 1])
-        for one in own:
-            yield one, rows * (alone[first] if len(one) == 1 else pairs[one[1]])
+        cliques = list(group)
+        pairs = model.pairs(first, [clique[1] for clique in cliques if len(clique) > 1])
+        for clique in cliques:
+            yield clique, rows * (alone[first] if len(clique) == 1 else pairs[clique[1]])
 
 
 def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
     """Each set of columns once: the precision-weighted mean of what was measured of it."""
     same: dict[Columns, list[NoisyMarginal]] = {}
-    for one in marginals:
-        same.setdefault(one.columns, []).append(one)
+    for marginal in marginals:
+        same.setdefault(marginal.columns, []).append(marginal)
     return [
         NoisyMarginal(
             columns=columns,
-            values=combine([one.values for one in own], [one.variance for one in own]),
-            variance=1 / sum(1 / one.variance for one in own),
+            values=combine(
+                [marginal.values for marginal in group], [marginal.variance for marginal in group]
+            ),
+            variance=1 / sum(1 / marginal.variance for marginal in group),
         )
-        for columns, own in same.items()
+        for columns, group in same.items()
     ]
 
 
@@ -224,7 +226,7 @@ def spent(drawn: Measurement) -> int:
 
 def cliques_of(drawn: Measurement) -> list[Columns]:
     """Which columns were measured together."""
-    return [one.columns for one in drawn_marginals(drawn)]
+    return [marginal.columns for marginal in drawn_marginals(drawn)]
 
 
 def rows_of(drawn: Measurement) -> float:
@@ -266,15 +268,15 @@ def draw_round(
     """
     scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=price.multiplier, unit=unit)
     scores: dict[Columns, float] = {}
-    for _, group in groupby(expected, key=lambda one: one[0][0]):
+    for _, group in groupby(expected, key=lambda item: item[0][0]):
         said = dict(group)  # of one first column: so many are held, and counted in one pass
-        for one, counts in zip(said, counter.each(said), strict=True):
-            scores[one] = score(counts, said[one], weight=weights[one], stddev=scale)
+        for clique, counts in zip(said, counter.each(said), strict=True):
+            scores[clique] = score(counts, said[clique], weight=weights[clique], stddev=scale)
     candidates = list(scores)
     chosen = mechanisms.select(
         np.array(list(scores.values())),
         epsilon=price.epsilon,
-        sensitivity=score_sensitivity(unit) * max(weights[one] for one in candidates),
+        sensitivity=score_sensitivity(unit) * max(weights[clique] for clique in candidates),
         noise=noise,
     )
     columns = candidates[chosen]
@@ -293,5 +295,5 @@ def taught(before: FittedModel, after: FittedModel, drawn: Measurement) -> bool:
     """Whether the last round moved the model by more than its noise. Source: AIM, algorithm 3."""
     columns, _, scale = drawn.facts["network"][-1]
     rows, same = rows_of(drawn), tuple(columns)
-    one, two = (dict(expected_counts(model, [same], rows))[same] for model in (before, after))
-    return float(np.abs(two - one).sum()) > noise_length(one.size, scale)
+    old, new = (dict(expected_counts(model, [same], rows))[same] for model in (before, after))
+    return float(np.abs(new - old).sum()) > noise_length(old.size, scale)

@@ -89,6 +89,6 @@ class BayesModel:
         draw_of_row = rng.integers(len(self.networks), size=rows)
         codes = np.zeros((rows, len(domain.sizes)), dtype=np.int32, order="F")
         for draw, network in enumerate(self.networks):
-            own = draw_of_row == draw
-            codes[own] = network.sample_codes(int(own.sum()), rng=rng)
+            row_mask = draw_of_row == draw
+            codes[row_mask] = network.sample_codes(int(row_mask.sum()), rng=rng)
         return SyntheticTable(schema=domain.schema, scaled=domain.fill(codes, rng=rng))

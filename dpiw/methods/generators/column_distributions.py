@@ -78,14 +78,14 @@ class NumberLaw:
     @classmethod
     def of(cls, part: Head, bins: Bins, law: Array) -> Self:
         """Of a head of one number, the column's codes and their shares."""
-        own, ordinal = law[: bins.values], bins.edges is None
+        shares, ordinal = law[: bins.values], bins.edges is None
         whole = ordinal or bins.span > 0
         span = bins.values - 1.0 if ordinal else float(bins.span)
         return cls(
             place=part.start,
             nullable=part.column.nullable,
             edges=np.arange(bins.values + 1.0) if bins.edges is None else bins.edges,
-            cumulative=np.concatenate([[0.0], np.cumsum(own)[:-1] / own.sum(), [1.0]]),
+            cumulative=np.concatenate([[0.0], np.cumsum(shares)[:-1] / shares.sum(), [1.0]]),
             whole=whole,
             steps=span if whole else part.steps,
         )
@@ -172,20 +172,20 @@ class ColumnDistributions:
 
     def _mapped(self, rows: Array, maps: Sequence[Any]) -> Array:
         rows = rows.copy()
-        for law, one in zip(self.numbers, maps, strict=True):
-            found = one(rows[:, law.place])
+        for law, transform in zip(self.numbers, maps, strict=True):
+            column = transform(rows[:, law.place])
             if law.nullable:
-                found = np.where(rows[:, law.place + 1] > 0.5, 0.0, found)
-            rows[:, law.place] = found
+                column = np.where(rows[:, law.place + 1] > 0.5, 0.0, column)
+            rows[:, law.place] = column
         return rows
 
     def drawn(self, perturbed: Array) -> Array:
         """Ranks of the numbers' perturbed outputs, shape (n, numbers), on the columns' grids."""
-        found = np.empty_like(perturbed)
+        grid_ranks = np.empty_like(perturbed)
         for j, law in enumerate(self.numbers):
             ranks = line(perturbed[:, j], self.knots[j], 2.0 * _GRID - 1.0)
-            found[:, j] = law.ranks(law.values(ranks)) if law.steps else ranks
-        return found
+            grid_ranks[:, j] = law.ranks(law.values(ranks)) if law.steps else ranks
+        return grid_ranks
 
     def levelled(self, heads: Heads, outputs: Array, noise: Array) -> Self:
         """With the offsets and quantiles that give these public outputs the known laws.
@@ -207,8 +207,8 @@ class ColumnDistributions:
                 low, high = _offsets(said, share)
                 offsets[law.place + 1] = high - low
                 present = _softmax(said + np.array([low, high]))[:, 0]
-            made = outputs[:, law.place] + noise[:, law.place]
-            knots[j] = _quantiles(made, np.maximum(present, 1e-12))
+            perturbed = outputs[:, law.place] + noise[:, law.place]
+            knots[j] = _quantiles(perturbed, np.maximum(present, 1e-12))
         return replace(self, offsets=offsets, knots=knots)
 
     @property
@@ -231,15 +231,15 @@ def _offsets(logits: Array, shares: Array) -> Array:
 
     Coordinate ascent on the concave dual: each round moves every offset by its log error.
     """
-    found = np.log(shares)
+    offsets = np.log(shares)
     for part in (logits[:_ROWS], logits)[: 1 + (len(logits) > _ROWS)]:
         for _ in range(_ROUNDS):
-            step = np.log(shares / np.maximum(_mean_softmax(part + found), 1e-300))
+            step = np.log(shares / np.maximum(_mean_softmax(part + offsets), 1e-300))
             step = np.clip(step, -5.0, 5.0)  # a level that no row wants yet must not run away
-            found = found + step
+            offsets = offsets + step
             if np.abs(step).max() < _CLOSE:
                 break
-    return np.asarray(found - found.mean())
+    return np.asarray(offsets - offsets.mean())
 
 
 def _mean_softmax(logits: Array) -> Array:
@@ -253,5 +253,7 @@ def _quantiles(values: Array, weights: Array) -> Array:
     order = np.argsort(values, kind="stable")
     mass = np.cumsum(weights[order])
     middle = (mass - weights[order] / 2) / mass[-1]
-    found = np.interp(_GRID, middle, values[order])
-    return np.asarray(found + 1e-9 * np.maximum(1.0, np.abs(found).max()) * np.arange(KNOTS))
+    quantiles = np.interp(_GRID, middle, values[order])
+    return np.asarray(
+        quantiles + 1e-9 * np.maximum(1.0, np.abs(quantiles).max()) * np.arange(KNOTS)
+    )

@@ -23,8 +23,8 @@ def project_to_total(values: NDArray[np.float64], total: float) -> NDArray[np.fl
     flat = values.ravel()
     descending = np.sort(flat)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, flat.size + 1)
-    kept = int(np.count_nonzero(descending > excess))
-    projected = np.maximum(values - excess[max(kept, 1) - 1], 0.0)
+    support_size = int(np.count_nonzero(descending > excess))
+    projected = np.maximum(values - excess[max(support_size, 1) - 1], 0.0)
     # Rounding of huge noise against a small total may leave nothing; one cell always stays.
     if projected.sum() <= 0:
         projected = (values == values.max()).astype(np.float64)

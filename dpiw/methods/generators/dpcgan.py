@@ -74,8 +74,11 @@ class DPCGAN(DPGAN):
 
     def parameters(self) -> Mapping[str, Any]:
         """As `DPGAN.parameters`."""
-        own = {"proportions": list(self.proportions), "proportions_share": self.proportions_share}
-        return {**super().parameters(), **own}
+        settings = {
+            "proportions": list(self.proportions),
+            "proportions_share": self.proportions_share,
+        }
+        return {**super().parameters(), **settings}
 
     @property
     def _histogram_share(self) -> float:

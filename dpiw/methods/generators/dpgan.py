@@ -246,8 +246,8 @@ class DPGAN(GANSettings):
         """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
-        def scaled_sum(network: AnyNetwork, made: AnyArray) -> AnyArray:
-            total = clipped_sum(network, made, loss, clip=training.clip, rule=training.rule)
+        def scaled_sum(network: AnyNetwork, rows: AnyArray) -> AnyArray:
+            total = clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
             return total * factor
 
         return scaled_sum

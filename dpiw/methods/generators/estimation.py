@@ -114,7 +114,7 @@ def known_one_way(
         The targets, and each column's counts, non-negative and of one total.
     """
     counts, variances = combined(tables if votes is None else votes, len(domain.sizes))
-    measured, noises = [one.values for one in tables], [one.variance for one in tables]
+    measured, noises = [table.values for table in tables], [table.variance for table in tables]
     total = estimate_total(measured, noises)
     marginals = [project_to_total(table, total) for table in counts]
     known = OneWayMarginals.of(

@@ -125,7 +125,7 @@ class External:
             value = getattr(self, name)
             if not (value is None and name == "counted_by") and not _is_digest(value):
                 raise _fault(name, "64 lower-case hexadecimal digits")
-        if self.relation not in [one.value for one in NeighbouringRelation]:
+        if self.relation not in [relation.value for relation in NeighbouringRelation]:
             raise _fault("relation", "add_or_remove_one or replace_one")
         if self.rows_per_unit is not None and not _is_count(self.rows_per_unit):
             raise _fault("rows_per_unit", f"a whole number from 1 to {_MOST_ROWS_PER_UNIT}")
@@ -137,9 +137,11 @@ class External:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; whether delta is 0 is judged with the plan's total."""
-        for one in fields(cls):
-            if one.default is MISSING and one.name not in settings:
-                raise SpecError(f"generator.settings.{one.name}: missing; {cls.method} needs it")
+        for setting in fields(cls):
+            if setting.default is MISSING and setting.name not in settings:
+                raise SpecError(
+                    f"generator.settings.{setting.name}: missing; {cls.method} needs it"
+                )
         return cls(**settings)
 
     @property
@@ -191,7 +193,9 @@ class External:
         """All settings but the place of the file; JSON values."""
         left_out = {"calibrated", *self.files}
         return {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out
+            setting.name: getattr(self, setting.name)
+            for setting in fields(self)
+            if setting.name not in left_out
         }
 
     def parameters(self) -> Mapping[str, Any]:

@@ -71,36 +71,36 @@ class Game:
             resumed: both players at the checkpoint that `watch` holds, if it holds one.
             watch: told both players' state before the first step and every twentieth of the steps.
         """
-        own, player, resting = self.settings, self.training.start(), self.resting
+        settings, player, resting = self.settings, self.training.start(), self.resting
         training = self.training
         if resumed is None:
             self._show(watch, state, player)
         else:
             state, player = resumed.discriminator, resumed.generator
         first = state.step
-        for step in range(first, own.steps):
+        for step in range(first, settings.steps):
             if step == resting:
                 player = replace(player, parameters=player.average)
             if step == max(first, resting):
                 training = training.settled(player.parameters, self.proportions)
             elif self._levels(step):
                 training = training.levelled(player.parameters, self.proportions, step)
-            made = training.rows(player.parameters, self.proportions, step)
-            state = self._bounded(advance(state, partial(self._public, self.backend.array(made))))
-            if step < resting and (step + 1) % own.discriminator_steps == 0:
+            rows = training.rows(player.parameters, self.proportions, step)
+            state = self._bounded(advance(state, partial(self._public, self.backend.array(rows))))
+            if step < resting and (step + 1) % settings.discriminator_steps == 0:
                 judge = self._network(state.parameters)
-                for _ in range(own.generator_steps):
+                for _ in range(settings.generator_steps):
                     player = training.update(player, judge, self.proportions)
-            if state.step % interval(own.steps) == 0 or state.step == own.steps:
+            if state.step % interval(settings.steps) == 0 or state.step == settings.steps:
                 self._show(watch, state, player)
-        final = player.average if resting == own.steps else player.parameters
+        final = player.average if resting == settings.steps else player.parameters
         return final, self._bounded(replace(state, parameters=state.average)).parameters
 
     def _levels(self, step: int) -> bool:
         """Whether marginals are levelled before a step: where a resumed game begins, they are."""
-        own = self.settings
-        often = LEVELLING_EVERY * own.discriminator_steps
-        return step < self.resting and (step % often == 0 or step % interval(own.steps) == 0)
+        settings = self.settings
+        often = LEVELLING_EVERY * settings.discriminator_steps
+        return step < self.resting and (step % often == 0 or step % interval(settings.steps) == 0)
 
     def _show(self, watch: TrainingWatch, state: TrainingState, player: GeneratorState) -> None:
         stands = GameState(
@@ -114,12 +114,12 @@ class Game:
         """The step from which the generator rests."""
         return self.settings.steps - math.floor(self.settings.settle * self.settings.steps)
 
-    def _public(self, made: AnyArray, network: AnyNetwork, step: int) -> AnyArray:
+    def _public(self, rows: AnyArray, network: AnyNetwork, step: int) -> AnyArray:
         """Without the penalty once the generator rests: it would flatten the log ratio."""
-        gradient = self.public_sum(network, made)
+        gradient = self.public_sum(network, rows)
         if self.settings.penalty == 0 or step >= self.resting:
             return gradient
-        return gradient + gradient_penalty(network, made) * (self.unit * self.settings.penalty)
+        return gradient + gradient_penalty(network, rows) * (self.unit * self.settings.penalty)
 
     def _network(self, parameters: Array) -> AnyNetwork:
         architecture = self.training.design.discriminator_architecture

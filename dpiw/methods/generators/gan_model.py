@@ -65,8 +65,8 @@ class GANModel:
         parts, most = [], min(_CHUNK, self.design.generator_architecture.rows_at_once)
         for start in range(0, max(rows, 1), most):
             size = min(most, rows - start)
-            made = make_batch(self.design, self.generator, self.proportions, size, rng)
-            parts.append(self.design.decode(made.rows))
+            batch = make_batch(self.design, self.generator, self.proportions, size, rng)
+            parts.append(self.design.decode(batch.rows))
         schema = self.design.schema
         return SyntheticTable(schema=schema, scaled=ScaledTable.concatenate(parts))
 

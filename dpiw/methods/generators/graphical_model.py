@@ -48,7 +48,7 @@ class GraphicalModel:
         with Inference() as process:
             fitted = process.fit(
                 self.marginals,
-                [one.size for one in self.merging],
+                [merger.size for merger in self.merging],
                 total=rows_of(self.marginals),
                 iterations=FINAL_ITERATIONS,
             )
@@ -80,6 +80,6 @@ class GraphicalModel:
 def rows_of(marginals: Sequence[NoisyMarginal]) -> float:
     """The noisy number of rows that all marginals show together, at least 1."""
     return estimate_total(
-        [one.values for one in marginals],
-        [one.variance * float(np.mean(one.merged)) for one in marginals],
+        [marginal.values for marginal in marginals],
+        [marginal.variance * float(np.mean(marginal.merged)) for marginal in marginals],
     )

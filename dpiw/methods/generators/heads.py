@@ -205,8 +205,8 @@ class Drawn:
 
     @cached_property
     def _perturbed(self) -> Array:
-        made, distributions = self.outputs + self.noise, self.heads.distributions
-        return made if distributions is None else made + distributions.offsets
+        perturbed, distributions = self.outputs + self.noise, self.heads.distributions
+        return perturbed if distributions is None else perturbed + distributions.offsets
 
     @cached_property
     def _bend(self) -> Array:

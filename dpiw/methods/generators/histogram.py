@@ -155,14 +155,14 @@ class Histogram:
         Raises:
             SpecError: the measurement is of another method, schema or discretisation.
         """
-        found = known_laws(measurement, schema=schema)
+        known = known_laws(measurement, schema=schema)
         return NetworkModel(
-            domain=found.domain,
+            domain=known.domain,
             conditionals=tuple(
                 Conditional.from_table(Family(child=j, parents=()), law, law)
-                for j, law in enumerate(found.laws)
+                for j, law in enumerate(known.laws)
             ),
-            one_way=found.one_way,
+            one_way=known.one_way,
         )
 
 

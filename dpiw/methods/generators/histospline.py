@@ -69,13 +69,13 @@ class Histospline:
         if bins.edges is None or counts[: bins.values].sum() <= 0:
             return None
         places = np.tile(np.linspace(0.0, 1.0, _PARTS + 1), (bins.values, 1))
-        told = False
+        has_spline = False
         for start, stop in _runs(bins, counts[: bins.values]):
             mass = counts[start:stop]
             if stop - start >= _FEWEST_BINS and mass.sum() > 0:
                 places[start:stop] = _places(bins.edges[start : stop + 1], mass, variance)
-                told = True
-        return cls(bins=bins, places=places) if told else None
+                has_spline = True
+        return cls(bins=bins, places=places) if has_spline else None
 
     def draw(self, codes: NDArray[np.int32], *, rng: np.random.Generator) -> Array:
         """Scaled values, shape (rows,), each inside its code's bin; NaN for the missing code."""
@@ -120,14 +120,14 @@ def _places(edges: Array, mass: Array, variance: float) -> Array:
     reached = np.concatenate([[0.0], np.cumsum(mass / mass.sum())])
     cubic, square, slope, _ = PchipInterpolator(edges, reached).c
     width = np.linspace(0.0, 1.0, _POINTS + 1)
-    told = (1 - _LEAST_SLOPE) * _told(edges, mass, variance)
+    weight = (1 - _LEAST_SLOPE) * _told(edges, mass, variance)
     parts, places = np.linspace(0.0, 1.0, _PARTS + 1), np.empty((len(mass), _PARTS + 1))
-    for j, own in enumerate(mass / mass.sum()):
+    for j, bin_share in enumerate(mass / mass.sum()):
         away = width * (edges[j + 1] - edges[j])
         rise = ((cubic[j] * away + square[j]) * away + slope[j]) * away
-        known = own > _EMPTY and rise[-1] > 0
+        known = bin_share > _EMPTY and rise[-1] > 0
         share = np.maximum.accumulate(np.clip(rise / rise[-1], 0, 1)) if known else width
-        places[j] = np.interp(parts, told * share + (1 - told) * width, width)
+        places[j] = np.interp(parts, weight * share + (1 - weight) * width, width)
     return places
 
 

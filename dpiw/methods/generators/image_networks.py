@@ -52,8 +52,11 @@ def image_generator(
     start = tuple(side // 2 ** len(channels) for side in sides)
     layers = [torch.nn.Linear(inputs, channels[0] * math.prod(start))]
     layers.append(torch.nn.Unflatten(1, (channels[0], *start)))
-    for one, next_one in itertools.pairwise((*channels, 1)):
-        layers += [torch.nn.LeakyReLU(_SLOPE), torch.nn.ConvTranspose2d(one, next_one, 4, 2, 1)]
+    for channels_in, channels_out in itertools.pairwise((*channels, 1)):
+        layers += [
+            torch.nn.LeakyReLU(_SLOPE),
+            torch.nn.ConvTranspose2d(channels_in, channels_out, 4, 2, 1),
+        ]
     module = torch.nn.Sequential(*layers, torch.nn.Flatten())
     return ModuleArchitecture(module=module, example=_example(inputs))
 
@@ -69,8 +72,11 @@ class _Discriminator(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, sides: tuple[int, ...], labels: int, channels: tuple[int, ...]) -> None:
         super().__init__()
         self.sides, layers = sides, []
-        for one, next_one in itertools.pairwise((1, *channels)):
-            layers += [torch.nn.Conv2d(one, next_one, 5, 2, 2), torch.nn.LeakyReLU(_SLOPE)]
+        for channels_in, channels_out in itertools.pairwise((1, *channels)):
+            layers += [
+                torch.nn.Conv2d(channels_in, channels_out, 5, 2, 2),
+                torch.nn.LeakyReLU(_SLOPE),
+            ]
             sides = tuple(-(-side // 2) for side in sides)
         width = math.prod(sides) * (channels[-1] if channels else 1)
         self.features = torch.nn.Sequential(*layers, torch.nn.Flatten())

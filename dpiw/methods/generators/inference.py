@@ -136,18 +136,18 @@ class FittedModel:
         first = self._place[column]
         waiting: list[tuple[int, int, _Table | None]] = [(first, first, None)]
         while waiting:
-            here, before, told = waiting.pop()
+            here, before, message = waiting.pop()
             child = self.families[here].child
             table = self._table(child)
             if child in others and child != column:
-                yield child, _joint(table, (child,), column, codes, told)
+                yield child, _joint(table, (child,), column, codes, message)
             for there in (there for there in self._near[here] if there != before):
-                members, told_on = self.families[there].members, None
+                members, next_message = self.families[there].members, None
                 if column not in members:
                     shared = tuple(j for j in table.columns if j in members)
-                    values = _joint(table, shared, column, codes, told)
-                    told_on = _Table(columns=shared, values=values)
-                waiting.append((there, here, told_on))
+                    values = _joint(table, shared, column, codes, message)
+                    next_message = _Table(columns=shared, values=values)
+                waiting.append((there, here, next_message))
 
 
 _LETTERS = ascii_letters[1:]  # "a": the codes of one column
@@ -174,7 +174,7 @@ def _axes(columns: Sequence[int], table: _Table) -> str:
 
 
 def _joint(
-    table: _Table, wanted: tuple[int, ...], column: int, codes: slice, told: _Table | None
+    table: _Table, wanted: tuple[int, ...], column: int, codes: slice, message: _Table | None
 ) -> Array:
     """P(a, wanted) for some codes a of a column, shape (codes, *wanted).
 
@@ -183,19 +183,19 @@ def _joint(
         wanted: columns without the one of the codes.
         column: of the codes.
         codes: which.
-        told: P(a, S) of the neighbour nearer to the column; None: the table holds the column.
+        message: P(a, S) of the neighbour nearer to the column; None: the table holds the column.
     """
-    if told is None:
+    if message is None:
         before = (slice(None),) * table.columns.index(column)
         some = _Table(columns=table.columns, values=table.values[(*before, codes)])
         return _over(some, (column, *wanted))
-    kept = (*told.columns, *(j for j in wanted if j not in told.columns))
-    law = _over(table, kept)
-    base = law.sum(axis=tuple(range(len(told.columns), law.ndim)), keepdims=True)
+    scope = (*message.columns, *(j for j in wanted if j not in message.columns))
+    law = _over(table, scope)
+    base = law.sum(axis=tuple(range(len(message.columns), law.ndim)), keepdims=True)
     law = np.divide(law, base, out=np.zeros_like(law), where=base > 0)
-    rule = _Table(columns=kept, values=law)
-    near, behind, both = (_axes(one, rule) for one in (told.columns, wanted, kept))
-    return np.asarray(np.einsum(f"a{near},{both}->a{behind}", told.values, law))
+    rule = _Table(columns=scope, values=law)
+    near, behind, both = (_axes(columns, rule) for columns in (message.columns, wanted, scope))
+    return np.asarray(np.einsum(f"a{near},{both}->a{behind}", message.values, law))
 
 
 class Inference:
@@ -275,7 +275,7 @@ class Inference:
             answer = receive(self._process.stdout)
         except OSError:
             answer = None
-        if answer is None or not all(np.isfinite(one).all() for one in answer.arrays.values()):
+        if answer is None or not all(np.isfinite(array).all() for array in answer.arrays.values()):
             raise StageFailedError("fit", StageFailedError.exit_code)
         tables = tuple(answer.arrays[f"table_{i}"] for i in range(len(families)))
         return FittedModel(families=families, tables=tables)

@@ -92,8 +92,8 @@ def _maximal(families: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     sets = [set(family) for family in families]
     return [
         family
-        for family, own in zip(families, sets, strict=True)
-        if not any(own < other for other in sets)
+        for family, members in zip(families, sets, strict=True)
+        if not any(members < other for other in sets)
     ]
 
 

@@ -40,7 +40,7 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         SpecError: a setting is of another type than its default.
     """
-    kinds = {one.name: type(one.default) for one in fields(method)}
+    kinds = {setting.name: type(setting.default) for setting in fields(method)}
     for key, value in settings.items():
         kind = kinds[key]
         admissible = (int, float) if kind is float else (kind,)
@@ -57,10 +57,10 @@ def stated(method: Any, **noise: str) -> dict[str, Any]:
         method: a dataclass of settings and `calibrated`, which is another one, or None.
         noise: fields of the latter, by the names under which they are stated.
     """
-    settings = {one.name: getattr(method, one.name) for one in fields(method)}
+    settings = {setting.name: getattr(method, setting.name) for setting in fields(method)}
     ready = settings.pop("calibrated")
-    told = {k: v.value if isinstance(v, NoiseKind) else v for k, v in settings.items()}
-    return told | {name: getattr(ready, one) for one, name in noise.items() if ready is not None}
+    values = {k: v.value if isinstance(v, NoiseKind) else v for k, v in settings.items()}
+    return values | {name: getattr(ready, key) for key, name in noise.items() if ready is not None}
 
 
 def marginal_multiplier(kind: NoiseKind, *, rho: float, share: float, count: int) -> float:

@@ -82,9 +82,9 @@ def plan_marginals(
         share = share_of(rho, schema=schema, unit=unit, nominal_rows=nominal_rows)
     if share == 0:
         return None, 1.0
-    own = rho * (share**2 if noise is NoiseKind.LAPLACE else share)
+    histogram_rho = rho * (share**2 if noise is NoiseKind.LAPLACE else share)
     ready = Histogram(bins=BINS, noise=noise).calibrate(
-        rho=own, schema=schema, unit=unit, nominal_rows=nominal_rows
+        rho=histogram_rho, schema=schema, unit=unit, nominal_rows=nominal_rows
     )
     return ready, 1.0 - share
 

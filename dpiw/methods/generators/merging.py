@@ -69,7 +69,7 @@ class Merging:
 
 def merging_of(one_way: Sequence[NoisyMarginal]) -> list[Merging]:
     """How each column's rare levels are merged: of its noisy counts, so free."""
-    return [Merging.of(one.values, stddev=float(np.sqrt(one.variance))) for one in one_way]
+    return [Merging.of(table.values, stddev=float(np.sqrt(table.variance))) for table in one_way]
 
 
 def merged_counts(
@@ -88,9 +88,9 @@ def merged_counts(
 
 def spread(table: Array, merging: Sequence[Merging]) -> Array:
     """A table of new codes over the old ones: each merged cell's mass dealt evenly."""
-    for axis, one in enumerate(merging):
+    for axis, merger in enumerate(merging):
         shape = tuple(-1 if a == axis else 1 for a in range(table.ndim))
-        table = (table / one.members.reshape(shape)).take(one.codes, axis=axis)
+        table = (table / merger.members.reshape(shape)).take(merger.codes, axis=axis)
     return table
 
 
@@ -101,10 +101,10 @@ def unmerged_votes(
     return [
         NoisyMarginal(
             columns=(j,),
-            values=marginal(one.values, axis),
-            variance=one.variance * one.values.size / one.values.shape[axis],
+            values=marginal(table.values, axis),
+            variance=table.variance * table.values.size / table.values.shape[axis],
         )
-        for one in tables
-        for axis, j in enumerate(one.columns)
+        for table in tables
+        for axis, j in enumerate(table.columns)
         if not merging[j].changes
     ]

@@ -115,9 +115,9 @@ class MST:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
-        made = cls(**typed(cls, with_noise(settings, pure=pure)))
+        generator = cls(**typed(cls, with_noise(settings, pure=pure)))
         check_installed(cls.method)
-        return made
+        return generator
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -230,10 +230,10 @@ class MST:
         """A spanning forest of the pairs that the one-way model misses by most."""
         rows = rows_of(known)
         shares = [
-            project_to_total(merged.summed(one.values), rows) / rows
-            for one, merged in zip(known, merging, strict=True)
+            project_to_total(merger.summed(marginal.values), rows) / rows
+            for marginal, merger in zip(known, merging, strict=True)
         ]
-        sizes = [one.values.size for one in known]
+        sizes = [marginal.values.size for marginal in known]
         candidates = [*admissible_pairs(sizes, self.max_cells)]
         tables = merged_counts(counter, candidates, merging)
         scores = {
@@ -275,8 +275,8 @@ class MST:
         votes = [*known, *unmerged_votes(pairs, merging)]
         one_way, _ = known_one_way(domain, [*known, *pairs], bins=int(facts["bins"]), votes=votes)
         summed = [
-            replace(one, values=own.summed(one.values), merged=own.members)
-            for one, own in zip(known, merging, strict=True)
+            replace(marginal, values=merger.summed(marginal.values), merged=merger.members)
+            for marginal, merger in zip(known, merging, strict=True)
         ]
         return GraphicalModel(
             domain=domain, marginals=[*summed, *pairs], merging=merging, one_way=one_way

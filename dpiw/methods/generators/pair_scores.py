@@ -61,8 +61,8 @@ class Forest:
 
     def take(self, pair: tuple[int, int]) -> None:
         """Join the pair's trees."""
-        kept, gone = self._tree[pair[0]], self._tree[pair[1]]
-        self._tree = [kept if tree == gone else tree for tree in self._tree]
+        kept_tree, gone_tree = self._tree[pair[0]], self._tree[pair[1]]
+        self._tree = [kept_tree if tree == gone_tree else tree for tree in self._tree]
 
 
 def spanning_pairs(sizes: Sequence[int], most_cells: int) -> int:

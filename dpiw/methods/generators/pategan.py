@@ -175,13 +175,13 @@ class PATEGAN(PATESettings):
             count=ready.teachers, hidden=self.teacher, rate=self.teacher_rate, chance=chance,
         )  # fmt: skip
         law = NoiseLaw(kind=self.noise, scale=ready.scale, dimension=self.queries)
-        for made in state.student.rows:  # of a resumed run; none at the beginning
-            teachers = teachers.taught(made, steps=self.teacher_steps, lot=self.teacher_lot)
+        for batch in state.student.rows:  # of a resumed run; none at the beginning
+            teachers = teachers.taught(batch, steps=self.teacher_steps, lot=self.teacher_lot)
 
-        def ask(made: Array, asked: Array) -> Array:
+        def ask(synthetic: Array, asked: Array) -> Array:
             """Noisy counts of the teachers that call each row of `asked` real."""
             nonlocal teachers
-            teachers = teachers.taught(made, steps=self.teacher_steps, lot=self.teacher_lot)
+            teachers = teachers.taught(synthetic, steps=self.teacher_steps, lot=self.teacher_lot)
             return mechanisms.noisy_counts(teachers.votes(asked), law=law, noise=noise)
 
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
@@ -275,11 +275,11 @@ class PATEGAN(PATESettings):
             if turn % often == 0 or turn % interval(self.rounds) == 0:  # so at a resumed beginning
                 training = training.levelled(player.parameters, none, turn)
             known = training.design
-            made, asked = (
+            synthetic, asked = (
                 make_batch(known, player.parameters, none, rows, chance.rng(name, turn)).rows
                 for name, rows in (("taught", self.batch), ("asked", self.queries))
             )
-            labels = ask(made, asked) / teachers
+            labels = ask(synthetic, asked) / teachers
             student = student.told(asked, labels, memory=self.memory)
             student = student.learnt(steps=self.student_steps, penalty=self.penalty)
             for _ in range(self.generator_steps):

@@ -74,6 +74,6 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
     known = {field.name for field in dataclasses.fields(generator)} - {"calibrated"}
     for key in settings:
         if key not in known:
-            told = nearest(key, known) or f" (known: {', '.join(sorted(known))})"
-            raise SpecError(f"generator.settings.{key}: {method} has no such setting{told}")
+            hint = nearest(key, known) or f" (known: {', '.join(sorted(known))})"
+            raise SpecError(f"generator.settings.{key}: {method} has no such setting{hint}")
     return generator.from_settings(settings, pure=pure)

@@ -116,9 +116,9 @@ class Teachers:
             return np.zeros((count, size, width)), np.zeros((count, 1, 1))
         turn = (self.step * size + np.arange(size)) % np.maximum(self.sizes, 1)[:, None]
         place = np.minimum(self.starts[:, None] + turn, len(self.rows) - 1)
-        own = (self.sizes > 0)[:, None, None]
+        has_rows = (self.sizes > 0)[:, None, None]
         # A teacher without rows reads no other's: zero times a row that is not finite is no zero.
-        return np.where(own, self.rows[self.order[place]], 0.0), own / size
+        return np.where(has_rows, self.rows[self.order[place]], 0.0), has_rows / size
 
     def _gradient(self, rows: Array, weights: Array, *, label: int) -> Array:
         """Of the logistic loss, shape (k, p); rows (k or 1, m, width), weights (k or 1, 1, 1)."""

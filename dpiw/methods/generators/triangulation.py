@@ -32,9 +32,9 @@ def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple
     """
     near: list[set[int]] = [set() for _ in sizes]
     for clique in cliques:
-        for one, two in combinations(clique, 2):
-            near[one].add(two)
-            near[two].add(one)
+        for first, second in combinations(clique, 2):
+            near[first].add(second)
+            near[second].add(first)
     waiting, families = set(range(len(sizes))), []
     while waiting:
         cost = {j: prod(sizes[k] for k in near[j]) * sizes[j] for j in waiting}

@@ -190,10 +190,10 @@ class UnseenLevels:
     ) -> PublicSchema:
         """As `FindsLevels.found_schema`; levels in order of their texts, the bucket among them."""
         columns = _measured(measurement, schema)
-        found = zip(columns, measurement.facts["levels"], strict=True)
+        column_levels = zip(columns, measurement.facts["levels"], strict=True)
         return PublicSchema(
             name=schema.name,
-            columns=tuple(_listed(column, levels, provenance) for column, levels in found),
+            columns=tuple(_listed(column, levels, provenance) for column, levels in column_levels),
         )
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
@@ -215,14 +215,14 @@ class UnseenLevels:
         Raises:
             SpecError: a measurement of something else.
         """
-        found = self.found_schema(measurement, schema=schema, provenance="")
+        listed_schema = self.found_schema(measurement, schema=schema, provenance="")
         ready = ready_for(self.calibrated, schema, method=self.method)
         laws = [
             _law(column, place, measurement, total=ready.nominal_rows)
-            for place, column in enumerate(found.released)
+            for place, column in enumerate(listed_schema.released)
         ]
         return NetworkModel(
-            domain=Domain.from_schema(found, bins=1),
+            domain=Domain.from_schema(listed_schema, bins=1),
             conditionals=tuple(
                 Conditional.from_table(Family(child=j, parents=()), law, law)
                 for j, law in enumerate(laws)
@@ -258,9 +258,9 @@ def _measured(measurement: Measurement, schema: PublicSchema) -> list[Column]:
 
 
 def _listed(column: Column, levels: list[str], provenance: str) -> Column:
-    other = column.other or OTHER
-    listed = tuple(sorted({*levels, other}))
-    return replace(column, unseen=False, levels=listed, other=other, provenance=provenance)
+    bucket = column.other or OTHER
+    listed = tuple(sorted({*levels, bucket}))
+    return replace(column, unseen=False, levels=listed, other=bucket, provenance=provenance)
 
 
 def _law(

@@ -79,13 +79,13 @@ def calibrated(
             kind=NoiseKind.GAUSSIAN, noise_multiplier=multiplier * (1 + ROUNDING),
             sensitivity=2 * ball * (1 + ROUNDING), dimension=dimension,
         ).scale  # fmt: skip
-    made = LocalParameters(
+    parameters = LocalParameters(
         collection=collection, features=tuple(features), radius=ball, stddev=stddev, label=label,
         levels=tuple(levels), kept=0 if response is None else response.kept,
         epsilon=str(epsilon), delta=str(delta),
     )  # fmt: skip
-    made.check()
-    return made
+    parameters.check()
+    return parameters
 
 
 def noise_multiplier(epsilon: float, delta: float, response: RandomisedResponse | None) -> float:
@@ -126,9 +126,9 @@ def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -
 
     # On a scale of log odds, where neither end is special; coarse first, as r may hide the valley.
     odds = [-6.0 + 0.5 * step for step in range(21)]
-    best = min(odds, key=lambda one: log_variance(1 / (1 + math.exp(-one))))
+    best = min(odds, key=lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))))
     solved = minimize_scalar(
-        lambda one: log_variance(1 / (1 + math.exp(-one))),
+        lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))),
         bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-6},
     )  # fmt: skip
     return float(1 / (1 + math.exp(-solved.x)))

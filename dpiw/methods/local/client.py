@@ -67,8 +67,8 @@ def _drawn(
         raise NotPublishableError("a report is sent: expected the operating system's noise")
     parameters.check()
     features, labels = told_record(person, parameters)
-    told, answers = privatise(features, labels, parameters=parameters, noise=noise)
-    values = [*told[0].tolist(), *(parameters.levels[answer] for answer in answers)]
+    reported_features, answers = privatise(features, labels, parameters=parameters, noise=noise)
+    values = [*reported_features[0].tolist(), *(parameters.levels[answer] for answer in answers)]
     report = dict(zip(parameters.names, values, strict=True))
     return report | {"parameters": parameters.digest, "report_id": secrets.token_hex(16)}
 

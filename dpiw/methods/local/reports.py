@@ -103,22 +103,22 @@ def privatise(
         randomised response, together (`parameters.epsilon`, `parameters.delta`).
     """
     records = len(features)
-    told = np.array(features, dtype=np.float64)
-    if told.shape != (records, len(parameters.features)):
+    reported_features = np.array(features, dtype=np.float64)
+    if reported_features.shape != (records, len(parameters.features)):
         raise SourceError("features: expected one column for each feature of the parameters")
     response = parameters.response
     if labels.shape != ((0,) if response is None else (records,)):
         raise SourceError("label: expected one for each record, if there is a label")
-    if not np.isfinite(told).all():
+    if not np.isfinite(reported_features).all():
         raise SourceError("features: expected finite numbers")
     if parameters.dimension and records:
-        private = projected(told[:, parameters.private], parameters.radius)
+        private = projected(reported_features[:, parameters.private], parameters.radius)
         noisy = noisy_vector(private.ravel(), law=parameters.law(records), noise=noise)
-        told[:, parameters.private] = noisy.reshape(private.shape)
+        reported_features[:, parameters.private] = noisy.reshape(private.shape)
     if response is None:
-        return told, np.empty(0, dtype=np.int64)
+        return reported_features, np.empty(0, dtype=np.int64)
     answers = respond(labels.tolist(), response=response, noise=noise)
-    return told, np.array(answers, dtype=np.int64)
+    return reported_features, np.array(answers, dtype=np.int64)
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:

@@ -101,7 +101,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.rows, self.inside = rows, 0
         self.parameters = {id(parameter) for parameter in trainable(module)}
-        for layer in (one for one in module.modules() if type(one) in LAYERS):
+        for layer in (submodule for submodule in module.modules() if type(submodule) in LAYERS):
             layer.register_forward_pre_hook(self.enter, with_kwargs=True)
             layer.register_forward_hook(self.leave)
 
@@ -117,7 +117,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         given = tree_leaves((args, kwargs or {}))
-        if not self.inside and any(id(one) in self.parameters for one in given):
+        if not self.inside and any(id(leaf) in self.parameters for leaf in given):
             raise SpecError(_OWN)
         if function in _HOOKS:
             raise SpecError("network: expected tensors without hooks")
@@ -180,10 +180,10 @@ def _check_rows(architecture: Architecture) -> None:
         row = slice(place, place + 1)
         forward = network.forward(example[row])
         alone = forward.backward(slopes[row])
-        gradient, own = alone.gradient(), torch.eye(len(example), dtype=torch.float64)[place]
+        gradient, indicator = alone.gradient(), torch.eye(len(example), dtype=torch.float64)[place]
         if not (
             _agree(together.outputs[row], forward.outputs)
-            and _agree(backward.gradient(own), gradient)
+            and _agree(backward.gradient(indicator), gradient)
             and _agree(backward.row_gradients()[row], alone.row_gradients())
         ):
             raise SpecError(
@@ -209,5 +209,7 @@ def _check_gradient(architecture: Architecture, backward: BackwardPass) -> None:
         raise SpecError("network: expected example rows on which no parameter's gradient is zero")
 
 
-def _agree(one: Array, other: Array) -> bool:
-    return bool((one - other).abs().max() <= _CLOSE * max(1e-300, float(other.abs().max())))
+def _agree(value: Array, reference: Array) -> bool:
+    return bool(
+        (value - reference).abs().max() <= _CLOSE * max(1e-300, float(reference.abs().max()))
+    )

@@ -58,11 +58,11 @@ class ModuleArchitecture:
 
     def __post_init__(self) -> None:
         """See the class."""
-        own = copy.deepcopy(self.module).double().train()
-        object.__setattr__(self, "module", own)
+        module = copy.deepcopy(self.module).double().train()
+        object.__setattr__(self, "module", module)
         if len(self.example) < 2 or self.size == 0:
             raise SpecError("network: expected two example rows and a trainable parameter at least")
-        check_layers(own)
+        check_layers(module)
         check_rows(self)
 
     @property
@@ -217,7 +217,7 @@ class ModuleForward:
     def derivatives(self, slopes: Array, by: list[Array], *, keep: bool = True) -> list[Array]:
         """Of the sum of slopes times outputs, by each of some tensors."""
         if slopes.shape[0] == 0:
-            return [torch.zeros_like(one) for one in by]
+            return [torch.zeros_like(tensor) for tensor in by]
         with warnings.catch_warnings():  # a row that is cut to whole numbers has no derivative
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             return list(

@@ -61,19 +61,19 @@ class Adam:
         self, parameters: Vector, gradient: Vector, moments: Vector, step: int
     ) -> tuple[Vector, Vector]:
         """See `Optimiser`."""
-        kept = moments * np.array([[self.first], [self.second]])
-        kept[0] += (1 - self.first) * gradient
+        averages = moments * np.array([[self.first], [self.second]])
+        averages[0] += (1 - self.first) * gradient
         square = gradient * gradient
         square *= 1 - self.second
-        kept[1] += square
+        averages[1] += square
         # Both bias corrections in two scalars instead of two vectors.
         root = (1 - self.second**step) ** 0.5
-        change = np.sqrt(kept[1])
+        change = np.sqrt(averages[1])
         change += self.floor * root
-        np.divide(kept[0], change, out=change)
+        np.divide(averages[0], change, out=change)
         change *= -self.learning_rate * root / (1 - self.first**step)
         change += parameters
-        return change, kept
+        return change, averages
 
     def parameters(self) -> dict[str, Any]:
         """See `Optimiser`."""

@@ -48,8 +48,8 @@ class Watched(GradSampleModuleFastGradientClipping):  # type: ignore[misc]
 
     def __init__(self, module: Any, *, ghost: bool) -> None:
         super().__init__(module, loss_reduction="sum", use_ghost_clipping=ghost)
-        own = {torch.nn.Linear: _dense_norms}
-        self.NORM_SAMPLERS = {**self.NORM_SAMPLERS, **own}  # type: ignore[has-type]
+        samplers = {torch.nn.Linear: _dense_norms}
+        self.NORM_SAMPLERS = {**self.NORM_SAMPLERS, **samplers}  # type: ignore[has-type]
         self.magnitudes: list[Array] = []
 
     def rearrange_grad_samples(self, *, module: Any, **given: Any) -> tuple[list[Array], Array]:

@@ -118,10 +118,10 @@ class WeightEstimator(Method, abc.ABC):
         Raises:
             SpecError: an unknown setting or one out of range, or noise that is not pure.
         """
-        known = {one.name for one in fields(cls)} - cls.set_later  # type: ignore[arg-type]
+        known = {setting.name for setting in fields(cls)} - cls.set_later  # type: ignore[arg-type]
         for name in sorted(set(settings) - known):
-            told = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
-            raise SpecError(f"weights.settings.{name}: unknown for {cls.method}{told}")
+            hint = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
+            raise SpecError(f"weights.settings.{name}: unknown for {cls.method}{hint}")
         if pure and cls.private and cls.draws and cls.pure_noise is None:
             raise SpecError(
                 f"weights.method={cls.method}: its noise is Gaussian; expected a delta > 0"

@@ -185,17 +185,17 @@ class BetaRegression(FeatureSettings):
             " weights;"
         )
         if self.needs_critic:
-            told = f"{errors} of weights that ask a critic no interval includes it."
+            caveat = f"{errors} of weights that ask a critic no interval includes it."
         elif calibrated:
-            told = f"{errors} of calibrated weights no interval of dpiw.analysis includes it."
+            caveat = f"{errors} of calibrated weights no interval of dpiw.analysis includes it."
         else:
-            told = f"{errors} dpiw.analysis.confidence_interval includes it."
+            caveat = f"{errors} dpiw.analysis.confidence_interval includes it."
         return (
             "Weights correct towards the regularised regression fit, not all the way to the truth.",
             "The verdict is about relations between columns: on four public tables weights with the"
             " verdict `use` bettered regressions nearly always and figures of single columns never,"
             " and worsened most of those. Take figures of single columns with and without weights.",
-            told,
+            caveat,
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -75,10 +75,10 @@ class Misfit:
     def _by(
         cls, part: NDArray[np.int64], means: Array, covariance: Array, targets: Targets, rows: int
     ) -> Misfit:
-        own = np.ix_(part, part)
-        covariance = covariance[own]
+        block = np.ix_(part, part)
+        covariance = covariance[block]
         try:
-            root = cholesky(targets.covariance[own], lower=True)
+            root = cholesky(targets.covariance[block], lower=True)
         except np.linalg.LinAlgError:
             raise WeightError("targets: expected a positive definite covariance") from None
         half = solve_triangular(root, covariance, lower=True)
@@ -126,12 +126,12 @@ class Misfit:
         def ratios(squares: Array) -> Array:
             return np.asarray(np.maximum(squares @ pull.T - level, 0.0).max(axis=-1))
 
-        own = float(ratios(self.distances**2 / self.chance))
+        observed = float(ratios(self.distances**2 / self.chance))
         drawn = [
             ratios(rng.standard_normal((count, self.spreads.size)) ** 2)
             for count in np.diff([*range(0, replays, 500), replays])
         ]
-        return float((1 + (np.concatenate(drawn) >= own).sum()) / (1 + replays))
+        return float((1 + (np.concatenate(drawn) >= observed).sum()) / (1 + replays))
 
     @property
     def credits(self) -> Array:
@@ -158,8 +158,10 @@ class Misfit:
         Of one credit for all features, to first order in theta: the residual's shrinkage is 1 - h
         with h = l/(l + alpha).
         """
-        kept = self.spreads / (self.spreads + self.credits[:, None])
-        return np.asarray((((1 - kept) * self.distances) ** 2 + 2 * kept - 1).sum(axis=1))
+        hat_values = self.spreads / (self.spreads + self.credits[:, None])
+        return np.asarray(
+            (((1 - hat_values) * self.distances) ** 2 + 2 * hat_values - 1).sum(axis=1)
+        )
 
     def left(self, ridge: Array) -> Array:
         """What a tilting leaves of the distances, to first order: I - C (C + ridge)^-1, (d, d).

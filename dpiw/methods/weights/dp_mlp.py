@@ -336,8 +336,8 @@ class DensityNetwork(RatioEstimator):
             WeightError: the measurement is of another kind, or does not fit these settings.
         """
         ready = self._ready_for(schema)
-        own = self.parameters()
-        check_measurement(measurement, kind=MEASUREMENT_KIND, own=own, method=self.method)
+        settings = self.parameters()
+        check_measurement(measurement, kind=MEASUREMENT_KIND, own=settings, method=self.method)
         parameters = np.asarray(measurement.arrays["parameters"], dtype=np.float64)
         if parameters.shape != (ready.training.architecture.size,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")

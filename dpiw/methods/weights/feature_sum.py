@@ -147,8 +147,8 @@ def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
         for batch in batches:
             if threads is None and batch.rows > _BLOCK:  # they cost more than few rows
                 threads = _threads(open_threads)
-            each = map if threads is None else threads.map
-            for part in each(partial(_block_sum, stack), batch.batches(_BLOCK)):
+            map_blocks = map if threads is None else threads.map
+            for part in map_blocks(partial(_block_sum, stack), batch.batches(_BLOCK)):
                 total += part
             rows += batch.rows
     return total, np.array([rows], dtype=np.int64)

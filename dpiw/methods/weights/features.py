@@ -166,13 +166,13 @@ class InteractionMap:
         if target is None:
             return 0.125 - 2 * math.fsum(part.squared_norm**2 for part in parts)
         names = [column.name for column in self.schema.released]
-        own = parts[names.index(target.name)]
-        others = [part for part in parts if part is not own]
+        target_block = parts[names.index(target.name)]
+        others = [part for part in parts if part is not target_block]
         low = math.fsum(part.smallest_inner for part in others)
         high = math.fsum(part.squared_norm for part in others)
         return min(
             0.25 + g + f + 4 * g * f
-            for g in (own.smallest_inner, own.squared_norm)
+            for g in (target_block.smallest_inner, target_block.squared_norm)
             for f in (low, high)
         )
 

@@ -136,14 +136,14 @@ def characteristic(
     """
     total = np.ones(frequencies.shape[1:], dtype=np.complex128)
     for part in parts:
-        own = frequencies[part.start : part.stop]
+        omega = frequencies[part.start : part.stop]
         if part.numeric:
-            value = np.sinc(own[0] / (2 * np.pi)).astype(np.complex128)
+            value = np.sinc(omega[0] / (2 * np.pi)).astype(np.complex128)
             if part.levels:
-                turn = np.exp(0.5j / math.sqrt(2) * (own[1] - own[2]))
+                turn = np.exp(0.5j / math.sqrt(2) * (omega[1] - omega[2]))
                 value = (1 - REFERENCE_MISSING) * value * turn + REFERENCE_MISSING / turn
             total *= value
         else:
-            middle = own.mean(axis=0)
-            total *= np.mean([np.exp(1j / math.sqrt(2) * (w - middle)) for w in own], axis=0)
+            middle = omega.mean(axis=0)
+            total *= np.mean([np.exp(1j / math.sqrt(2) * (w - middle)) for w in omega], axis=0)
     return total

@@ -275,8 +275,8 @@ class MeansLaw:
 
         Published rows that are too few for `use with care` count as a base of so few.
         """
-        own = self.effective_rows
-        behind = min(own, self.base_rows) if own < ROWS_CARE else self.base_rows
+        rows = self.effective_rows
+        behind = min(rows, self.base_rows) if rows < ROWS_CARE else self.base_rows
         return objections(estimate, self.support(estimate), parts, base_rows=behind)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:

@@ -73,8 +73,8 @@ def guess(share: float) -> list[Objection]:
     """What so large a part of a guess leaves."""
     if share <= GUESSED:
         return []
-    told = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
-    return [Objection(Verdict.CARE, told)]
+    text = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
+    return [Objection(Verdict.CARE, text)]
 
 
 def few_rows(base_rows: float) -> list[Objection]:
@@ -82,6 +82,6 @@ def few_rows(base_rows: float) -> list[Objection]:
     if base_rows >= ROWS_USE:
         return []
     leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE
-    told = f"{math.floor(base_rows)} effective rows are behind the weights"
-    told += f" (expected >= {ROWS_USE:.0f})"
-    return [Objection(leaves, told)]
+    text = f"{math.floor(base_rows)} effective rows are behind the weights"
+    text += f" (expected >= {ROWS_USE:.0f})"
+    return [Objection(leaves, text)]

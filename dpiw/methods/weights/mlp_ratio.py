@@ -89,8 +89,8 @@ class NetworkRatio(RatioWithoutLaw):
     def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
         """As the replays vary, sampling error included."""
         played = self.chance(synthetic)
-        own = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=played.shape[1])
-        return [(own, played / max(1, played.shape[1] - 1) ** 0.5)]
+        law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=played.shape[1])
+        return [(law, played / max(1, played.shape[1] - 1) ** 0.5)]
 
     def signal(self, synthetic: SyntheticTable) -> Signal | None:
         """The log ratio's variance over the rows against that of the replays; None without any.

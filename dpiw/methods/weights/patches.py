@@ -83,8 +83,8 @@ class PatchMap:
         """Shape (5, 5, F): of the scale that `FourierMap` gives a uniform patch, times `scales`."""
         normal = public_normals(self.omega_seed, KERNEL**2 * self._filters, stream=1)
         scales = np.resize(np.asarray(self.scales), self._filters)
-        own = math.sqrt(5.0 / 3.0 / (KERNEL**2 / 12)) * scales
-        return np.ascontiguousarray(own * normal.reshape(KERNEL, KERNEL, -1))
+        stddevs = math.sqrt(5.0 / 3.0 / (KERNEL**2 / 12)) * scales
+        return np.ascontiguousarray(stddevs * normal.reshape(KERNEL, KERNEL, -1))
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Feature rows, shape (rows, dimension), of norm at most 1."""
@@ -101,8 +101,8 @@ class PatchMap:
             for x in xs:
                 angle = np.zeros((rows, count))
                 for line, weights in zip(images[y : y + KERNEL], self._omega, strict=True):
-                    for pixel, own in zip(line[x : x + KERNEL], weights, strict=True):
-                        angle += pixel[:, None] * own
+                    for pixel, omega in zip(line[x : x + KERNEL], weights, strict=True):
+                        angle += pixel[:, None] * omega
                 total[:, :count] += np.cos(angle)
                 total[:, count:] += np.sin(angle)
         return total / (ys.size * xs.size)

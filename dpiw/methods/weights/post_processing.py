@@ -151,8 +151,8 @@ def _step(value: object) -> Step:
     known = {field.name: field for field in fields(kind)}
     unknown = sorted(str(name) for name in set(settings) - set(known))
     if unknown:
-        told = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"
-        raise SpecError(f"weights.post_processing.{kind.step}.{unknown[0]}: unknown{told}")
+        hint = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"
+        raise SpecError(f"weights.post_processing.{kind.step}.{unknown[0]}: unknown{hint}")
     for key, field in known.items():
         if field.default is MISSING and key not in settings:
             raise SpecError(f"weights.post_processing.{kind.step}.{key}: missing")

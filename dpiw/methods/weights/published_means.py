@@ -79,7 +79,7 @@ def law_of_means(
         relative=_relative(facts, credit, stack, size=features.shape[1]),
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
-    if not all(0 < one < np.inf for one in positive):
+    if not all(0 < number < np.inf for number in positive):
         raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
     return law
 
@@ -94,11 +94,11 @@ def _residual(facts: Mapping[str, Any], *, size: int) -> Array | None:
 
 
 def _relative(facts: Mapping[str, Any], credit: float, stack: Stack, *, size: int) -> Array | None:
-    own = float(facts.get("pairs_credit", credit))
-    if not 0 < own <= credit:
+    pairs_credit = float(facts.get("pairs_credit", credit))
+    if not 0 < pairs_credit <= credit:
         raise ReleaseError("certificate: expected `pairs_credit` above 0, at most `credit`")
-    if own == credit:
+    if pairs_credit == credit:
         return None
     relative = np.ones(size)
-    relative[stack.pairs] = own / credit
+    relative[stack.pairs] = pairs_credit / credit
     return relative

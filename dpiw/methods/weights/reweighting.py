@@ -90,9 +90,9 @@ class Reweighted:
         features: of the others the base holds the same noise as the targets, and theta none.
         """
         fresh = slice(self.targets.fresh)
-        own = cholesky(self.targets.covariance[fresh, fresh], lower=True)
-        root = np.zeros((self.targets.means.size, len(own)))
-        root[: len(own)] = own
+        factor = cholesky(self.targets.covariance[fresh, fresh], lower=True)
+        root = np.zeros((self.targets.means.size, len(factor)))
+        root[: len(factor)] = factor
         return np.asarray(cho_solve(self._curvature, root))
 
     def log_weight_noise(self, base: BaseRows) -> Array:
@@ -149,7 +149,7 @@ class Reweighted:
             "base_rows": self.misfit.base_rows,
             "effective_base_rows": float(1 / (self.tilt.weights**2).sum()),
             "dimension": self.targets.means.size,
-            "residual": [float(f"{one:.5g}") for one in self.residual],
+            "residual": [float(f"{value:.5g}") for value in self.residual],
         }
 
 
@@ -184,9 +184,9 @@ def reweight(
             raise SpecError(f"credit: expected a number > 0 or one of {', '.join(CREDITS)}")
         rule = CREDITS[credit]
         credit = min(rule(misfit), MOST_CREDIT * targets.rows)
-        for own in parts:
+        for pairs_misfit in parts:
             relative = np.ones(targets.means.size)
-            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, rule(own) / credit))
+            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, rule(pairs_misfit) / credit))
             targets = replace(targets, relative=relative)
     return Reweighted(
         targets=targets,

@@ -46,7 +46,7 @@ def frequency_scales(given: object) -> tuple[float, ...]:
     """A few scales > 0, or SpecError."""
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
         raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
-    return tuple(real("scales", one, above=0, at_most=1e3) for one in given)
+    return tuple(real("scales", scale, above=0, at_most=1e3) for scale in given)
 
 
 def check_features(

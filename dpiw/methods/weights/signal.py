@@ -159,9 +159,9 @@ def noise_test(
     centred = features - features.mean(axis=0)
     spread = centred.T @ centred / len(features)
     observed = float(((centred @ coefficients) ** 2).mean())
-    own = np.zeros_like(spread) if sampling is None else sampling
-    k1, k2, k3 = _cumulants(spread, law, own)
-    extra = float(np.trace(spread @ own))
+    covariance = np.zeros_like(spread) if sampling is None else sampling
+    k1, k2, k3 = _cumulants(spread, law, covariance)
+    extra = float(np.trace(spread @ covariance))
     if k2 <= 0:  # constant features: no log ratio at all
         return Signal(spread=observed, noise=k1 - extra, sampling=extra, p_value=1.0)
     freedom = 8 * k2**3 / k3**2

@@ -58,8 +58,8 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
     products. Chosen on Banknote, Breast, Boston and Adult at epsilon 1 (benchmarks/results).
     """
     parts = blocks(schema)
-    numbers = math.fsum(one.variances[0] for one in parts if one.numeric)
-    whole = math.fsum(one.reference_squared_norm for one in parts)
+    numbers = math.fsum(block.variances[0] for block in parts if block.numeric)
+    whole = math.fsum(block.reference_squared_norm for block in parts)
     if 2 * numbers < whole:
         return _with_products(schema), (1.0,)
     if len(parts) > FEW_COLUMNS:
@@ -143,9 +143,9 @@ class Stack:
         if target is None:
             return {"target": [], "numbers": numbers, "products": every}
         names = [column.name for column in self.schema.released]
-        own = parts[names.index(target.name)]
+        target_block = parts[names.index(target.name)]
         return {
-            "target": [pair for pair in every if own in pair],
+            "target": [pair for pair in every if target_block in pair],
             "numbers": numbers,
             "products": every,
         }
@@ -153,11 +153,11 @@ class Stack:
     def _squared_norm(self, part: str) -> float:
         """Largest squared norm of a part's features before they are scaled."""
         if part == "linear":
-            return math.fsum(one.squared_norm for one in self._blocks)
+            return math.fsum(block.squared_norm for block in self._blocks)
         if part == "squares":
-            return sum(one.numeric for one in self._blocks) / 64
+            return sum(block.numeric for block in self._blocks) / 64
         if part == "fourier":
-            return float(any(one.squared_norm > 0 for one in self._blocks))
+            return float(any(block.squared_norm > 0 for block in self._blocks))
         if part == "patches":
             return float(self._patches.side > 0)
         return math.fsum(a.squared_norm * b.squared_norm for a, b in self._pairs[part])
@@ -183,19 +183,19 @@ class Stack:
     def pairs(self) -> NDArray[np.int64]:
         """Which features are products of two columns: indices, ascending."""
         ends = np.cumsum([self.width(part) for part in self.parts])
-        own = [
+        indices = [
             np.arange(stop - self.width(part), stop)
             for part, stop in zip(self.parts, ends, strict=True)
             if part in PRODUCTS
         ]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *own])
+        return np.concatenate([np.zeros(0, dtype=np.int64), *indices])
 
     def width(self, part: str) -> int:
         """How many features a part has."""
         if part == "linear":
             return self._blocks[-1].stop
         if part == "squares":
-            return sum(one.numeric for one in self._blocks)
+            return sum(block.numeric for block in self._blocks)
         if part == "fourier":
             return 2 * self.frequencies
         if part == "patches":
@@ -219,7 +219,7 @@ class Stack:
         if part == "linear":
             return scale * centred
         if part == "squares":
-            places = [one.start for one in self._blocks if one.numeric]
+            places = [block.start for block in self._blocks if block.numeric]
             return np.asarray(scale * (centred[:, places] ** 2 - 0.125))
         if part == "fourier":
             waves = self._waves.matrix(scaled)

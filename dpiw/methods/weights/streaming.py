@@ -51,8 +51,8 @@ class StreamedRows(BaseRows):
         log_weights: Array | None = None,
     ) -> None:
         self._passes, self._of = batches, features
-        one = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
-        super().__init__(1, lambda *_: features(one))
+        row = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
+        super().__init__(1, lambda *_: features(row))
         self.rows, self._log_weights = rows, log_weights
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
@@ -86,8 +86,8 @@ def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
     Raises:
         WeightError: the minimum was not reached.
     """
-    found = reached(
+    solution = reached(
         base, targets, solved.credit, solved.coefficients,
         covariance=solved.covariance, gap=_CLOSE * base.dimension / base.rows,
     )  # fmt: skip
-    return tilt(base, targets, credit=solved.credit) if found is None else found
+    return tilt(base, targets, credit=solved.credit) if solution is None else solution

@@ -44,8 +44,8 @@ class Targets:
             raise WeightError(
                 "targets: expected finite means (d,), a covariance (d, d) and a number of rows > 0"
             )
-        own = np.ones(size) if self.relative is None else self.relative
-        if own.shape != (size,) or not ((own > 0) & (own <= 1)).all():
+        relative = np.ones(size) if self.relative is None else self.relative
+        if relative.shape != (size,) or not ((relative > 0) & (relative <= 1)).all():
             raise WeightError("targets: expected relative credits (d,), each in (0, 1]")
 
     @property

@@ -125,11 +125,11 @@ def calibrated(
     """
     aim = design_effect
     for _ in range(_TRIALS):
-        kept = thin(log_weights, rows, design_effect=aim, rng=rng)
-        credit = 1 / float((np.exp(kept.log_weights) ** 2).sum()) * rows**2
-        if design_effect == 1 or rows == kept.distinct == log_weights.size > MOST_FITTED:
+        choice = thin(log_weights, rows, design_effect=aim, rng=rng)
+        credit = 1 / float((np.exp(choice.log_weights) ** 2).sum()) * rows**2
+        if design_effect == 1 or rows == choice.distinct == log_weights.size > MOST_FITTED:
             break  # no weights at all, or all rows
-        chosen = taken(kept.chosen, kept.log_weights)
+        chosen = taken(choice.chosen, choice.log_weights)
         try:
             if rows > MOST_FITTED:
                 start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
@@ -141,10 +141,10 @@ def calibrated(
         logs = normalised(solved.log_weights)
         effect = float(np.mean(np.exp(logs) ** 2))
         if effect <= design_effect:
-            return Calibrated(rows=kept, log_weights=logs, credit=solved.credit)
+            return Calibrated(rows=choice, log_weights=logs, credit=solved.credit)
         aim = max(1.0, aim * design_effect / effect * _MARGIN)
-    kept = thin(log_weights, rows, design_effect=design_effect, rng=rng)
-    return Calibrated(rows=kept, log_weights=kept.log_weights, credit=math.inf)
+    choice = thin(log_weights, rows, design_effect=design_effect, rng=rng)
+    return Calibrated(rows=choice, log_weights=choice.log_weights, credit=math.inf)
 
 
 def _exponent(logs: Array, design_effect: float) -> float:

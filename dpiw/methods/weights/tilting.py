@@ -98,8 +98,8 @@ class BaseRows:
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Where a block stands, and its features."""
         for start, stop in self._ranges():
-            kept = None if self._kept is None else self._kept[start:stop]
-            yield slice(start, stop), self._checked(start, stop) if kept is None else kept
+            block = None if self._kept is None else self._kept[start:stop]
+            yield slice(start, stop), self._checked(start, stop) if block is None else block
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
         """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
@@ -111,13 +111,13 @@ class BaseRows:
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0
         for at, block in self.blocks():
-            own = block @ theta
+            block_scores = block @ theta
             if self._log_weights is not None:
-                own = own + self._log_weights[at]
-            scores[at] = own
-            fresh = max(top, float(own.max()))
-            raised, kept = np.exp(own - fresh), math.exp(top - fresh)
-            mass, means = kept * mass + float(raised.sum()), kept * means + raised @ block
+                block_scores = block_scores + self._log_weights[at]
+            scores[at] = block_scores
+            fresh = max(top, float(block_scores.max()))
+            raised, rescaling = np.exp(block_scores - fresh), math.exp(top - fresh)
+            mass, means = rescaling * mass + float(raised.sum()), rescaling * means + raised @ block
             top = fresh
         # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
         return (scores - top) - math.log(mass), top + math.log(mass), means / mass

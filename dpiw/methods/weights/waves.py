@@ -81,8 +81,8 @@ class Waves:
 
     def _turns(self, start: int, stop: int) -> Array:
         """What each level of a one-hot block adds: (onehot - 1/L)/sqrt(2) Omega, in steps."""
-        own = self.omega[start:stop] * (STEPS / (2 * math.pi))
-        return np.asarray((own - own.mean(axis=0)) / math.sqrt(2))
+        steps = self.omega[start:stop] * (STEPS / (2 * math.pi))
+        return np.asarray((steps - steps.mean(axis=0)) / math.sqrt(2))
 
     @cached_property
     def _offset(self) -> float:
@@ -127,7 +127,9 @@ class Waves:
     def _levels(self) -> tuple[Array, ...]:
         """What each level of each other column adds, missing last; shapes (levels, D)."""
         parts = [block for block in self._blocks if not block.numeric]
-        return tuple(_kept(_rounded(self._turns(one.start, one.stop), self._unit)) for one in parts)
+        return tuple(
+            _kept(_rounded(self._turns(block.start, block.stop), self._unit)) for block in parts
+        )
 
     @cached_property
     def _circle(self) -> Array:
@@ -153,7 +155,7 @@ class Waves:
         """Levels of each other column, the missing one last."""
         labels = [column for column in self.schema.released if not column.is_numeric]
         codes = [(scaled.columns[column.name], column.cardinality) for column in labels]
-        return [np.where(own < 0, missing, own) for own, missing in codes]
+        return [np.where(levels < 0, missing, levels) for levels, missing in codes]
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """All cosines, then all sines; shape (rows, 2 D)."""
@@ -165,8 +167,8 @@ class Waves:
             rows = slice(start, min(start + _FEW, scaled.rows))
             few = rows.stop - start
             np.matmul(cells[rows], self._numbers, out=steps[:few])
-            for own, table in zip(codes, self._levels, strict=True):
-                np.take(table, own[rows], axis=0, out=added[:few], mode="clip")
+            for levels, table in zip(codes, self._levels, strict=True):
+                np.take(table, levels[rows], axis=0, out=added[:few], mode="clip")
                 steps[:few] += added[:few]
             place = places[:few]
             np.copyto(place[:, 0], steps[:few], casting="unsafe")  # cut down: all are positive

@@ -119,7 +119,7 @@ def weigh_measured(
     if noise is not None:
         means = whole.means(np.exp(logs) / base.rows)
     del whole  # its features, of which those of the chosen rows take the place
-    kept = calibrated(
+    calibration = calibrated(
         logs,
         rows,
         replace(targets, means=means, relative=None),
@@ -128,30 +128,30 @@ def weigh_measured(
         law=reweighted.tilt,
         rng=rng,
     )
-    tau = kept.rows.exponent
+    tau = calibration.rows.exponent
     steps.append(f"choose {rows} rows with probability in proportion to weight^{tau:.4g}")
-    if np.isfinite(kept.credit):
+    if np.isfinite(calibration.credit):
         steps.append("calibrate their means to the base's")
     steps.append("self-normalise")
-    chosen = kept.rows.chosen
-    told = slice(None, None, math.ceil(rows / MOST_FITTED))
+    chosen = calibration.rows.chosen
+    subset = slice(None, None, math.ceil(rows / MOST_FITTED))
     if noise is None:
-        noise = reweighted.log_weight_noise(taken(chosen[told]))
+        noise = reweighted.log_weight_noise(taken(chosen[subset]))
     else:
-        noise = noise[chosen[told]]
+        noise = noise[chosen[subset]]
     return Weights(
-        log_weights=kept.log_weights,
+        log_weights=calibration.log_weights,
         steps=tuple(steps),
         law=None,
         noise=noise,
-        diagnostics=_judged(reweighted, kept.log_weights, logs, noise, told),
+        diagnostics=_judged(reweighted, calibration.log_weights, logs, noise, subset),
         chosen=chosen,
         facts={
             "measured": reweighted.to_json()
             | {"base_rows": base.rows, "ranges": measurement.facts.get("ranges", {})}
-            | {"exponent": tau, "distinct_rows": kept.rows.distinct}
+            | {"exponent": tau, "distinct_rows": calibration.rows.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
-            | ({"calibration": kept.credit} if np.isfinite(kept.credit) else {}),
+            | ({"calibration": calibration.credit} if np.isfinite(calibration.credit) else {}),
         },
     )
 
@@ -219,13 +219,13 @@ def _judged(
     published: np.ndarray,
     base: np.ndarray,
     noise: np.ndarray,
-    told: slice,
+    subset: slice,
 ) -> Diagnostics:
     """Diagnostics of the published weights, with the verdict of `RULE`.
 
-    Their noise is given of those that are `told`.
+    Their noise is given of those in `subset`.
     """
-    shares = np.exp(published[told] - published.max())
+    shares = np.exp(published[subset] - published.max())
     diagnostics = replace(
         diagnose(published), noise=math.sqrt(np.average(noise**2, weights=shares))
     )
