@@ -120,8 +120,8 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
     for (epsilon, name), part in frame.groupby(["epsilon", "weights"], sort=False):
         cells = [f"{part[m].mean():.3f} ± {part[m].sem():.3f}" for m in METRICS]
         verdicts = part["verdict"].dropna().value_counts().to_dict() if "verdict" in part else {}
-        told = ", ".join(f"{k}: {v}" for k, v in verdicts.items())
-        lines.append(f"| {epsilon} | {name} | " + " | ".join(cells) + f" | {told} |")
+        counts = ", ".join(f"{k}: {v}" for k, v in verdicts.items())
+        lines.append(f"| {epsilon} | {name} | " + " | ".join(cells) + f" | {counts} |")
     return lines
 
 
@@ -142,9 +142,9 @@ def differences(records: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _forecast(name: str, found: Mapping[str, Any]) -> str:
-    verdict = "feasible" if found["feasible"] else "not feasible: the plan publishes none"
-    return f"- {name}: resolution {found['resolution']:.2f}, tau {found['tau']:.2f}, {verdict}"
+def _forecast(name: str, facts: Mapping[str, Any]) -> str:
+    verdict = "feasible" if facts["feasible"] else "not feasible: the plan publishes none"
+    return f"- {name}: resolution {facts['resolution']:.2f}, tau {facts['tau']:.2f}, {verdict}"
 
 
 def main(arguments: list[str]) -> int:
@@ -192,7 +192,7 @@ def main(arguments: list[str]) -> int:
         "Public forecasts of the plans (resolution: share of the log ratio's variance that",
         "survives shrinkage; tau: sd of the log-weight noise):",
         "",
-        *[_forecast(name, found) for name, found in forecasts.items()],
+        *[_forecast(name, forecast) for name, forecast in forecasts.items()],
     ]
     (chosen.out / "banknote.md").write_text("\n".join(text) + "\n")
     print("\n".join(table))

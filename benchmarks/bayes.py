@@ -132,16 +132,16 @@ def log_dirichlet_multinomial(drawn_counts: Array, counts: Array, alpha: float) 
 
 def one_column(runs: int) -> pd.DataFrame:
     """Mean Kolmogorov-Smirnov distance to the data, methods by epsilon."""
-    column, found = Column200(), []
+    column, records = Column200(), []
     for seed in range(runs):
         data = np.random.default_rng([seed, 1]).beta(2.0, 8.0, ROWS)
         counts = np.bincount((data * BINS).astype(int), minlength=BINS)
-        own = np.cumsum(counts) / ROWS
+        cumulative = np.cumsum(counts) / ROWS
         for epsilon in EPSILONS:
             for name, law in posteriors(column, counts, epsilon, seed).items():
-                distance = np.abs(np.cumsum(law) - own).max()
-                found.append({"method": name, "epsilon": epsilon, "distance": distance})
-    frame = pd.DataFrame(found)
+                distance = np.abs(np.cumsum(law) - cumulative).max()
+                records.append({"method": name, "epsilon": epsilon, "distance": distance})
+    frame = pd.DataFrame(records)
     table = frame.pivot_table(index="method", columns="epsilon", values="distance")
     return table.reindex(frame.method.unique())
 
@@ -176,7 +176,7 @@ def people(rows: int, seed: int) -> pd.DataFrame:
 
 def small_table(runs: int) -> pd.DataFrame:
     """Distances between data and 20,000 rows, mean over runs, at (epsilon, 1e-6)."""
-    found = []
+    records = []
     for rows, epsilon in SIZES:
         for name, (method, settings) in GENERATORS.items():
             plain = make_generator(method, settings, pure=False)
@@ -196,11 +196,11 @@ def small_table(runs: int) -> pd.DataFrame:
                 model = generator.model(
                     generator.measure(table, noise=SeededNoise(seed)), schema=SCHEMA
                 )
-                made = model.sample(20_000, rng=np.random.default_rng(seed)).frame()
-                found.append(
-                    {"rows": rows, "epsilon": epsilon, "generator": name} | distances(data, made)
+                draws = model.sample(20_000, rng=np.random.default_rng(seed)).frame()
+                records.append(
+                    {"rows": rows, "epsilon": epsilon, "generator": name} | distances(data, draws)
                 )
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame(records)
     means = frame.groupby(["rows", "epsilon", "generator"], sort=False).mean()
     return means.reset_index()
 
@@ -257,9 +257,9 @@ def costs(p: Array, q: Array, epsilon: float) -> dict[str, float]:
 
 # The page
 def markdown(frame: pd.DataFrame, form: Callable[[float], str]) -> list[str]:
-    told = frame.map(lambda one: form(one) if isinstance(one, float) else str(one))
-    lines = ["| " + " | ".join(map(str, told.columns)) + " |", "|---" * told.shape[1] + "|"]
-    return [*lines, *("| " + " | ".join(row) + " |" for row in told.itertuples(index=False))]
+    texts = frame.map(lambda value: form(value) if isinstance(value, float) else str(value))
+    lines = ["| " + " | ".join(map(str, texts.columns)) + " |", "|---" * texts.shape[1] + "|"]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in texts.itertuples(index=False))]
 
 
 def page(runs: int) -> str:
@@ -287,7 +287,7 @@ def page(runs: int) -> str:
             " epsilon 1, started at the data's most likely point; its exact law after so many"
             " steps, for 20 records and 21.",
             "",
-            *markdown(chain, lambda one: f"{one:.3g}"),
+            *markdown(chain, lambda value: f"{value:.3g}"),
             "",
         ]
     )

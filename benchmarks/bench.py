@@ -125,12 +125,12 @@ def measured(item: str, place: Place) -> dict[str, Any]:
     """A record of one item: what was found, or why nothing was; with date, commit and load."""
     before = os.getloadavg()[0]
     try:
-        found = _found(item, place)
+        result = _found(item, place)
     except NotRunError as reason:
-        found = {"not_run": str(reason)}
+        result = {"not_run": str(reason)}
     loads = (before, os.getloadavg()[0])
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
-    return found | {"date": date, "commit": commit(), "load": [min(loads), max(loads)]}
+    return result | {"date": date, "commit": commit(), "load": [min(loads), max(loads)]}
 
 
 def _found(item: str, place: Place) -> dict[str, Any]:
@@ -140,17 +140,17 @@ def _found(item: str, place: Place) -> dict[str, Any]:
         stages = limits.release(place, int(item.removeprefix("release-")))
         return {
             "stages": {
-                name: {"wall": one.wall, "cpu": one.cpu, "peak": one.peak}
-                for name, one in stages.items()
+                name: {"wall": used.wall, "cpu": used.cpu, "peak": used.peak}
+                for name, used in stages.items()
             }
         }
-    return {"lines": {name: asdict(one) for name, one in ITEMS[item](place).items()}}
+    return {"lines": {name: asdict(line) for name, line in ITEMS[item](place).items()}}
 
 
 def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
     """What is kept: by item, and releases by rows; the largest release gives lines."""
     records = {name: kept(folder, name) for name in ("machine", *ITEMS)}
-    found = {name: record for name, record in records.items() if record is not None}
+    by_item = {name: record for name, record in records.items() if record is not None}
     sizes = {}
     for path in folder.glob("release-*.json"):
         record = json.loads(path.read_text())
@@ -158,10 +158,10 @@ def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
     if sizes:
         most = max(sizes)
         lines = limits.of_release(sizes[most]["stages"], most)
-        found["release"] = sizes[most] | {
-            "lines": {name: asdict(one) for name, one in lines.items()}
+        by_item["release"] = sizes[most] | {
+            "lines": {name: asdict(line) for name, line in lines.items()}
         }
-    return found, dict(sorted(sizes.items()))
+    return by_item, dict(sorted(sizes.items()))
 
 
 def written(cache: Path, out: Path, command: str) -> None:
@@ -182,8 +182,8 @@ def written(cache: Path, out: Path, command: str) -> None:
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "bench.md").write_text(page(LINES, records, sizes, facts))
-    told = {"facts": facts, "items": records, "releases": sizes}
-    (out / "bench.json").write_text(json.dumps(told, indent=1) + "\n")
+    contents = {"facts": facts, "items": records, "releases": sizes}
+    (out / "bench.json").write_text(json.dumps(contents, indent=1) + "\n")
     if sizes:
         plot(sizes, out / "bench.svg")
 

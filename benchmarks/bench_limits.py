@@ -67,15 +67,15 @@ def features(place: Place) -> dict[str, Found]:
             block = encoded[start : start + BLOCK]
             np.matmul(block, omega, out=product[: len(block)])
 
-    told = (
+    text = (
         f"{count:,} rows; {stack.dimension} features; product with a matrix of"
         f" {omega.shape[0]} x {omega.shape[1]}"
     )
-    found = in_turns(
+    comparison = in_turns(
         lambda: exact_sum(stack, [rows], constant=0.5), multiplied,
-        repeats=place.repeats, told=told,
+        repeats=place.repeats, told=text,
     )  # fmt: skip
-    return {"features": found}
+    return {"features": comparison}
 
 
 def marginals(place: Place) -> dict[str, Found]:
@@ -83,10 +83,10 @@ def marginals(place: Place) -> dict[str, Found]:
     schema, rows = made_up(place.rows)
     domain = Domain.from_schema(schema, bins=16)
     codes = np.asfortranarray(domain.codes(rows).astype(np.uint8))
-    other = np.empty_like(codes)
+    target = np.empty_like(codes)
     memory = in_turns(
         lambda: [*ContingencyCounter(lambda: [codes], domain.sizes).one_way()],
-        lambda: np.copyto(other, codes),
+        lambda: np.copyto(target, codes),
         repeats=place.repeats, told=f"{codes.nbytes / 2**20:.0f} MiB of codes",
     )  # fmt: skip
     with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
@@ -106,9 +106,9 @@ def machine(place: Place) -> dict[str, str]:
     size = 1500
     matrix = np.random.default_rng(1).random((size, size))
     much = np.ones(2**26)
-    other = np.empty_like(much)
-    product, copy = ([timed(one)[1].wall for _ in range(4)][1:] for one in (
-        lambda: matrix @ matrix, lambda: np.copyto(other, much),
+    target = np.empty_like(much)
+    product, copy = ([timed(function)[1].wall for _ in range(4)][1:] for function in (
+        lambda: matrix @ matrix, lambda: np.copyto(target, much),
     ))  # fmt: skip
     with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
         csv, parquet = Path(folder, "table.csv"), Path(folder, "table.parquet")
@@ -120,11 +120,11 @@ def machine(place: Place) -> dict[str, str]:
             "Parquet read": lambda: pa.parquet.read_table(parquet),
         }
         io = {name: timed(function)[1].wall for name, function in seconds.items()}
-    told = {
+    rates = {
         "matrix product": f"{2 * size**3 / min(product) / 1e9:.0f} GFLOP/s",
         "memory, read and written": f"{2 * much.nbytes / min(copy) / 2**30:.1f} GiB/s",
     }
-    return told | {
+    return rates | {
         name: f"{took / place.rows * 1e6:.2f} microseconds a row of 16 columns"
         for name, took in io.items()
     }
@@ -136,14 +136,14 @@ def release(place: Place, rows: int) -> dict[str, scale.Used]:
         root = Path(folder)
         write_table(root / "table.csv", rows)
         scale.workplace(root, most=1)
-        found = {"pyarrow": scale.reference(root)}
-        found |= dict(scale.fits(root, rows, ["histogram", "privbayes", "mst"], most=1))
+        stages = {"pyarrow": scale.reference(root)}
+        stages |= dict(scale.fits(root, rows, ["histogram", "privbayes", "mst"], most=1))
         steps = scale.public(root, rows, rows, ["histogram"], most=1)
-        found |= {name.removeprefix("histogram: "): used for name, used in steps}
+        stages |= {name.removeprefix("histogram: "): used for name, used in steps}
         (published,) = (root / "state" / "releases").glob("scale-histogram-*")
         again = ["-c", REWRITE, str(published), str(root / "again.parquet")]
-        found["rewrite"] = scale.used(again)
-    return found
+        stages["rewrite"] = scale.used(again)
+    return stages
 
 
 def of_stages(stages: dict[str, Any], steps: tuple[str, ...]) -> Cost:
@@ -155,18 +155,18 @@ def of_stages(stages: dict[str, Any], steps: tuple[str, ...]) -> Cost:
 def of_release(stages: dict[str, Any], rows: int) -> dict[str, Found]:
     """Lines of a release's stages, as `release` found them."""
     reference = of_stages(stages, ("pyarrow",))
-    told = f"{rows:,} rows"
+    text = f"{rows:,} rows"
     largest = max(RELEASE, key=lambda step: stages[step]["peak"])
     return {
-        "ingest": Found(ours=of_stages(stages, ("ingest",)), reference=reference, told=told),
-        "release": Found(ours=of_stages(stages, UNWEIGHTED), reference=reference, told=told),
+        "ingest": Found(ours=of_stages(stages, ("ingest",)), reference=reference, told=text),
+        "release": Found(ours=of_stages(stages, UNWEIGHTED), reference=reference, told=text),
         "release, measured": Found(
             ours=of_stages(stages, RELEASE), reference=reference,
-            told=f"{told}; most memory {stages[largest]['peak'] / 2**20:,.0f} MiB, in {largest}",
+            told=f"{text}; most memory {stages[largest]['peak'] / 2**20:,.0f} MiB, in {largest}",
         ),
         "scoring": Found(
             ours=of_stages(stages, ("debias",)), reference=of_stages(stages, ("rewrite",)),
-            told=told,
+            told=text,
         ),
     }  # fmt: skip
 
@@ -186,7 +186,7 @@ def starts(place: Place) -> dict[str, Found]:
                 took = startup.timed(root, words)
                 costs[command].append(Cost(wall=took.wall, cpu=took.cpu))
     return {
-        command: Found(ours=median(own), reference=median(reference))
-        for command, own in costs.items()
+        command: Found(ours=median(turns), reference=median(reference))
+        for command, turns in costs.items()
         if command != "prepare"
     }

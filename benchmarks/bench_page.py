@@ -98,17 +98,17 @@ def _answer(is_met: bool | None) -> str:
 def row(line: Line, record: Record | None) -> str:
     """A row of a table: what was found, or that nothing was."""
     what = f"| {line.ours} | {line.reference} |"
-    found = (record or {}).get("lines", {}).get(line.name)
-    if found is None:
+    comparison = (record or {}).get("lines", {}).get(line.name)
+    if comparison is None:
         why = (record or {}).get("not_run", "not yet")
         return f"{what} **not run**: {why} | | | | {line.asked} | | |"
-    ours, other = found["ours"], found["reference"]
-    wall = line.ratio(ours["wall"], other["wall"])
-    cpu = line.ratio(ours["cpu"], other["cpu"]) if ours["cpu"] and other["cpu"] else float("nan")
-    met = _answer(line.is_met(ours["wall"], other["wall"]))
-    said = f"; {found['told']}" if found["told"] else ""
+    ours, theirs = comparison["ours"], comparison["reference"]
+    wall = line.ratio(ours["wall"], theirs["wall"])
+    cpu = line.ratio(ours["cpu"], theirs["cpu"]) if ours["cpu"] and theirs["cpu"] else float("nan")
+    met = _answer(line.is_met(ours["wall"], theirs["wall"]))
+    said = f"; {comparison['told']}" if comparison["told"] else ""
     return (
-        f"{what} {_seconds(ours['wall'])} | {_seconds(other['wall'])} | **{_times(wall)}** |"
+        f"{what} {_seconds(ours['wall'])} | {_seconds(theirs['wall'])} | **{_times(wall)}** |"
         f" {_times(cpu)} | {line.asked} | {met} | {made(record or {})}{said} |"
     )
 
@@ -151,7 +151,7 @@ def by_rows(sizes: Mapping[int, Record]) -> list[str]:
     alone = {stage: (stage,) for stage in sizes[counts[0]]["stages"]}
     for name, stages in (alone | TOGETHER).items():
         cells = [f"{_cpu(sizes[rows], stages):.1f}" for rows in counts]
-        cells += [f"{one:.2f}" for one in slopes_of(stages, sizes).values()]
+        cells += [f"{slope:.2f}" for slope in slopes_of(stages, sizes).values()]
         peak = max(sizes[rows]["stages"][stage]["peak"] for rows in counts for stage in stages)
         text.append(f"| {name} | " + " | ".join(cells) + f" | {peak / 2**20:,.0f} |")
     most = max(sizes[rows]["stages"][stage]["peak"] for rows in counts for stage in RELEASE)
@@ -172,8 +172,8 @@ def slopes_of(stages: Sequence[str], sizes: Mapping[int, Record]) -> dict[int, f
     counts = sorted(sizes)
     spent = {rows: _cpu(sizes[rows], stages) for rows in counts}
     return {
-        more: (spent[more] - spent[few]) / (more - few) * 1e6
-        for few, more in itertools.pairwise(counts)
+        many: (spent[many] - spent[few]) / (many - few) * 1e6
+        for few, many in itertools.pairwise(counts)
     }
 
 

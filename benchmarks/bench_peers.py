@@ -106,9 +106,9 @@ def fitted(
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise NotRunError(f"the peer failed: {why[:120]}")
-        with np.load(target) as found:
-            made = dict(found)
-    return made, Cost(wall=float(made.pop("wall")), cpu=float(made.pop("cpu")))
+        with np.load(target) as archive:
+            arrays = dict(archive)
+    return arrays, Cost(wall=float(arrays.pop("wall")), cpu=float(arrays.pop("cpu")))
 
 
 def python_of(place: Place, peer: str) -> Path:
@@ -164,9 +164,9 @@ def privbayes(place: Place) -> dict[str, Found]:
         place.repeats
     )
     given = {"codes": domain.codes(rows), "epsilon": EPSILON, "seed": 1}
-    made, took = fitted(python, "privbayes", given)
-    told = _distances(distance, _distance(domain, rows, made["rows"]))
-    return {"privbayes": Found(ours=ours, reference=took, told=told)}
+    arrays, took = fitted(python, "privbayes", given)
+    text = _distances(distance, _distance(domain, rows, arrays["rows"]))
+    return {"privbayes": Found(ours=ours, reference=took, told=text)}
 
 
 def _distances(ours: float, theirs: float) -> str:
@@ -181,23 +181,25 @@ def marginals(place: Place, dataset: str, method: str) -> dict[str, Found]:
     ours = {method: Own(schema=schema, rows=rows, method=method, delta=DELTA)}
     if dataset == "adult":
         ours["privbayes"] = Own(schema=schema, rows=rows, method="privbayes", delta=DELTA)
-    own = {name: one.made(1 if name == method else place.repeats) for name, one in ours.items()}
-    domain = own[method][2]
+    results = {
+        name: release.made(1 if name == method else place.repeats) for name, release in ours.items()
+    }
+    domain = results[method][2]
     given = {"codes": domain.codes(rows), "sizes": np.array(domain.sizes), "method": method,
              "epsilon": EPSILON, "delta": DELTA, "seed": 1}  # fmt: skip
-    made, took = fitted(python, "marginals", given)
-    theirs = _distance(domain, rows, made["rows"])
+    arrays, took = fitted(python, "marginals", given)
+    theirs = _distance(domain, rows, arrays["rows"])
     return {
         f"{name}-{dataset}-{method}": Found(
             ours=cost, reference=took, told=_distances(distance, theirs)
         )
-        for name, (cost, distance, _) in own.items()
+        for name, (cost, distance, _) in results.items()
     }
 
 
 def counts(place: Place) -> dict[str, Found]:
     """Private histograms of one and two columns of numbers beside diffprivlib's."""
-    python, found = python_of(place, "diffprivlib"), {}
+    python, lines = python_of(place, "diffprivlib"), {}
     for columns, bins in CELLS.items():
         values = np.random.default_rng(columns).random((place.rows, columns))
         names = [f"x{j}" for j in range(columns)]
@@ -220,9 +222,9 @@ def counts(place: Place) -> dict[str, Found]:
         mine = [timed(ours)[1] for _ in range(place.repeats)]
         given = {"values": values, "bins": bins, "epsilon": EPSILON}
         theirs = [fitted(python, "counts", given)[1] for _ in range(place.repeats)]
-        told = f"{bins**columns:,} cells of {place.rows:,} rows"
-        found[f"counts-{columns}"] = Found(ours=median(mine), reference=median(theirs), told=told)
-    return found
+        text = f"{bins**columns:,} cells of {place.rows:,} rows"
+        lines[f"counts-{columns}"] = Found(ours=median(mine), reference=median(theirs), told=text)
+    return lines
 
 
 TRAINING = """import json, sys
@@ -239,10 +241,10 @@ def training(place: Place) -> dict[str, Found]:
         raise NotRunError("without peers, as asked")
     if place.neural is None:
         raise NotRunError("no Python with torch and Opacus: make neural")
-    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [str(place.neural), "-c", TRAINING, str(HERE.parent), str(20 * place.repeats)]
     done = subprocess.run(
-        command, env=os.environ | one | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        command, env=os.environ | single | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     if done.returncode:
         raise NotRunError("torch and Opacus are not usable there: make neural")

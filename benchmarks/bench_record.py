@@ -62,20 +62,20 @@ class Found:
 
 def _cpu() -> float:
     whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(told.ru_utime + told.ru_stime for told in map(resource.getrusage, whose))
+    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, whose))
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, Cost]:
     """What a function returns, and what it took."""
     wall, cpu = time.perf_counter(), _cpu()
-    found = function()
-    return found, Cost(wall=time.perf_counter() - wall, cpu=_cpu() - cpu)
+    result = function()
+    return result, Cost(wall=time.perf_counter() - wall, cpu=_cpu() - cpu)
 
 
 def median(costs: list[Cost]) -> Cost:
     return Cost(
-        wall=statistics.median(one.wall for one in costs),
-        cpu=statistics.median(one.cpu for one in costs),
+        wall=statistics.median(cost.wall for cost in costs),
+        cpu=statistics.median(cost.cpu for cost in costs),
     )
 
 
@@ -83,10 +83,10 @@ def in_turns(
     ours: Callable[[], Any], reference: Callable[[], Any], *, repeats: int, told: str = ""
 ) -> Found:
     """Medians of both, which take turns, so that they meet the same load; one turn is not timed."""
-    mine, other = [], []
+    mine, theirs = [], []
     for turn in range(repeats + 1):
-        for function, costs in ((ours, mine), (reference, other)):
+        for function, costs in ((ours, mine), (reference, theirs)):
             cost = timed(function)[1]
             if turn:
                 costs.append(cost)
-    return Found(ours=median(mine), reference=median(other), told=told)
+    return Found(ours=median(mine), reference=median(theirs), told=told)

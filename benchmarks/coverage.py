@@ -107,11 +107,11 @@ def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
 
 def values_of(name: str, estimate: Any) -> Iterator[tuple[str, list[float]]]:
     """Each value with its interval, by its key."""
-    told = estimate.interval()
-    for j, label in enumerate(told.names):
+    ci = estimate.interval()
+    for j, label in enumerate(ci.names):
         if label != "intercept":
-            key = name if len(told.names) == 1 else f"{name}.{label}"
-            yield key, [float(told.values[j]), float(told.lower[j]), float(told.upper[j])]
+            key = name if len(ci.names) == 1 else f"{name}.{label}"
+            yield key, [float(ci.values[j]), float(ci.lower[j]), float(ci.upper[j])]
 
 
 def intervals(
@@ -120,9 +120,9 @@ def intervals(
     measured = isinstance(sample.law, MeansLaw)
     if sample.law is None:
         return {
-            key: {"unweighted": told}
+            key: {"unweighted": values}
             for name, estimand in population.estimands.items()
-            for key, told in values_of(name, estimand((sample.table, None)))
+            for key, values in values_of(name, estimand((sample.table, None)))
         }
     drawn = None
     if measured and replicates:
@@ -134,29 +134,29 @@ def intervals(
     }
     if not measured:
         sources["unshrunk"] = analysis.unshrunk(sample)
-    found: dict[str, dict[str, Any]] = {}
+    by_key: dict[str, dict[str, Any]] = {}
     for name, estimand in population.estimands.items():
         for method, source in sources.items():
             try:
                 estimate = estimand(source)
-                told = estimate.interval()
+                ci = estimate.interval()
             except DPIWError:
                 continue  # counted: the method is missing from this release
             again = (
                 [] if method != "noise_aware" else by_replicates(estimate, drawn, sample.weights)
             )
-            for j, label in enumerate(told.names):
+            for j, label in enumerate(ci.names):
                 if label == "intercept":
                     continue
-                key = name if len(told.names) == 1 else f"{name}.{label}"
-                place = found.setdefault(key, {})
-                place[method] = [float(told.values[j]), float(told.lower[j]), float(told.upper[j])]
+                key = name if len(ci.names) == 1 else f"{name}.{label}"
+                place = by_key.setdefault(key, {})
+                place[method] = [float(ci.values[j]), float(ci.lower[j]), float(ci.upper[j])]
                 if again:
                     place["replicates"] = again[j]
                 if method in ("noise_aware", "unshrunk"):
-                    place[f"support_{method}"] = float(told.support[j])
-                    place[f"verdict_{method}"] = told.verdicts[j]
-    return found
+                    place[f"support_{method}"] = float(ci.support[j])
+                    place[f"verdict_{method}"] = ci.verdicts[j]
+    return by_key
 
 
 def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
@@ -176,8 +176,8 @@ def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
                                            seed=seed)}  # fmt: skip
             file.write(json.dumps(line) + "\n")
             file.flush()
-    each = (time.monotonic() - started) / (chosen.releases - done)
-    return f"{'/'.join(cell)}: {chosen.releases - done} new, {each:.2f} s each"
+    seconds = (time.monotonic() - started) / (chosen.releases - done)
+    return f"{'/'.join(cell)}: {chosen.releases - done} new, {seconds:.2f} s each"
 
 
 def cache_of(cell: tuple[str, str, str], chosen: Any) -> Path:
@@ -190,14 +190,14 @@ def cache_of(cell: tuple[str, str, str], chosen: Any) -> Path:
 
 def truths(names: list[str], cache: Path) -> dict[str, dict[str, float]]:
     cache.mkdir(parents=True, exist_ok=True)
-    found = {}
+    by_population = {}
     for population in (*POPULATIONS, *HELD_OUT, *UNSEEN):
         if population.name in names:
             path = cache / f"truth-{population.name}.json"
             if not path.exists():
                 path.write_text(json.dumps(truth(population)))
-            found[population.name] = json.loads(path.read_text())
-    return found
+            by_population[population.name] = json.loads(path.read_text())
+    return by_population
 
 
 def records(cells: list[tuple[str, str, str]], chosen: Any) -> Iterator[dict[str, Any]]:
@@ -205,19 +205,19 @@ def records(cells: list[tuple[str, str, str]], chosen: Any) -> Iterator[dict[str
     for cell in cells:
         for text in cache_of(cell, chosen).read_text().splitlines()[: chosen.releases]:
             line = json.loads(text)
-            for key, found in line["estimands"].items():
+            for key, entry in line["estimands"].items():
                 if key not in known[cell[0]]:
                     continue
                 facts = dict(zip(("population", "generator", "features"), cell, strict=True))
-                share = found.get("support_noise_aware", np.nan)
-                own = found.get("verdict_noise_aware", ORDER[-1])
+                share = entry.get("support_noise_aware", np.nan)
+                verdict = entry.get("verdict_noise_aware", ORDER[-1])
                 for method in METHODS:
-                    if method in found:
-                        value, low, high = found[method]
+                    if method in entry:
+                        value, low, high = entry[method]
                         yield {
                             **facts, "estimand": key, "method": method, "support": share,
                             "release_verdict": line["verdict"],
-                            "verdict": own,
+                            "verdict": verdict,
                             "kind": KINDS[key.split(".")[0]],
                             "error": value - known[cell[0]][key], "width": high - low,
                             "covered": low <= known[cell[0]][key] <= high,
@@ -247,13 +247,13 @@ def _table(frame: pd.DataFrame, by: list[str]) -> list[str]:
 def per_estimand(frame: pd.DataFrame) -> pd.DataFrame:
     by = ["population", "generator", "features", "estimand"]
     groups = frame.groupby([*by, "method"])
-    found = pd.DataFrame({
+    table = pd.DataFrame({
         "releases": groups.size(), "bias": groups["error"].mean(), "sd": groups["error"].std(),
         "rmse": groups["error"].apply(lambda e: float(np.sqrt((e**2).mean()))),
         "coverage": groups["covered"].mean(), "mean_width": groups["width"].mean(),
         "support": groups["support"].median(),
     })  # fmt: skip
-    return found.reset_index()
+    return table.reset_index()
 
 
 def against_none(frame: pd.DataFrame) -> list[str]:
@@ -268,8 +268,8 @@ def against_none(frame: pd.DataFrame) -> list[str]:
     for features in dict.fromkeys(frame.features):
         if features == "none":
             continue
-        own = errors(frame[(frame.features == features) & (frame.method == "weighted")])
-        ratios = (own / alone).dropna().rename("ratio").reset_index()
+        weighted = errors(frame[(frame.features == features) & (frame.method == "weighted")])
+        ratios = (weighted / alone).dropna().rename("ratio").reset_index()
         lines.append(f"- `{features}`: a smaller root mean square error in"
                      f" {int((ratios.ratio < 1).sum())} of {len(ratios)} (population x generator x"
                      f" estimand); median ratio {ratios.ratio.median():.2f}.")  # fmt: skip
@@ -281,7 +281,7 @@ def against_none(frame: pd.DataFrame) -> list[str]:
 
 def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
     """Markdown. Width: of the noise-aware interval, in those of the weighted sandwich."""
-    told = against_none(frame) if "none" in set(frame.features) else []
+    comparison = against_none(frame) if "none" in set(frame.features) else []
     frame = frame[frame.features != "none"].copy()
     by = ["population", "generator", "features", "estimand"]
     naive = frame[frame.method == "weighted"].groupby(by)["width"].mean().rename("naive")
@@ -301,7 +301,7 @@ def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
         f" {chosen.synthetic} synthetic rows, epsilon = {chosen.epsilon}, delta = 1e-6.", "",
         *(line for line in (__doc__ or "").split("Methods: ")[1].splitlines()), "",
         f"A cell's coverage has a standard error of {error:.3f}.", "",
-        *told, "## By verdict of the interval", "", *_table(frame, ["verdict"]), "",
+        *comparison, "## By verdict of the interval", "", *_table(frame, ["verdict"]), "",
         "## `use` only: by kind of estimand", "", *_table(used_rows, ["kind"]), "",
         "Bias and root mean square error, in standard deviations of the noise-aware interval"
         " (`use` only):", "", *_errors(used_rows), "",
@@ -333,15 +333,15 @@ def _errors(frame: pd.DataFrame) -> list[str]:
     )
     cells = cells.join(scale.rename("scale"), on=by)
     cells["bias"], cells["rmse"] = cells.bias.abs() / cells.scale, cells.rmse / cells.scale
-    found = cells.groupby(["kind", "method"])[["bias", "rmse"]].median().unstack()
+    medians = cells.groupby(["kind", "method"])[["bias", "rmse"]].median().unstack()
     lines = ["| kind | " + " | ".join(f"{m}: bias, rmse" for m in METHODS) + " |",
              "|" + "---|" * (len(METHODS) + 1)]  # fmt: skip
-    for kind, row in found.iterrows():
-        told = [
+    for kind, row in medians.iterrows():
+        texts = [
             f"{row.get(('bias', m), np.nan):.2f}, {row.get(('rmse', m), np.nan):.2f}"
             for m in METHODS
         ]
-        lines.append(f"| {kind} | " + " | ".join(told) + " |")
+        lines.append(f"| {kind} | " + " | ".join(texts) + " |")
     return lines
 
 
@@ -350,8 +350,8 @@ def _cells(cells: pd.DataFrame) -> list[str]:
              "mean_width"]  # fmt: skip
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     for row in cells.sort_values("coverage")[names].itertuples(index=False):
-        told = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in row]
-        lines.append("| " + " | ".join(told) + " |")
+        texts = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in row]
+        lines.append("| " + " | ".join(texts) + " |")
     return lines
 
 

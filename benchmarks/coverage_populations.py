@@ -37,20 +37,20 @@ def _schema(name: str, *columns: dict[str, Any]) -> PublicSchema:
     return PublicSchema.from_mapping({"name": name, "columns": list(columns)})
 
 
-def _number(name: str, lower: float, upper: float, **more: Any) -> dict[str, Any]:
-    return {"name": name, "kind": "continuous", "lower": lower, "upper": upper, **more}
+def _number(name: str, lower: float, upper: float, **options: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "continuous", "lower": lower, "upper": upper, **options}
 
 
-def _whole(name: str, lower: int, upper: int, **more: Any) -> dict[str, Any]:
-    return {"name": name, "kind": "integer", "lower": lower, "upper": upper, **more}
+def _whole(name: str, lower: int, upper: int, **options: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "integer", "lower": lower, "upper": upper, **options}
 
 
-def _levels(name: str, levels: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "kind": "categorical", "levels": list(levels), **more}
+def _levels(name: str, levels: str, **options: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "categorical", "levels": list(levels), **options}
 
 
-def _flag(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "kind": "boolean", **more}
+def _flag(name: str, **options: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "boolean", **options}
 
 
 def _logistic(t: np.ndarray) -> np.ndarray:
@@ -332,11 +332,11 @@ UNSEEN = (
 def truth(population: Population) -> dict[str, float]:
     """Every estimand's value on `TRUTH_ROWS` rows of the law."""
     table = population.table(TRUTH_ROWS, np.random.default_rng(TRUTH_SEED))
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, estimand in population.estimands.items():
         estimate = estimand((table, None))
         for label, value in zip(estimate.names, estimate.values, strict=True):
             if label != "intercept":
                 key = name if estimate.values.size == 1 else f"{name}.{label}"
-                found[key] = float(value)
-    return found
+                values[key] = float(value)
+    return values

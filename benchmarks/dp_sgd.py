@@ -60,7 +60,7 @@ def measure(name: str, turns: int) -> dict[str, dict[str, float]]:
             "wall_us": 1e6 * min(wall[variant]),
             "rows_per_s": LOT / statistics.median(cpu[variant]),
             "ratio": statistics.median(
-                one / two for one, two in zip(cpu[variant], cpu[PLAIN], strict=True)
+                seconds / base for seconds, base in zip(cpu[variant], cpu[PLAIN], strict=True)
             ),
         }
         for variant in runs
@@ -80,10 +80,10 @@ def peak(name: str, variant: str) -> float:
 
 
 def _status(field: str) -> float:
-    found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
-    if found is None:
+    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
+    if match is None:
         raise OSError(f"no {field} in /proc/self/status")
-    return float(found[1])
+    return float(match[1])
 
 
 def peak_elsewhere(name: str, variant: str) -> float:
@@ -117,8 +117,8 @@ def targets(name: str, found: Mapping[str, Row]) -> list[str]:
     if NETS[name].is_perceptron:
         for peer, least in (("Opacus, hooks, its loader", 8.0), ("Opacus, ghost, its loader", 3.0)):
             value = found[peer]["ratio"] / best
-            told = f"{least:g} | {value:.2f} | {_yes(value >= least)}"
-            lines.append(f"| {name} | times faster than {peer} | {told} |")
+            cells = f"{least:g} | {value:.2f} | {_yes(value >= least)}"
+            lines.append(f"| {name} | times faster than {peer} | {cells} |")
     return lines
 
 
@@ -181,10 +181,10 @@ def one_thread() -> None:
 
 def machine() -> str:
     """The processor's name, where it is told, and its architecture."""
-    told = Path("/proc/cpuinfo")
-    text = told.read_text() if told.exists() else ""
-    found = re.search(r"^model name\s*: (.+)$", text, re.M)
-    return f"{found[1]} ({platform.machine()})" if found else platform.machine()
+    path = Path("/proc/cpuinfo")
+    text = path.read_text() if path.exists() else ""
+    match = re.search(r"^model name\s*: (.+)$", text, re.M)
+    return f"{match[1]} ({platform.machine()})" if match else platform.machine()
 
 
 def main() -> None:
@@ -206,8 +206,8 @@ def main() -> None:
         return
     before = os.getloadavg()[0]
     turns = {name: max(1, round(net.turns * arguments.turns)) for name, net in NETS.items()}
-    found = {name: measure(name, turns[name]) for name in NETS}
-    for name, rows in found.items():
+    results = {name: measure(name, turns[name]) for name in NETS}
+    for name, rows in results.items():
         for variant, row in rows.items():
             row["peak_mib"] = peak_elsewhere(name, variant)
     facts = {
@@ -217,11 +217,11 @@ def main() -> None:
         "torch": torch.__version__, "opacus": opacus.__version__, "turns": turns,
         "load_before": before, "load_after": os.getloadavg()[0],
     }  # fmt: skip
-    text = report(found, facts)
+    text = report(results, facts)
     print(text)
     if arguments.out is not None:
         (arguments.out / "dp_sgd.md").write_text(text)
-        stored = json.dumps({"facts": facts, "variants": found}, indent=1)
+        stored = json.dumps({"facts": facts, "variants": results}, indent=1)
         (arguments.out / "dp_sgd.json").write_text(stored + "\n")
 
 

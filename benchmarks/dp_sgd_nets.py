@@ -214,10 +214,10 @@ def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool) -> Steps:
 def variants(net: Net) -> Mapping[str, Callable[[Rows], Steps]]:
     """By name, every way to train a network; each is made from rows when it is asked for."""
     warnings.filterwarnings("ignore")
-    made: dict[str, Callable[[Rows], Steps]] = {}
+    ways: dict[str, Callable[[Rows], Steps]] = {}
     if net.is_perceptron:
-        made["ours, closed form"] = lambda rows: ours(net, rows, closed=True)
-    made |= {
+        ways["ours, closed form"] = lambda rows: ours(net, rows, closed=True)
+    ways |= {
         "ours, Opacus' norms": lambda rows: ours(net, rows, closed=False),
         "Opacus, hooks": lambda rows: opacus(net, rows, mode="hooks", own_loader=False),
         "Opacus, ghost": lambda rows: opacus(net, rows, mode="ghost", own_loader=False),
@@ -229,7 +229,7 @@ def variants(net: Net) -> Mapping[str, Callable[[Rows], Steps]]:
         ),
     }
     if net.is_perceptron:
-        made["ours, no privacy"] = ours_without_privacy
+        ways["ours, no privacy"] = ours_without_privacy
     if torch.cuda.is_available():
-        made["ours on CUDA"] = lambda rows: ours(net, rows, closed=net.is_perceptron, device="cuda")
-    return made
+        ways["ours on CUDA"] = lambda rows: ours(net, rows, closed=net.is_perceptron, device="cuda")
+    return ways

@@ -94,7 +94,7 @@ def exact_histogram(table: PrivateTable) -> Measurement:
     names = [column.name for column in table.schema.released]
     return Measurement(
         kind=Histogram.method,
-        arrays={f"one_way_{j}": one.astype(float) for j, one in enumerate(counts)},
+        arrays={f"one_way_{j}": marginal.astype(float) for j, marginal in enumerate(counts)},
         facts={
             "bins": bins, "columns": names, "sizes": list(domain.sizes), "noise": "gaussian",
             "scale": 1e-6,
@@ -152,15 +152,15 @@ class GAN(GANSettings):
             training=self.generator_training(design, chance),
             proportions=labels / max(1e-9, labels.sum()),
             backend=NUMPY,
-            public_sum=lambda network, made: player.mean_gradient(network, made, real=False),
+            public_sum=lambda network, rows: player.mean_gradient(network, rows, real=False),
             unit=1.0,
         )
         generator, discriminator = game.play(player.start(), player.advance)
-        made = game.training.settled(generator, game.proportions).design
+        settled_design = game.training.settled(generator, game.proportions).design
         arrays = model_arrays(generator, discriminator, game.proportions)
         return Measurement(
             kind=self.method,
-            arrays={**arrays, **stored_arrays(exact, made)},
+            arrays={**arrays, **stored_arrays(exact, settled_design)},
             facts={
                 "design": design.to_json(),
                 "ratio": self.loss == "logistic",

@@ -86,10 +86,10 @@ def share_errors(people: Array, rows: InsideRows, bins: Bins, counts: Array) -> 
     upto = np.searchsorted(people, quantiles + 1e-12, side="right") / len(people)
     error = np.maximum(np.maximum(below - PROBABILITIES, PROBABILITIES - upto), 0)
     edges = np.concatenate([[0.0], np.cumsum(counts)])
-    own = np.clip(np.searchsorted(edges, PROBABILITIES, side="right") - 1, 0, len(counts) - 1)
-    t = (PROBABILITIES - edges[own]) / counts[own]
-    counted = (counts[own] >= LEAST_BIN) & (t > 0.02) & (t < 0.98)
-    return (error / (counts[own] * np.sqrt(np.clip(t * (1 - t), 1e-9, 1))))[counted]
+    index = np.clip(np.searchsorted(edges, PROBABILITIES, side="right") - 1, 0, len(counts) - 1)
+    t = (PROBABILITIES - edges[index]) / counts[index]
+    counted = (counts[index] >= LEAST_BIN) & (t > 0.02) & (t < 0.98)
+    return (error / (counts[index] * np.sqrt(np.clip(t * (1 - t), 1e-9, 1))))[counted]
 
 
 def distance(people: Array, rows: InsideRows) -> float:
@@ -104,22 +104,22 @@ def distance(people: Array, rows: InsideRows) -> float:
 def columns(schema: PublicSchema, people: ScaledTable, bins: int) -> Iterator[tuple[Bins, Array]]:
     """Bins and sorted known values of each column of numbers with more than one value a bin."""
     domain = Domain.from_schema(schema, bins=bins)
-    for column, own in zip(schema.released, domain.columns, strict=True):
+    for column, grid in zip(schema.released, domain.columns, strict=True):
         values = people.columns[column.name]
-        if own.edges is not None and not (own.span and own.values == own.span + 1):
-            yield own, np.sort(values[~np.isnan(values)])
+        if grid.edges is not None and not (grid.span and grid.values == grid.span + 1):
+            yield grid, np.sort(values[~np.isnan(values)])
 
 
 def measured(data: Path, bins: int) -> pd.DataFrame:
     """One line for each table, way and column."""
     lines = []
     for name, schema, scaled in tables(data):
-        for own, people in columns(schema, scaled, bins):
-            counts = exact(own, people)
-            ways = {"evenly": None, "histospline": Histospline.through(counts, own, variance=0)}
+        for grid, people in columns(schema, scaled, bins):
+            counts = exact(grid, people)
+            ways = {"evenly": None, "histospline": Histospline.through(counts, grid, variance=0)}
             for way, spline in ways.items():
-                rows = rows_of(spline, own, counts)
-                errors = share_errors(people, rows, own, counts)
+                rows = rows_of(spline, grid, counts)
+                errors = share_errors(people, rows, grid, counts)
                 lines.append({"table": name, "way": way, "distance": distance(people, rows),
                               "errors": errors})  # fmt: skip
     return pd.DataFrame(lines)
@@ -130,17 +130,17 @@ def under_noise(data: Path, bins: int) -> list[str]:
     rng = np.random.default_rng(SEED)
     lines = ["| noise of a count | tables | evenly | histospline |", "|---|---|---|---|"]
     for noise in NOISES:
-        found: dict[str, list[tuple[float, float]]] = {"data sets": [], "(populations)": []}
+        distances: dict[str, list[tuple[float, float]]] = {"data sets": [], "(populations)": []}
         for name, schema, scaled in tables(data):
-            for own, people in columns(schema, scaled, bins):
-                noisy = exact(own, people) + rng.normal(0, noise, own.values)
+            for grid, people in columns(schema, scaled, bins):
+                noisy = exact(grid, people) + rng.normal(0, noise, grid.values)
                 counts = project_to_total(noisy, 1.0)
-                spline = Histospline.through(counts, own, variance=noise**2)
-                rows = (rows_of(one, own, counts) for one in (None, spline))
-                evenly, bent = (distance(people, one) for one in rows)
+                spline = Histospline.through(counts, grid, variance=noise**2)
+                rows = (rows_of(curve, grid, counts) for curve in (None, spline))
+                evenly, bent = (distance(people, inside) for inside in rows)
                 kind = "(populations)" if name.startswith("(") else "data sets"
-                found[kind].append((evenly, bent))
-        for kind, pairs in found.items():
+                distances[kind].append((evenly, bent))
+        for kind, pairs in distances.items():
             evenly, bent = np.mean(pairs, axis=0)
             lines.append(f"| {noise:.1%} of the people | {kind} | {evenly:.5f} | {bent:.5f} |")
     return lines
@@ -160,13 +160,13 @@ def summary(found: pd.DataFrame) -> list[str]:
     lines = [f"| table | rows | distance | root mean square | {' | '.join(held)} |",
              "|---|---|---|---|" + "---|" * len(SCALES)]  # fmt: skip
     named = found.assign(real=~found["table"].str.startswith("("))
-    parts = [(name, own) for name, own in found.groupby("table", sort=False)]
+    parts = [(name, group) for name, group in found.groupby("table", sort=False)]
     parts += [("all data sets", named[named["real"]]), ("(all populations)", named[~named["real"]])]
     for name, part in parts:
-        for way, own in part.groupby("way", sort=False):
-            errors = np.concatenate(list(own["errors"]))
+        for way, cases in part.groupby("way", sort=False):
+            errors = np.concatenate(list(cases["errors"]))
             cells = " | ".join(f"{np.mean(errors <= 1.96 * scale):.1%}" for scale in SCALES)
-            lines.append(f"| {name} | {way} | {own['distance'].mean():.5f} |"
+            lines.append(f"| {name} | {way} | {cases['distance'].mean():.5f} |"
                          f" {np.sqrt((errors**2).mean()):.3f} | {cells} |")  # fmt: skip
     return lines
 

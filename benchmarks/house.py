@@ -26,11 +26,11 @@ PRODUCT = ("dpiw", "tasks", "flows")
 
 def modules(checkout: Path) -> dict[str, Path]:
     """Every module of dpiw by its dotted name."""
-    found = {}
+    paths = {}
     for path in sorted((checkout / "dpiw").rglob("*.py")):
         name = ".".join(path.relative_to(checkout).with_suffix("").parts)
-        found[name.removesuffix(".__init__")] = path
-    return found
+        paths[name.removesuffix(".__init__")] = path
+    return paths
 
 
 def imported(path: Path, known: dict[str, Path]) -> set[str]:
@@ -44,7 +44,7 @@ def imported(path: Path, known: dict[str, Path]) -> set[str]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             full = {f"{node.module}.{alias.name}" for alias in node.names}
-            names.update(one if one in known else node.module for one in full)
+            names.update(name if name in known else node.module for name in full)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
@@ -101,8 +101,11 @@ def main(commits: list[str]) -> int:
     print("| | " + " | ".join(columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
     for what in next(iter(columns.values())):
-        told = ["no rooms" if one[what] is None else f"{one[what]:,}" for one in columns.values()]
-        print(f"| {what} | " + " | ".join(told) + " |")
+        cells = [
+            "no rooms" if column[what] is None else f"{column[what]:,}"
+            for column in columns.values()
+        ]
+        print(f"| {what} | " + " | ".join(cells) + " |")
     return 0
 
 

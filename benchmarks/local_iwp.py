@@ -197,8 +197,8 @@ def study(setting: Setting, epsilon: str, *, quick: bool) -> list[Cell]:
 
 def slope(cells: list[Cell], least: int) -> float:
     """Of log excess risk against log size, weighted equally, from a size on."""
-    kept = [cell for cell in cells if cell.size >= least]
-    return float(np.polyfit(np.log([c.size for c in kept]), np.log([c.excess for c in kept]), 1)[0])
+    tail = [cell for cell in cells if cell.size >= least]
+    return float(np.polyfit(np.log([c.size for c in tail]), np.log([c.excess for c in tail]), 1)[0])
 
 
 def page(studies: list[list[Cell]]) -> str:
@@ -234,10 +234,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--quick", action="store_true", help="two sizes, four runs")
     arguments = parser.parse_args()
-    made = functools.partial(study, quick=arguments.quick)
+    run = functools.partial(study, quick=arguments.quick)
     two, ten, acs = synthetic(2, 0.1), synthetic(10, 0.1), survey(arguments.data)
-    studies = [made(two, "2"), made(two, "8"), made(ten, "5"), made(acs, "4"), made(acs, "10")]
-    cells = [asdict(cell) for one in studies for cell in one]
+    studies = [run(two, "2"), run(two, "8"), run(ten, "5"), run(acs, "4"), run(acs, "10")]
+    cells = [asdict(cell) for part in studies for cell in part]
     (arguments.out / "local.json").write_text(json.dumps(cells, indent=1) + "\n")
     (arguments.out / "local.md").write_text(page(studies))
 

@@ -70,8 +70,8 @@ def made(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
         return known
     started = time.monotonic()
     if cell.weights == "peer":
-        told = vars(cell) | {"weights": "none"}
-        record = peer_cell(Cell(**told), store, python)
+        fields = vars(cell) | {"weights": "none"}
+        record = peer_cell(Cell(**fields), store, python)
     else:
         record = own_cell(cell, store)
     record |= {"seconds": time.monotonic() - started}
@@ -84,17 +84,17 @@ def page(records: dict[tuple[str, str, str], list[dict[str, Any]]]) -> list[str]
     lines = []
     for dataset, method in dict.fromkeys(key[:2] for key in records):
         rows = {kind: records.get((dataset, method, kind), []) for kind in KINDS}
-        metrics = {k: [r["metrics"] for r in own if "metrics" in r] for k, own in rows.items()}
+        metrics = {k: [r["metrics"] for r in runs if "metrics" in r] for k, runs in rows.items()}
         names = list(judged(metrics["none"][0]).values())
         lines += ["", f"### {dataset}, {method}, epsilon {EPSILON}", "",
                   "| rows | " + " | ".join(LABELS[n] for n in names) + " | runs | s |",
                   "|---" * (len(names) + 3) + "|"]  # fmt: skip
-        for kind, own in metrics.items():
-            if own:
-                cells = " | ".join(_told([m[n] for m in own]) for n in names)
+        for kind, values in metrics.items():
+            if values:
+                cells = " | ".join(_told([m[n] for m in values]) for n in names)
                 seconds = statistics.fmean(r["seconds"] for r in rows[kind] if "metrics" in r)
                 label = {"peer": "the peers'", "none": "ours", "measured": "ours, measured"}[kind]
-                lines.append(f"| {label} | {cells} | {len(own)} | {seconds:.0f} |")
+                lines.append(f"| {label} | {cells} | {len(values)} | {seconds:.0f} |")
     return lines
 
 
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
     records: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in range(chosen.runs):
         for dataset in chosen.datasets:
-            for method in (one for one in METHODS[dataset] if one in chosen.methods):
+            for method in (name for name in METHODS[dataset] if name in chosen.methods):
                 for kind in KINDS:
                     cell = Cell(run=run, dataset=dataset, generator=method, epsilon=EPSILON,
                                 weights=kind)  # fmt: skip
@@ -143,16 +143,16 @@ def main(arguments: list[str]) -> int:
                         made(cell, store, python)
                     )
                     print(f"run {run}: {dataset} {method} {kind}", flush=True)
-    own = [word for word in arguments if word not in ("--data", str(chosen.data))]
-    command = " ".join(["python benchmarks/marginal_generators.py --data FOLDER", *own])
+    words = [word for word in arguments if word not in ("--data", str(chosen.data))]
+    command = " ".join(["python benchmarks/marginal_generators.py --data FOLDER", *words])
     rows = ", ".join(f"{DATASETS[d].synthetic_rows:,} rows of {d}" for d in chosen.datasets)
     text = [
         *head(command, rows),
         *page(records),
     ]
     (chosen.out / "marginal_generators.md").write_text("\n".join(text) + "\n")
-    told = {" ".join(key): value for key, value in records.items()}
-    facts = {"command": command, "commit": commit(), "records": told}
+    by_cell = {" ".join(key): value for key, value in records.items()}
+    facts = {"command": command, "commit": commit(), "records": by_cell}
     (chosen.out / "marginal_generators.json").write_text(json.dumps(facts, indent=1) + "\n")
     return 0
 

@@ -79,9 +79,9 @@ SOURCES = (
 @cache
 def peers_digest(dataset: str, data: Path) -> str:
     """Of all that a peer's unweighted cell depends on."""
-    own = DATASETS[dataset]
-    digest = hashlib.sha256(f"{own} {DELTA}".encode())
-    for path in (data / own.file, ROOT / own.schema, *(ROOT / name for name in SOURCES)):
+    facts = DATASETS[dataset]
+    digest = hashlib.sha256(f"{facts} {DELTA}".encode())
+    for path in (data / facts.file, ROOT / facts.schema, *(ROOT / name for name in SOURCES)):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -103,9 +103,9 @@ def keep(cell: Cell, record: dict[str, Any], store: Store) -> None:
     if "metrics" not in record:
         return
     metrics = {name: float(f"{value:.6g}") for name, value in record["metrics"].items()}
-    told = {"name": cell.name, "digest": peers_digest(cell.dataset, store.data), "metrics": metrics}
+    line = {"name": cell.name, "digest": peers_digest(cell.dataset, store.data), "metrics": metrics}
     with KEPT.open("a") as file:
-        file.write(json.dumps(told) + "\n")
+        file.write(json.dumps(line) + "\n")
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -141,16 +141,16 @@ def peer_rows(python: Path, asked: Asked, halves: Halves, nominal_rows: int, see
     """Independent rows of a fit, on the public scale."""
     bins = useful_bins(int(GENERATORS["privbayes"]["bins"]), nominal_rows)
     domain = Domain.from_schema(halves.schema, bins=bins)
-    found = fit(python, domain.codes(halves.train), domain.sizes, asked)
-    if found.refused:
-        return Peer(rows=None, reason=found.refused)
-    filled = domain.fill(found.independent, rng=np.random.default_rng([seed, 2]))
+    peer = fit(python, domain.codes(halves.train), domain.sizes, asked)
+    if peer.refused:
+        return Peer(rows=None, reason=peer.refused)
+    filled = domain.fill(peer.independent, rng=np.random.default_rng([seed, 2]))
     return Peer(rows=SyntheticTable(schema=halves.schema, scaled=filled))
 
 
 def peer_cell(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
     """MST or AIM, unweighted; or MST with measured weights at one total."""
-    own, halves = DATASETS[cell.dataset], split(cell.dataset, cell.run, store.data)
+    facts, halves = DATASETS[cell.dataset], split(cell.dataset, cell.run, store.data)
     epsilon, delta = float(cell.epsilon), float(DELTA)
     weighted = cell.weights == "measured"
     rho = zcdp_of(epsilon, delta)
@@ -158,27 +158,27 @@ def peer_cell(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
         method=cell.generator,
         epsilon=epsilon_of((1 - Measured.effort) * rho, delta) if weighted else epsilon,
         delta=delta,
-        rows=BASE_ROWS if weighted else own.synthetic_rows,
+        rows=BASE_ROWS if weighted else facts.synthetic_rows,
         fitting=0,
         seed=cell.run,
     )
-    found = peer_rows(python, asked, halves, own.nominal_rows, cell.run)
-    if found.rows is None:
-        return {"refused": found.reason}
+    peer = peer_rows(python, asked, halves, facts.nominal_rows, cell.run)
+    if peer.rows is None:
+        return {"refused": peer.reason}
     if not weighted:
-        return {"metrics": measure(halves, found.rows.scaled, np.ones(found.rows.rows), cell.run)}
+        return {"metrics": measure(halves, peer.rows.scaled, np.ones(peer.rows.rows), cell.run)}
     estimator = Measured(omega_seed=1).calibrate(
-        rho=Measured.effort * rho, schema=halves.schema, unit=UNIT, nominal_rows=own.nominal_rows
+        rho=Measured.effort * rho, schema=halves.schema, unit=UNIT, nominal_rows=facts.nominal_rows
     )
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
-    estimator = estimator.for_rows(found.rows)
-    drawn = estimator.measure(private, found.rows, noise=SeededNoise(1000 * cell.run + 2))
+    estimator = estimator.for_rows(peer.rows)
+    drawn = estimator.measure(private, peer.rows, noise=SeededNoise(1000 * cell.run + 2))
     rng = np.random.default_rng([cell.run, 1])
-    told = weigh_measured(estimator, drawn, found.rows, rows=own.synthetic_rows, rng=rng)
-    rows, w = found.rows.scaled.take(told.chosen), np.exp(told.log_weights)
+    weights = weigh_measured(estimator, drawn, peer.rows, rows=facts.synthetic_rows, rng=rng)
+    rows, w = peer.rows.scaled.take(weights.chosen), np.exp(weights.log_weights)
     return {
         "metrics": measure(halves, rows, w, cell.run),
-        "verdict": told.diagnostics.verdict.value,
+        "verdict": weights.diagnostics.verdict.value,
     }
 
 
@@ -196,8 +196,8 @@ def made(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
     if known is not None:
         return known
     started = time.monotonic()
-    found = vars(cell) | peer_cell(cell, store, python)
-    record = found | {"seconds": time.monotonic() - started}
+    result = vars(cell) | peer_cell(cell, store, python)
+    record = result | {"seconds": time.monotonic() - started}
     store.write(cell.dataset, cell.name, record)
     return record
 
@@ -230,7 +230,7 @@ Runs = dict[tuple[str, str, str], dict[int, dict[str, float]]]
 
 def means_of(runs: Runs) -> dict[tuple[str, str, str], dict[str, float]]:
     """Every metric's mean over runs."""
-    return {key: mean_over(own, list(own)) for key, own in runs.items()}
+    return {key: mean_over(by_run, list(by_run)) for key, by_run in runs.items()}
 
 
 def mean_over(own: dict[int, dict[str, float]], runs: list[int]) -> dict[str, float]:
@@ -240,8 +240,8 @@ def mean_over(own: dict[int, dict[str, float]], runs: list[int]) -> dict[str, fl
 
 def judged(metrics: dict[str, float]) -> dict[str, str]:
     """The metric of each aspect that a data set has."""
-    found = {aspect: [n for n in names if n in metrics] for aspect, names in JUDGED.items()}
-    return {aspect: names[0] for aspect, names in found.items() if names}
+    by_aspect = {aspect: [n for n in names if n in metrics] for aspect, names in JUDGED.items()}
+    return {aspect: names[0] for aspect, names in by_aspect.items() if names}
 
 
 def won(runs: Runs, mine: str, others: tuple[str, ...]) -> dict[str, list[bool]]:
@@ -249,26 +249,26 @@ def won(runs: Runs, mine: str, others: tuple[str, ...]) -> dict[str, list[bool]]
 
     By the means over the runs that both of a pair have: each run has a split of its own.
     """
-    found: dict[str, list[bool]] = {}
-    for (dataset, epsilon, method), own in runs.items():
+    wins: dict[str, list[bool]] = {}
+    for (dataset, epsilon, method), ours in runs.items():
         if method != mine:
             continue
         pairs = []
         for other in others:
             theirs = runs.get((dataset, epsilon, other), {})
-            common = [run for run in own if run in theirs]
+            common = [run for run in ours if run in theirs]
             if common:
-                pairs.append((mean_over(own, common), mean_over(theirs, common)))
-        for aspect, name in judged(next(iter(own.values()))).items():
+                pairs.append((mean_over(ours, common), mean_over(theirs, common)))
+        for aspect, name in judged(next(iter(ours.values()))).items():
             sign = 1 if name in HIGHER_IS_BETTER else -1
             better = [sign * a[name] > sign * b[name] for a, b in pairs]
             if better:
-                found.setdefault(aspect, []).append(all(better))
-    return found
+                wins.setdefault(aspect, []).append(all(better))
+    return wins
 
 
 def share(found: dict[str, list[bool]]) -> str:
-    every = [one for values in found.values() for one in values]
+    every = [win for values in found.values() for win in values]
     parts = ", ".join(
         f"{aspect} {sum(values)} of {len(values)}" for aspect, values in found.items()
     )
@@ -286,11 +286,11 @@ def page(runs: Runs) -> list[str]:
         "",
     ]
     for mine in WEIGHTED:
-        if found := won(runs, mine, UNWEIGHTED):
+        if wins := won(runs, mine, UNWEIGHTED):
             best = f"the best unweighted of {', '.join(UNWEIGHTED)}"
-            lines.append(f"- `{mine}` against {best}: {share(found)}.")
-    if found := won(runs, WEIGHTED[2], ("mst",)):
-        lines.append(f"- `measured on mst` against `mst`: {share(found)}.")
+            lines.append(f"- `{mine}` against {best}: {share(wins)}.")
+    if wins := won(runs, WEIGHTED[2], ("mst",)):
+        lines.append(f"- `measured on mst` against `mst`: {share(wins)}.")
     for dataset, epsilon in settings:
         methods = [m for m in (*UNWEIGHTED, *WEIGHTED) if (dataset, epsilon, m) in means]
         names = list(judged(means[dataset, epsilon, methods[0]]).values())
@@ -298,8 +298,8 @@ def page(runs: Runs) -> list[str]:
                   "| method | " + " | ".join(LABELS[n] for n in names) + " | runs |",
                   "|---" * (len(names) + 2) + "|"]  # fmt: skip
         for method in methods:
-            own = means[dataset, epsilon, method]
-            cells = " | ".join(f"{own[n]:.4g}" for n in names)
+            values = means[dataset, epsilon, method]
+            cells = " | ".join(f"{values[n]:.4g}" for n in names)
             lines.append(f"| {method} | {cells} | {len(runs[dataset, epsilon, method])} |")
     return lines
 
@@ -333,8 +333,8 @@ def main(arguments: list[str]) -> int:
                         runs.setdefault((dataset, epsilon, method), {})[run] = record["metrics"]
                     print(f"run {run}: {dataset} {epsilon} {method}"
                           f" {record.get('refused', '')}", flush=True)  # fmt: skip
-    own = [word for word in arguments if word not in ("--data", str(chosen.data))]
-    command = " ".join(["python benchmarks/measured_peers.py --data FOLDER", *own])
+    words = [word for word in arguments if word not in ("--data", str(chosen.data))]
+    command = " ".join(["python benchmarks/measured_peers.py --data FOLDER", *words])
     text = [
         "# Measured weights against unweighted peers, at equal total epsilon",
         "",
@@ -351,8 +351,8 @@ def main(arguments: list[str]) -> int:
         *page(runs),
     ]
     (chosen.out / "measured_peers.md").write_text("\n".join(text) + "\n")
-    told = {" ".join(key): value for key, value in means_of(runs).items()}
-    facts = {"command": command, "commit": commit(), "means": told}
+    means = {" ".join(key): value for key, value in means_of(runs).items()}
+    facts = {"command": command, "commit": commit(), "means": means}
     (chosen.out / "measured_peers.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(f"wrote {chosen.out / 'measured_peers.md'}")
     return 0

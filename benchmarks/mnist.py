@@ -195,7 +195,7 @@ def fitted(size: Size, plan: Plan, private: PrivateTable, keep: Path) -> Fit:
         store = Measurement(
             kind="fit", publishable=False, facts=facts,
             arrays={"model": np.frombuffer(measured.to_bytes(), dtype=np.uint8)}
-            | {str(step): own for step, own in stages.kept.items()},
+            | {str(step): values for step, values in stages.kept.items()},
         )  # fmt: skip
         path.write_bytes(store.to_bytes())
     stored = Measurement.from_bytes(path.read_bytes())
@@ -216,11 +216,11 @@ def _discriminator(model: GANModel, drawn: SyntheticTable, private: PrivateTable
 
 def _dp_mlp(model: GANModel, drawn: SyntheticTable, private: PrivateTable) -> Array:
     """A network's, which spends (epsilon, delta) beside the generator's."""
-    made = make_weights("dp_mlp", {"replays": 0})
-    assert made is not None
+    estimator = make_weights("dp_mlp", {"replays": 0})
+    assert estimator is not None
 
     def at(rho: float) -> Any:
-        return made.calibrate(rho=rho, schema=drawn.schema, unit=UNIT, nominal_rows=ROWS)
+        return estimator.calibrate(rho=rho, schema=drawn.schema, unit=UNIT, nominal_rows=ROWS)
 
     rho = calibrate(
         lambda rho: at(rho).events(schema=drawn.schema, unit=UNIT),
@@ -245,15 +245,15 @@ def _measured(recipe: Recipe, model: GANModel, private: PrivateTable) -> tuple[S
 
 def stages_of(fit: Fit, judge: Judge) -> list[dict[str, float]]:
     """What a perceptron makes of the generator on its way."""
-    found = []
+    records = []
     for step, parameters in sorted(fit.stages.items()):
         model = replace(fit.model, generator=parameters)
         drawn = model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED)).scaled
         x, y = design(judge.schema, drawn)
-        own, ones = {"step": step}, np.ones(len(y))
-        own |= classified((x, y), ones, judge.test) | {"variety": judge.variety(x, y, ones)}
-        found.append({name: round(value, 4) for name, value in own.items()})
-    return found
+        figures, ones = {"step": step}, np.ones(len(y))
+        figures |= classified((x, y), ones, judge.test) | {"variety": judge.variety(x, y, ones)}
+        records.append({name: round(value, 4) for name, value in figures.items()})
+    return records
 
 
 def run(size: Size, device: str, data: Path, keep: Path) -> tuple[dict[str, Any], Array]:
@@ -264,30 +264,30 @@ def run(size: Size, device: str, data: Path, keep: Path) -> tuple[dict[str, Any]
     judge, plan = Judge(schema=size.schema, test=test), plan_of(size, device)
     fit = fitted(size, plan, private, keep)
     drawn = fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED))
-    found = {"synthetic": judge.figures(drawn.scaled)}
+    figures = {"synthetic": judge.figures(drawn.scaled)}
     for name, weights in {"discriminator": _discriminator, "dp_mlp": _dp_mlp}.items():
-        found[name] = judge.figures(drawn.scaled, weights(fit.model, drawn, private))
+        figures[name] = judge.figures(drawn.scaled, weights(fit.model, drawn, private))
     facts = {"side": size.side, "settings": size.settings, **fit.facts}
     if "image" in size.settings:
         joint = plan_of(size, device, MEASURED)
-        own = fitted(size, joint, private, keep)
-        plain = own.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED))
-        found["measured: rows"] = judge.figures(plain.scaled)
-        found["measured"] = judge.figures(*_measured(joint.recipe, own.model, private))
-        facts |= {"measured": own.facts, "stages": stages_of(fit, judge)}
+        joint_fit = fitted(size, joint, private, keep)
+        plain = joint_fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED))
+        figures["measured: rows"] = judge.figures(plain.scaled)
+        figures["measured"] = judge.figures(*_measured(joint.recipe, joint_fit.model, private))
+        facts |= {"measured": joint_fit.facts, "stages": stages_of(fit, judge)}
     chosen = np.random.default_rng(SEED).permutation(len(pixels))[:SYNTHETIC_ROWS]
-    found["real"] = judge.figures(private.confidential().take(chosen))
-    facts["classifier"] = {k: {n: round(v, 4) for n, v in v.items()} for k, v in found.items()}
+    figures["real"] = judge.figures(private.confidential().take(chosen))
+    facts["classifier"] = {k: {n: round(v, 4) for n, v in v.items()} for k, v in figures.items()}
     return facts, grid(*design(size.schema, drawn.scaled), size.side)
 
 
 def paper_of(data: Path) -> dict[str, dict[str, list[float]]]:
     """The paper's figures of Table 3 by weights and metric, each with its error."""
-    path, found = data / "paper_tables.csv", {}
-    for (dataset, _, weights, metric), own in (printed(path) if path.exists() else {}).items():
+    path, figures = data / "paper_tables.csv", {}
+    for (dataset, _, weights, metric), figure in (printed(path) if path.exists() else {}).items():
         if dataset == "mnist":
-            found.setdefault(weights, {})[metric] = [own.mean, own.error]
-    return found
+            figures.setdefault(weights, {})[metric] = [figure.mean, figure.error]
+    return figures
 
 
 def main(arguments: list[str]) -> int:

@@ -38,9 +38,9 @@ def grid(pixels: Array, digits: NDArray[Any], side: int) -> Array:
     """The first ten images drawn of each digit, digit by digit, as one picture."""
     rows = []
     for digit in range(DIGITS):
-        own = pixels[digits == digit][:GRID]
-        blank = np.zeros((GRID - len(own), side**2))
-        parts = np.vstack([own, blank]).reshape(GRID, side, side)
+        sample = pixels[digits == digit][:GRID]
+        blank = np.zeros((GRID - len(sample), side**2))
+        parts = np.vstack([sample, blank]).reshape(GRID, side, side)
         rows.append(np.hstack([np.pad(part, 1) for part in parts]))
     return np.vstack(rows)
 

@@ -18,21 +18,21 @@ CLASSIFIER = Perceptron(hidden=64, steps=1500, learning_rate=0.003, rows=10_000)
 
 def classified(train: tuple[Array, Array], w: Array, test: tuple[Array, Array]) -> dict[str, float]:
     """Macro one-vs-rest AUC and accuracy on real digits of a perceptron fitted on `train`."""
-    found = CLASSIFIER.score(*train, w, test[0], regression=False, seed=SEED, levels=DIGITS)
-    if found is None:
+    scores = CLASSIFIER.score(*train, w, test[0], regression=False, seed=SEED, levels=DIGITS)
+    if scores is None:
         return {"auc": 0.5, "accuracy": 1 / DIGITS}
-    hits = np.argmax(found, axis=1) == test[1]
-    return {"auc": auc(test[1], found), "accuracy": float(hits.mean())}
+    hits = np.argmax(scores, axis=1) == test[1]
+    return {"auc": auc(test[1], scores), "accuracy": float(hits.mean())}
 
 
 def spread(x: Array, y: Array, w: Array) -> float:
     """Standard deviation of a pixel among images of one digit, mean over pixels and digits."""
-    found = []
+    deviations = []
     for digit in np.unique(y):
-        own, weights = x[y == digit], w[y == digit]
-        mean = np.average(own, axis=0, weights=weights)
-        found.append(np.sqrt(np.average((own - mean) ** 2, axis=0, weights=weights)).mean())
-    return float(np.mean(found))
+        images, weights = x[y == digit], w[y == digit]
+        mean = np.average(images, axis=0, weights=weights)
+        deviations.append(np.sqrt(np.average((images - mean) ** 2, axis=0, weights=weights)).mean())
+    return float(np.mean(deviations))
 
 
 def linear(x: Array, y: Array, w: Array) -> LogisticRegression:
@@ -42,9 +42,9 @@ def linear(x: Array, y: Array, w: Array) -> LogisticRegression:
 
 def slopes(model: LogisticRegression) -> Array:
     """Slopes of every digit, shape (digits, pixels); zero for a digit that was not drawn."""
-    found = np.zeros((DIGITS, model.n_features_in_))
-    found[model.classes_.astype(int)] = model.coef_
-    return found
+    coefficients = np.zeros((DIGITS, model.n_features_in_))
+    coefficients[model.classes_.astype(int)] = model.coef_
+    return coefficients
 
 
 @dataclass(frozen=True, kw_only=True)

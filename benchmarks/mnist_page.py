@@ -63,8 +63,8 @@ def _told(facts: Mapping[str, Any]) -> list[str]:
     lines = []
     for run in facts["runs"].values():
         where = f"`{run['command']}`, dpiw {run['dpiw']} ({run['commit']}), device"
-        own = f"{run['side']} x {run['side']} pixels, {_networks(run)}"
-        lines.append(f"- {own}: {where} {run['device']}, {run['python']}.")
+        title = f"{run['side']} x {run['side']} pixels, {_networks(run)}"
+        lines.append(f"- {title}: {where} {run['device']}, {run['python']}.")
     if "full" not in facts["runs"]:
         lines.append(
             "- **Reduced**: without the run at 28 x 28 pixels, which needs torch and Opacus, the"
@@ -80,7 +80,7 @@ def _short(facts: Mapping[str, Any]) -> list[str]:
     run = facts["runs"]["full"]
     theirs = facts["paper"].get("none", {}).get("mlp")
     beside = f" (the paper's: {theirs[0]:.3f})" if theirs else ""
-    tells = {name: f"{own['accuracy']:.3f}" for name, own in run["classifier"].items()}
+    tells = {name: f"{figures['accuracy']:.3f}" for name, figures in run["classifier"].items()}
     return [
         f"**In short**, at 28 x 28 pixels: after {run['fit_cpu_seconds'] / 60:.1f} minutes of one"
         " core a perceptron that learns from the synthetic digits has an AUC of"
@@ -100,16 +100,16 @@ def _classifiers(facts: Mapping[str, Any]) -> list[str]:
         for name, label in ROWS_OF.items():
             if name not in run["classifier"]:
                 continue
-            own = run["classifier"][name]
-            cells = [f"{own[key]:.3f}" if key in own else "" for key in NUMBERS]
+            figures = run["classifier"][name]
+            cells = [f"{figures[key]:.3f}" if key in figures else "" for key in NUMBERS]
             theirs = facts["paper"].get(PAPERS.get(name, ""), {}) if size == "full" else {}
-            told = ", ".join(
+            text = ", ".join(
                 f"{theirs[metric][0]:.3f} ± {theirs[metric][1]:.3f}"
                 for metric in ("mlp", "beta_mse")
                 if metric in theirs
             )
             lines.append(
-                f"| {run['side']} x {run['side']} | {label} | {' | '.join(cells)} | {told} |"
+                f"| {run['side']} x {run['side']} | {label} | {' | '.join(cells)} | {text} |"
             )
     return lines
 
@@ -123,21 +123,22 @@ def _times(facts: Mapping[str, Any]) -> list[str]:
              f"|---|{'---|' * len(names)}---|---|"]  # fmt: skip
     for run in facts["runs"].values():
         fits = {"": run, ", beside `measured`": run.get("measured")}
-        for label, own in fits.items():
-            if own is not None:
-                cells = " | ".join(str(own.get(name, "")) for name in names)
+        for label, fit in fits.items():
+            if fit is not None:
+                cells = " | ".join(str(fit.get(name, "")) for name in names)
                 lines.append(
                     f"| {run['side']} x {run['side']}{label} | {cells} |"
-                    f" {own['noise_multiplier']:.3f} | {own['epsilon_pld']:.3f} |"
+                    f" {fit['noise_multiplier']:.3f} | {fit['epsilon_pld']:.3f} |"
                 )
     return lines
 
 
 def _stages(run: Mapping[str, Any]) -> list[str]:
     lines = ["| steps | AUC | accuracy | variety |", "|---|---|---|---|"]
-    for own in run["stages"]:
+    for stage in run["stages"]:
         lines.append(
-            f"| {own['step']} | {own['auc']:.3f} | {own['accuracy']:.3f} | {own['variety']:.3f} |"
+            f"| {stage['step']} | {stage['auc']:.3f} | {stage['accuracy']:.3f} |"
+            f" {stage['variety']:.3f} |"
         )
     return lines
 

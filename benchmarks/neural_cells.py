@@ -84,17 +84,17 @@ def kinds_of(generator: str) -> tuple[str, ...]:
 
 def cells(runs: Mapping[str, int], epsilons: tuple[str, ...]) -> list[Cell]:
     """Every cell, run by run; the runs of a data set are 1 to `runs[dataset]`."""
-    found = []
+    grid = []
     for run in range(1, max(runs.values()) + 1):
         for dataset in (name for name in runs if run <= runs[name]):
-            found.append(Cell(run=run, dataset=dataset, generator=REAL, epsilon="-", weights="-"))
-            found += [
+            grid.append(Cell(run=run, dataset=dataset, generator=REAL, epsilon="-", weights="-"))
+            grid += [
                 Cell(run=run, dataset=dataset, generator=generator, epsilon=epsilon, weights=kind)
                 for generator in GENERATORS
                 for epsilon in ((NO_PRIVACY,) if generator in EXACT else epsilons)
                 for kind in kinds_of(generator)
             ]
-    return found
+    return grid
 
 
 # Plans and fits
@@ -111,8 +111,10 @@ def plan_for(dataset: str, generator: str, epsilon: str, weights: str, data: Pat
 def synthesizer(cell: Cell, weights: str, data: Path) -> Synthesizer:
     """The calibrated generator of a cell, were its weights others; a run has its own start."""
     if cell.generator in NEURAL:
-        made: Any = plan_for(cell.dataset, cell.generator, cell.epsilon, weights, data).generator
-        started: Synthesizer = replace(made, start=cell.run)
+        generator: Any = plan_for(
+            cell.dataset, cell.generator, cell.epsilon, weights, data
+        ).generator
+        started: Synthesizer = replace(generator, start=cell.run)
         return started
     if cell.generator not in EXACT:
         return plan_for(cell.dataset, cell.generator, cell.epsilon, weights, data).generator
@@ -218,23 +220,23 @@ def chosen(cell: Cell, halves: Halves, found: Fit, data: Path) -> tuple[Syntheti
 
 def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
     """Draw a release in memory, as the flow would, and measure it."""
-    found, asked = fit(cell, data), estimator(cell, data)
-    facts = {"generator_digest": found.digest, "generator_seconds": found.seconds}
+    fitted, asked = fit(cell, data), estimator(cell, data)
+    facts = {"generator_digest": fitted.digest, "generator_seconds": fitted.seconds}
     if asked is None:
-        return facts | {"weights_seconds": 0.0, "metrics": found.metrics}
+        return facts | {"weights_seconds": 0.0, "metrics": fitted.metrics}
     started = time.process_time()
-    rows = found.rows
+    rows = fitted.rows
     if cell.weights == MEASURED:
-        rows, weights = chosen(cell, halves, found, data)
+        rows, weights = chosen(cell, halves, fitted, data)
     else:
-        weights = weighted(cell, halves, found, asked, data)
+        weights = weighted(cell, halves, fitted, asked, data)
     seconds = time.process_time() - started
     w: Array = np.exp(weights.log_weights)
     return facts | {
         "weights_seconds": seconds,
         "verdict": weights.diagnostics.verdict.value,
         "metrics": measure(halves, rows.scaled, w, cell.run),
-        "unweighted": found.metrics,
+        "unweighted": fitted.metrics,
     }
 
 
@@ -246,10 +248,10 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
     started, halves = time.process_time(), split(cell.dataset, cell.run, store.data)
     if cell.generator == REAL:
         every = np.ones(halves.train.rows)
-        found: dict[str, Any] = {"metrics": measure(halves, halves.train, every, cell.run)}
+        result: dict[str, Any] = {"metrics": measure(halves, halves.train, every, cell.run)}
     else:
-        found = release(cell, halves, store.data)
+        result = release(cell, halves, store.data)
     seconds = time.process_time() - started
-    record = {"name": cell.name} | vars(cell) | found | {"cpu_seconds": seconds}
+    record = {"name": cell.name} | vars(cell) | result | {"cpu_seconds": seconds}
     store.write(cell.dataset, cell.name, record)
     return record

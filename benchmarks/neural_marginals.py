@@ -69,17 +69,19 @@ def fitted(dataset: str, name: str, epsilon: str, run: int, data: Path) -> dict[
     method, settings = GENERATORS[name]
     asked = {"method": method, "settings": dict(settings)}
     plan = compile_plan(spec_of(dataset, asked, epsilon, WEIGHTS["none"]), schema)
-    made: Any = plan.generator
-    made = replace(made, start=run) if hasattr(made, "start") else made
+    generator: Any = plan.generator
+    generator = replace(generator, start=run) if hasattr(generator, "start") else generator
     halves = split(dataset, run, data)
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
     started = time.process_time()
-    measured = made.measure(private, noise=SeededNoise(1000 * run + 1))
+    measured = generator.measure(private, noise=SeededNoise(1000 * run + 1))
     seconds = time.process_time() - started
     count = DATASETS[dataset].synthetic_rows
-    rows = made.model(measured, schema=schema).sample(count, rng=np.random.default_rng([run, 1]))
-    found = measure(halves, rows.scaled, np.ones(count), run)
-    return {"seconds": seconds} | {metric: found[metric] for metric in METRICS}
+    rows = generator.model(measured, schema=schema).sample(
+        count, rng=np.random.default_rng([run, 1])
+    )
+    metrics = measure(halves, rows.scaled, np.ones(count), run)
+    return {"seconds": seconds} | {metric: metrics[metric] for metric in METRICS}
 
 
 def cell(dataset: str, name: str, epsilon: str, run: int, store: Store) -> dict[str, Any]:
@@ -122,17 +124,17 @@ def words(means: Means) -> list[str]:
     lines = []
     for epsilon in EPSILONS:
         for metric in ("tv_1way", "tv_2way"):
-            told = []
+            parts = []
             for title, names in (("known", KNOWN), ("learnt", LEARNT)):
-                found = ratios(means, names, epsilon, metric)
-                told.append(
-                    f"marginals {title} {min(found):.2f} to {max(found):.2f} (median"
-                    f" {statistics.median(found):.2f}; below one in {sum(r < 1 for r in found)} of"
-                    f" {len(found)})"
+                values = ratios(means, names, epsilon, metric)
+                parts.append(
+                    f"marginals {title} {min(values):.2f} to {max(values):.2f} (median"
+                    f" {statistics.median(values):.2f}; below one in {sum(r < 1 for r in values)}"
+                    f" of {len(values)})"
                 )
             lines.append(
                 f"- {METRICS[metric]} at epsilon {epsilon}, mean over that of `histogram`:"
-                f" {'; '.join(told)}."
+                f" {'; '.join(parts)}."
             )
         gains = []
         for name in ("dpgan", "dpcgan"):
@@ -165,14 +167,14 @@ What was not reached, and why
 
 def section(dataset: str, runs: int, store: Store) -> list[str]:
     """The table of a data set."""
-    own = DATASETS[dataset]
-    lines = [f"## {dataset.capitalize()} ({own.nominal_rows:,} nominal rows, {runs} runs)", ""]
+    facts = DATASETS[dataset]
+    lines = [f"## {dataset.capitalize()} ({facts.nominal_rows:,} nominal rows, {runs} runs)", ""]
     lines += head(["epsilon", "generator", *METRICS.values(), "fit, CPU s"])
     for epsilon in EPSILONS:
         for name in GENERATORS:
-            found = cells(dataset, name, epsilon, runs, store)
-            values = [told([one[metric] for one in found]) for metric in METRICS]
-            seconds = statistics.fmean(one["seconds"] for one in found)
+            records = cells(dataset, name, epsilon, runs, store)
+            values = [told([record[metric] for record in records]) for metric in METRICS]
+            seconds = statistics.fmean(record["seconds"] for record in records)
             lines.append(row([epsilon, name, *values, f"{seconds:.1f}"]))
     return [*lines, ""]
 
@@ -201,12 +203,12 @@ def page(chosen: argparse.Namespace) -> str:
     runs = {name: chosen.adult_runs if name == "adult" else chosen.runs for name in SETS}
     means = {
         (dataset, epsilon, name): {
-            metric: statistics.fmean(one[metric] for one in found) for metric in METRICS
+            metric: statistics.fmean(record[metric] for record in records) for metric in METRICS
         }
         for dataset in SETS
         for epsilon in EPSILONS
         for name in GENERATORS
-        for found in [cells(dataset, name, epsilon, runs[dataset], store)]
+        for records in [cells(dataset, name, epsilon, runs[dataset], store)]
     }
     lines += [*words(means), UNMET]
     for dataset in SETS:

@@ -48,20 +48,20 @@ def _settings(frame: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]
 def against_generator(frame: pd.DataFrame, reference: str) -> Changes:
     """Neural generators less a reference, unweighted, both with the whole budget."""
     plain = frame[frame.weights == "none"]
-    found = {}
+    changes = {}
     for key, part in _settings(plain[plain.generator.isin(NEURAL)]):
         same = (plain.dataset == key[0]) & (plain.epsilon == key[2])
-        found[key] = _compared(part, plain[same & (plain.generator == reference)])
-    return found
+        changes[key] = _compared(part, plain[same & (plain.generator == reference)])
+    return changes
 
 
 def against_none(frame: pd.DataFrame) -> Changes:
     """Weighted less unweighted at equal total epsilon."""
-    found = {}
+    changes = {}
     for key, part in _settings(frame[frame.weights.isin(WEIGHTED)]):
         same = (frame[CELL[:3]] == list(key[:3])).all(axis=1)
-        found[key] = _compared(part, frame[same & (frame.weights == "none")])
-    return found
+        changes[key] = _compared(part, frame[same & (frame.weights == "none")])
+    return changes
 
 
 def against_own_rows(frame: pd.DataFrame) -> Changes:
@@ -80,8 +80,8 @@ def tallied(changes: Sequence[Change]) -> tuple[int, int, int]:
     return better, worse, len(outcomes) - better - worse
 
 
-def _where(found: Changes, metric: str, outcome: str) -> str:
-    keys = [key for key, change in found.items() if change[metric].outcome == outcome]
+def _where(changes: Changes, metric: str, outcome: str) -> str:
+    keys = [key for key, change in changes.items() if change[metric].outcome == outcome]
     return ", ".join(
         f"{dataset} {generator} at {epsilon}" for dataset, generator, epsilon, _ in keys
     )
@@ -91,31 +91,31 @@ def in_words(frame: pd.DataFrame) -> list[str]:
     """Where neural generators lose and win, and whether weights help, counted."""
     lines = []
     for reference in REFERENCES:
-        found = against_generator(frame, reference)
-        every = [change[name] for change in found.values() for name in METRICS]
+        changes = against_generator(frame, reference)
+        every = [change[name] for change in changes.values() for name in METRICS]
         better, worse, neither = tallied(every)
         lines.append(
             f"- Private neural generators ({', '.join(NEURAL)}) against `{reference}`, unweighted,"
-            f" whole budget each, over {len(found)} settings and {len(METRICS)} metrics: clearly"
+            f" whole budget each, over {len(changes)} settings and {len(METRICS)} metrics: clearly"
             f" worse in {worse} of {len(every)} comparisons, clearly better in {better}, neither"
             f" in {neither}."
         )
         for name in METRICS:
-            told = _where(found, name, "helped") or "nowhere"
-            lines.append(f"    - {LABELS[name]} clearly better: {told}.")
+            where = _where(changes, name, "helped") or "nowhere"
+            lines.append(f"    - {LABELS[name]} clearly better: {where}.")
     private = frame[frame.epsilon != NO_PRIVACY]
-    for told, found in (
+    for against, changes in (
         ("no weights at equal total epsilon", against_none(private)),
         ("the same rows without them", against_own_rows(private)),
     ):
         for names, group in ((METRICS[:2], "distributions"), (METRICS[2:], "models")):
             counts = []
             for kind in WEIGHTED:
-                own = [c[n] for key, c in found.items() if key[3] == kind for n in names]
-                if own:
-                    better, worse, _ = tallied(own)
-                    counts.append(f"{kind} better {better}, worse {worse} of {len(own)}")
-            lines.append(f"- Weights against {told}, {group}: {'; '.join(counts)}.")
+                part = [c[n] for key, c in changes.items() if key[3] == kind for n in names]
+                if part:
+                    better, worse, _ = tallied(part)
+                    counts.append(f"{kind} better {better}, worse {worse} of {len(part)}")
+            lines.append(f"- Weights against {against}, {group}: {'; '.join(counts)}.")
     return lines
 
 
@@ -133,23 +133,23 @@ def _generators(frame: pd.DataFrame) -> list[str]:
     lines = head(["generator", "against", *(LABELS[name] for name in METRICS)])
     for generator in NEURAL:
         for reference in REFERENCES:
-            found = against_generator(frame, reference)
+            changes = against_generator(frame, reference)
             cells = []
             for name in METRICS:
-                own = [change[name] for key, change in found.items() if key[1] == generator]
-                cells.append(_counts(own))
+                part = [change[name] for key, change in changes.items() if key[1] == generator]
+                cells.append(_counts(part))
             lines.append(row([generator, reference, *cells]))
     return lines
 
 
-def _weights(frame: pd.DataFrame, found: Changes) -> list[str]:
+def _weights(frame: pd.DataFrame, changes: Changes) -> list[str]:
     lines = head(["generator", "weights", *(LABELS[name] for name in METRICS)])
-    pairs = dict.fromkeys((key[1], key[3]) for key in found)
+    pairs = dict.fromkeys((key[1], key[3]) for key in changes)
     for generator, kind in pairs:
         cells = []
         for name in METRICS:
-            own = [c[name] for key, c in found.items() if (key[1], key[3]) == (generator, kind)]
-            cells.append(_counts(own))
+            part = [c[name] for key, c in changes.items() if (key[1], key[3]) == (generator, kind)]
+            cells.append(_counts(part))
         lines.append(row([_told(generator), kind, *cells]))
     return lines
 
@@ -162,18 +162,18 @@ def _values(part: pd.DataFrame) -> list[str]:
     names = [*METRICS, "ess_share"]
     lines = head(["generator", "epsilon", "weights", "fit, CPU s", "weights, CPU s",
                   *(LABELS[n] for n in METRICS), "ESS share"])  # fmt: skip
-    for key, own in _settings(part):
+    for key, runs in _settings(part):
         times = ["", ""]
         if key[1] != REAL:
-            times = [f"{own[n].mean():.2f}" for n in ("generator_seconds", "weights_seconds")]
-        cells = [number(own[name].mean(), own[name].sem()) for name in names]
+            times = [f"{runs[n].mean():.2f}" for n in ("generator_seconds", "weights_seconds")]
+        cells = [number(runs[name].mean(), runs[name].sem()) for name in names]
         lines.append(row([_told(key[1]), *key[2:], *times, *cells]))
     return lines
 
 
-def _differences(found: Changes, dataset: str) -> list[str]:
+def _differences(changes: Changes, dataset: str) -> list[str]:
     lines = head(["generator", "epsilon", "weights", *(LABELS[name] for name in METRICS)])
-    for key, change in found.items():
+    for key, change in changes.items():
         if key[0] == dataset:
             cells = [signed(change[name], name) for name in METRICS]
             lines.append(row([_told(key[1]), *key[2:], *cells]))

@@ -51,7 +51,7 @@ def runs_of(chosen: argparse.Namespace) -> dict[str, int]:
 
 def settings(facts: Mapping[str, Any]) -> list[str]:
     """How it was made and what the words mean."""
-    own = PERCEPTRON
+    net = PERCEPTRON
     sizes = "; ".join(
         f"{name} {runs} runs, nominal rows {DATASETS[name].nominal_rows}, synthetic rows"
         f" {DATASETS[name].synthetic_rows}"
@@ -84,7 +84,7 @@ def settings(facts: Mapping[str, Any]) -> list[str]:
         " and its AUC is that of chance, on either side of one half. Being above it says little.",
         f"- TV: mean total variation over all one- and two-way margins on public bins (declared"
         f" cuts, else {TV_BINS} of equal width) against the held-out {TEST_SHARE:.0%}.",
-        f"- MLP: one hidden layer of {own.hidden} ReLU, {own.steps} steps of {own.batch} rows;"
+        f"- MLP: one hidden layer of {net.hidden} ReLU, {net.steps} steps of {net.batch} rows;"
         " linear: logistic regression; both fitted on the weighted rows, AUC on the held-out ones."
         " Iris has three classes: mean of the three one-vs-rest areas (macro).",
         "- Fit, CPU s: of the generator's private stage; weights, CPU s: their stage and the"
@@ -116,14 +116,14 @@ def record_of(frame: pd.DataFrame, facts: Mapping[str, Any], noise: Mapping[str,
 
 def plans(frame: pd.DataFrame, store: NeuralStore) -> dict[str, Any]:
     """Public facts of every private setting, kept like cells: their plans take long to compile."""
-    found = {}
+    facts = {}
     for key, _ in frame[frame.epsilon.isin(EPSILONS)].groupby(CELL, sort=False):
         name = "-".join(key)
         known = store.read(key[0], f"plan-{name}")
-        found[name] = plan_facts(plan_for(*key, store.data)) if known is None else known
+        facts[name] = plan_facts(plan_for(*key, store.data)) if known is None else known
         if known is None:
-            store.write(key[0], f"plan-{name}", found[name])
-    return found
+            store.write(key[0], f"plan-{name}", facts[name])
+    return facts
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:
@@ -148,8 +148,8 @@ def main(arguments: list[str]) -> int:
     runs = runs_of(chosen)
     store = NeuralStore(folder=chosen.cache.resolve(), data=chosen.data.resolve())
     wanted = cells(runs, EPSILONS)
-    made = {record["name"]: record for record in records(wanted, store, chosen.jobs, compute)}
-    frame = table_of([made[cell.name] for cell in wanted])
+    by_name = {record["name"]: record for record in records(wanted, store, chosen.jobs, compute)}
+    frame = table_of([by_name[cell.name] for cell in wanted])
     command = "python benchmarks/neural_table.py --data FOLDER" + (
         " --quick" if chosen.quick else f" --runs {chosen.runs} --adult-runs {chosen.adult_runs}"
     )

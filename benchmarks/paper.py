@@ -81,18 +81,18 @@ class Work:
         return self.cell.dataset, prefix + self.cell.name
 
 
-def _of_cells(part: str, found: Sequence[Cell]) -> list[Work]:
+def _of_cells(part: str, grid: Sequence[Cell]) -> list[Work]:
     return [
         Work(part=part, group=(part, cell.run, cell.dataset, cell.generator), cell=cell)
-        for cell in found
+        for cell in grid
     ]
 
 
-def _of_peers(found: Sequence[Cell]) -> list[Work]:
+def _of_peers(grid: Sequence[Cell]) -> list[Work]:
     """Both rows of a fit are made by one process, so that the fit is made once."""
     return [
         Work(part="peers", group=("peers", cell.run, cell.dataset, method_of(cell)), cell=cell)
-        for cell in found
+        for cell in grid
     ]
 
 
@@ -105,7 +105,7 @@ def wanted(chosen: argparse.Namespace, runs: Runs) -> list[Work]:
         for d, n in sizes
         for method in paper_known.METHODS
     ]
-    found = {
+    by_part = {
         "tables": _of_cells("tables", cells(tuple(chosen.datasets), runs.tables)),
         "split": _of_cells("split", paper_studies.split_cells(runs.studies)),
         "bayes": _of_cells("bayes", paper_studies.bayes_cells(runs.studies)),
@@ -113,12 +113,12 @@ def wanted(chosen: argparse.Namespace, runs: Runs) -> list[Work]:
         "peers": _of_peers(peer_cells(runs.peers)),
         "mnist": _of_cells("mnist", mnist_cells(runs.mnist)) if runs.mnist else [],
     }
-    return [work for part in PARTS if part in chosen.parts for work in found[part]]
+    return [work for part in PARTS if part in chosen.parts for work in by_part[part]]
 
 
 def _kept(work: Work, store: PaperStore) -> dict[str, Any] | None:
-    own = MnistStore.beside(store) if work.part == "mnist" else store
-    return own.read(*work.place)
+    part_store = MnistStore.beside(store) if work.part == "mnist" else store
+    return part_store.read(*work.place)
 
 
 def compute_group(
@@ -170,20 +170,20 @@ def work_on(
     for work in every:
         if _kept(work, store) is None:
             groups.setdefault(work.group, []).append(work)
-    left, started, told = sum(map(len, groups.values())), time.monotonic(), 0.0
+    left, started, last = sum(map(len, groups.values())), time.monotonic(), 0.0
     print(f"{len(every) - left} of {len(every)} cells are there", flush=True)
     done = 0
     for count in _counts(list(groups.values()), store, python, until, jobs):
         done, elapsed = done + count, time.monotonic() - started
-        if elapsed - told > 20:
-            told = elapsed
+        if elapsed - last > 20:
+            last = elapsed
             print(f"{done} of {left} made, {elapsed:.0f} s", flush=True)
 
 
 def records(every: Sequence[Work], store: PaperStore, part: str) -> list[dict[str, Any]]:
     """What is there of a part."""
-    found = [_kept(work, store) for work in every if work.part == part]
-    return [record for record in found if record is not None]
+    entries = [_kept(work, store) for work in every if work.part == part]
+    return [record for record in entries if record is not None]
 
 
 def whole_runs(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -214,13 +214,13 @@ def plots(
 
 def spending(datasets: Sequence[str], data: Path) -> dict[tuple[str, str, str], float]:
     """Total epsilon of every private column."""
-    found = {}
+    totals = {}
     for dataset in datasets:
         for generator in ("dpgan", "dpcgan", "privbayes"):
             for kind in kinds_of(dataset, generator):
                 cell = Cell(run=0, dataset=dataset, generator=generator, weights=kind)
-                found[dataset, generator, kind] = spent(cell, data)
-    return found
+                totals[dataset, generator, kind] = spent(cell, data)
+    return totals
 
 
 def facts(chosen: argparse.Namespace, every: Sequence[Work], store: PaperStore) -> dict[str, Any]:
@@ -276,16 +276,16 @@ def main(arguments: Sequence[str]) -> int:
     theirs = printed(data / "paper_tables.csv")
     one_thread()
     drawn = plots(chosen.out / "paper", data, parts["split"], parts["bayes"])
-    told = facts(chosen, every, store)
+    run_facts = facts(chosen, every, store)
     refused = [r for part in ("tables", "peers", "mnist") for r in parts[part] if r.get("refused")]
     text = report(
-        ours, theirs, tables_records=parts["tables"], facts=told, known=parts["known"],
+        ours, theirs, tables_records=parts["tables"], facts=run_facts, known=parts["known"],
         peers=PEERS, plots=drawn,
         bayes=parts["bayes"], split=parts["split"], spent=spending(chosen.datasets, data),
         refused=refused,
     )  # fmt: skip
     (chosen.out / "paper.md").write_text("\n".join(text) + "\n")
-    (chosen.out / "paper.json").write_text(record_of(told, parts, theirs))
+    (chosen.out / "paper.json").write_text(record_of(run_facts, parts, theirs))
     print(f"wrote {chosen.out / 'paper.md'}; {REAL} rows: the floor")
     return 0
 
@@ -295,14 +295,14 @@ def record_of(told: dict[str, Any], parts: dict[str, list[Any]], theirs: Any) ->
     settings: dict[str, dict[str, Any]] = {}
     for part in PARTS:
         for record in parts[part]:
-            own = {k: v for k, v in record.items() if k not in VARYING}
-            key = json.dumps({"part": part} | own)
-            found = settings.setdefault(key, {"part": part} | own | {"runs": {}})
+            fields = {k: v for k, v in record.items() if k not in VARYING}
+            key = json.dumps({"part": part} | fields)
+            entry = settings.setdefault(key, {"part": part} | fields | {"runs": {}})
             values = record.get("metrics", {"mse": record["mse"]} if "mse" in record else {})
             for name, value in values.items():
-                found["runs"].setdefault(name, []).append(float(f"{value:.5g}"))
-    printed_cells = [[*key, one.mean, one.error] for key, one in theirs.items()]
-    lines = ",\n  ".join(json.dumps(one) for one in settings.values())
+                entry["runs"].setdefault(name, []).append(float(f"{value:.5g}"))
+    printed_cells = [[*key, cell.mean, cell.error] for key, cell in theirs.items()]
+    lines = ",\n  ".join(json.dumps(setting) for setting in settings.values())
     head = json.dumps(told | {"paper": printed_cells})[:-1]
     return f'{head},\n "cells": [\n  {lines}\n ]\n}}\n'
 

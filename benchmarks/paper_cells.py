@@ -100,8 +100,8 @@ class Cell:
     @property
     def name(self) -> str:
         """A file name."""
-        told = f"{self.generator}-{self.weights}-{self.epsilon:g}-{self.share:g}-{self.run}"
-        return told.replace(".", "p")
+        name = f"{self.generator}-{self.weights}-{self.epsilon:g}-{self.share:g}-{self.run}"
+        return name.replace(".", "p")
 
 
 def kinds_of(dataset: str, generator: str) -> tuple[str, ...]:
@@ -115,16 +115,16 @@ def kinds_of(dataset: str, generator: str) -> tuple[str, ...]:
 
 def cells(datasets: tuple[str, ...], runs: int) -> list[Cell]:
     """Every cell, run by run, so that what is there when a run is cut short is balanced."""
-    found = []
+    grid = []
     for run in range(runs):
         for dataset in datasets:
-            found.append(Cell(run=run, dataset=dataset, generator=REAL, weights="none"))
-            found += [
+            grid.append(Cell(run=run, dataset=dataset, generator=REAL, weights="none"))
+            grid += [
                 Cell(run=run, dataset=dataset, generator=generator, weights=kind)
                 for generator in GENERATORS
                 for kind in kinds_of(dataset, generator)
             ]
-    return found
+    return grid
 
 
 # Public plans
@@ -148,22 +148,22 @@ class Plan:
 @lru_cache(maxsize=256)
 def _alone(dataset: str, kind: str, method: str, epsilon: float, data: Path) -> Any:
     """A generator or an estimator that spends (epsilon, delta) by itself."""
-    schema, own = table(dataset, data)[0], SETS[dataset]
-    made: Any
+    schema, facts = table(dataset, data)[0], SETS[dataset]
+    stage: Any
     if method in EXACT:
-        made = EXACT[method](**GENERATORS[method])
+        stage = EXACT[method](**GENERATORS[method])
     elif kind == "generator":
-        made = make_generator(method, dict(GENERATORS[method]), pure=False)
+        stage = make_generator(method, dict(GENERATORS[method]), pure=False)
     else:
-        made = make_weights(ESTIMATORS[method][0], dict(ESTIMATORS[method][1]))
+        stage = make_weights(ESTIMATORS[method][0], dict(ESTIMATORS[method][1]))
 
     def at(rho: float) -> Any:
-        return made.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=own.nominal_rows)
+        return stage.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=facts.nominal_rows)
 
-    if not made.private:
+    if not stage.private:
         return at(1.0)
     rho = calibrate(
-        lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=own.delta
+        lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=facts.delta
     )
     return at(rho)
 
@@ -182,12 +182,12 @@ def _together(
     def at(rho: float) -> list[Any]:
         parts = zip(makers, (1 - share, share), strict=True)
         return [
-            made.calibrate(rho=rho * part, schema=schema, unit=UNIT, nominal_rows=own.nominal_rows)
-            for made, part in parts
+            stage.calibrate(rho=rho * part, schema=schema, unit=UNIT, nominal_rows=own.nominal_rows)
+            for stage, part in parts
         ]
 
     def events(rho: float) -> list[Any]:
-        return [event for one in at(rho) for event in one.events(schema=schema, unit=UNIT)]
+        return [event for stage in at(rho) for event in stage.events(schema=schema, unit=UNIT)]
 
     rho = calibrate(events, epsilon=epsilon, delta=own.delta)
     first, second = at(rho)
@@ -202,15 +202,15 @@ def plan(cell: Cell, data: Path) -> tuple[Any, Any]:
     key = (cell.dataset, cell.generator, cell.weights, cell.epsilon)
     if cell.joint:
         share = Measured.effort if cell.weights == "joint_measured" else cell.share
-        made, weights = _together(*key, share, data)
+        generator, weights = _together(*key, share, data)
     else:
-        made = _alone(cell.dataset, "generator", cell.generator, cell.epsilon, data)
+        generator = _alone(cell.dataset, "generator", cell.generator, cell.epsilon, data)
         weights = None
         if cell.weights in ESTIMATORS:
             weights = _alone(cell.dataset, "weights", cell.weights, cell.epsilon, data)
     if cell.generator in ADVERSARIAL:
-        made = replace(made, start=cell.run)
-    return made, weights
+        generator = replace(generator, start=cell.run)
+    return generator, weights
 
 
 def spent(cell: Cell, data: Path) -> float:
@@ -219,7 +219,7 @@ def spent(cell: Cell, data: Path) -> float:
         return float("inf")
     schema = table(cell.dataset, data)[0]
     methods = [method for method in plan(cell, data) if method is not None]
-    events = [event for one in methods for event in one.events(schema=schema, unit=UNIT)]
+    events = [event for method in methods for event in method.events(schema=schema, unit=UNIT)]
     return accounting.epsilon(events, delta=SETS[cell.dataset].delta)
 
 
@@ -234,10 +234,10 @@ def _seed(*parts: object) -> int:
 def fitted(cell: Cell, data: Path) -> GenerativeModel:
     """The generator of a release; `cell.weights` is `none` unless the budget is shared."""
     halves = split(cell.dataset, cell.run, data)
-    made = plan(cell, data)[0]
+    stage = plan(cell, data)[0]
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
     noise = SeededNoise(_seed("generator", cell.dataset, cell.generator, cell.run))
-    model: GenerativeModel = made.model(made.measure(private, noise=noise), schema=halves.schema)
+    model: GenerativeModel = stage.model(stage.measure(private, noise=noise), schema=halves.schema)
     return model
 
 
@@ -257,8 +257,8 @@ def perceptron_weights(
     )  # fmt: skip
     assert p is not None
     p = np.clip(p, SMALLEST, 1 - SMALLEST)
-    found = np.log(p) - np.log1p(-p)
-    return np.exp(found - found.max())
+    logits = np.log(p) - np.log1p(-p)
+    return np.exp(logits - logits.max())
 
 
 def weights_of(
@@ -313,9 +313,9 @@ def _measured(
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
     noise = SeededNoise(_seed("weights", "measured", cell.joint, cell.run))
     drawn = estimator.measure(private, base, noise=noise)
-    found = weigh_measured(estimator, drawn, base, rows=published, rng=rng, known=model.one_way)
-    rows = SyntheticTable(schema=base.schema, scaled=base.scaled.take(found.chosen))
-    return rows, np.exp(found.log_weights)
+    weights = weigh_measured(estimator, drawn, base, rows=published, rng=rng, known=model.one_way)
+    rows = SyntheticTable(schema=base.schema, scaled=base.scaled.take(weights.chosen))
+    return rows, np.exp(weights.log_weights)
 
 
 def compute(cell: Cell, store: PaperStore) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def compute(cell: Cell, store: PaperStore) -> dict[str, Any]:
         return known
     started = time.process_time()
     halves = split(cell.dataset, cell.run, store.data)
-    found: dict[str, Any] = {"refused": ""}
+    result: dict[str, Any] = {"refused": ""}
     if cell.generator == REAL:
         rows, w = halves.ruler.rows(halves.train), np.ones(halves.train.rows)
     else:
@@ -333,9 +333,9 @@ def compute(cell: Cell, store: PaperStore) -> dict[str, Any]:
             drawn, w = release(cell, store.data)
             rows = halves.ruler.rows(drawn.scaled)
         except WeightError as error:
-            found["refused"] = str(error)
-    if not found["refused"]:
-        found["metrics"] = measure(halves, rows, w, run=cell.run, data=store.data)
-    record = vars(cell) | found | {"cpu_seconds": time.process_time() - started}
+            result["refused"] = str(error)
+    if not result["refused"]:
+        result["metrics"] = measure(halves, rows, w, run=cell.run, data=store.data)
+    record = vars(cell) | result | {"cpu_seconds": time.process_time() - started}
     store.write(cell.dataset, cell.name, record)
     return record

@@ -34,8 +34,8 @@ SHOWN = 700
 def _save(figure: Figure, path: Path, **settings: Any) -> Path:
     # The same figure gives the same file, and text stays text: half the size.
     mpl.rcParams.update({"svg.hashsalt": "dpiw", "svg.fonttype": "none"})
-    own: dict[str, Any] = {} if path.suffix == ".png" else {"metadata": {"Date": None}}
-    figure.savefig(path, bbox_inches="tight", **own, **settings)
+    options: dict[str, Any] = {} if path.suffix == ".png" else {"metadata": {"Date": None}}
+    figure.savefig(path, bbox_inches="tight", **options, **settings)
     plt.close(figure)
     return path
 
@@ -66,11 +66,11 @@ def histograms(data: Path, toy_weights: Mapping[str, Array], path: Path) -> Path
     names = {"joint_fourier": "fourier"}
     for column, kind in enumerate(HISTOGRAM_KINDS):
         cell = Cell(run=0, dataset="banknote", generator="privbayes", weights=kind)
-        own = {"toy": toy_weights[names.get(kind, kind)], "banknote": release(cell, data)[1]}
-        for line, (where, w) in enumerate(own.items()):
+        weights = {"toy": toy_weights[names.get(kind, kind)], "banknote": release(cell, data)[1]}
+        for line, (where, w) in enumerate(weights.items()):
             axis = axes[line, column]
-            found = np.log(np.maximum(w / w.mean(), 1e-6))
-            axis.hist(np.clip(found, -6, 6), bins=np.linspace(-6, 6, 49), density=True)
+            log_weights = np.log(np.maximum(w / w.mean(), 1e-6))
+            axis.hist(np.clip(log_weights, -6, 6), bins=np.linspace(-6, 6, 49), density=True)
             if where == "toy":
                 axis.axvline(np.log(2), color="black", ls="--", lw=0.8)
             axis.set(xlim=(-6, 6), xticks=(-6, -3, 0, 3, 6))
@@ -109,12 +109,12 @@ def budget_split(frame: pd.DataFrame, path: Path) -> Path:
     rows = [(d, g) for d in SPLIT_SETS for g in SPLIT_GENERATORS]
     figure, axes = plt.subplots(len(rows), len(metrics), figsize=(9, 2.2 * len(rows)))
     for line, (dataset, generator) in enumerate(rows):
-        own = frame[(frame.dataset == dataset) & (frame.generator == generator)]
-        base = own[own.weights == "none"].assign(share=0.0)
+        subset = frame[(frame.dataset == dataset) & (frame.generator == generator)]
+        base = subset[subset.weights == "none"].assign(share=0.0)
         for column, metric in enumerate(metrics):
             axis = axes[line, column]
             for place, kind in enumerate(SPLIT_KINDS):
-                part = pd.concat([base, own[own.weights == kind]])
+                part = pd.concat([base, subset[subset.weights == kind]])
                 _lines(axis, part, "share", metric, kind, colour=COLOURS[kind], shift=0.012 * place)
             axis.set_title(f"{dataset}, {generator}: {metrics[metric]}", fontsize=8)
             axis.tick_params(labelsize=7)
@@ -130,11 +130,11 @@ def bayes(frame: pd.DataFrame, path: Path) -> Path:
     """Area under the curve of the posterior predictive against the total epsilon."""
     figure, axes = plt.subplots(1, len(BAYES_SETS), figsize=(10, 3))
     for axis, dataset in zip(axes, BAYES_SETS, strict=True):
-        own = frame[frame.dataset == dataset]
-        floor = own[own.generator == "real"].bayes_auc.mean()
+        subset = frame[frame.dataset == dataset]
+        floor = subset[subset.generator == "real"].bayes_auc.mean()
         axis.axhline(floor, color=COLOURS["real"], ls=":", label="confidential rows")
         for place, kind in enumerate(BAYES_KINDS):
-            part = own[(own.weights == kind) & (own.generator != "real")]
+            part = subset[(subset.weights == kind) & (subset.generator != "real")]
             if len(part):
                 _lines(
                     axis, part, "epsilon", "bayes_auc", kind, colour=COLOURS[kind],
@@ -142,7 +142,7 @@ def bayes(frame: pd.DataFrame, path: Path) -> Path:
                 )  # fmt: skip
         axis.set_xscale("log")
         axis.xaxis.set_minor_locator(NullLocator())
-        ticks = sorted(own.epsilon.unique())
+        ticks = sorted(subset.epsilon.unique())
         axis.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
         axis.set_title(dataset, fontsize=9)
         axis.tick_params(labelsize=7)

@@ -95,11 +95,11 @@ def triangle(rows: int, rng: np.random.Generator) -> Known:
 def _calibrated(method: str, schema: PublicSchema, rows: int) -> Any:
     name, settings = PRIVATE[method]
     pure = settings.get("noise") in ("spherical", "laplace")
-    made = make_weights(name, dict(settings))
-    assert made is not None
+    estimator = make_weights(name, dict(settings))
+    assert estimator is not None
 
     def at(rho: float) -> Any:
-        return made.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=rows)
+        return estimator.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=rows)
 
     rho = calibrate(
         lambda rho: at(rho).events(schema=schema, unit=UNIT),
@@ -168,23 +168,23 @@ def normalised(found: Array) -> Array:
 
 def known_name(method: str, d: int, rows: int, run: int) -> str:
     """A file name."""
-    told = method.replace(", ", "-").replace(" ", "").replace(".", "p")
-    return f"{told}-{d}-{rows}-{run}"
+    slug = method.replace(", ", "-").replace(" ", "").replace(".", "p")
+    return f"{slug}-{d}-{rows}-{run}"
 
 
 def compute_known(method: str, d: int, rows: int, run: int, store: PaperStore) -> dict[str, Any]:
     """Mean squared error of log weights, of one method on one draw: kept, or made and kept."""
     name = known_name(method, d, rows, run)
-    found = store.read(FOLDER, name)
-    if found is not None:
-        return found
+    entry = store.read(FOLDER, name)
+    if entry is not None:
+        return entry
     started = time.process_time()
     known, b = log_linear(d, rows, np.random.default_rng([run, d, rows]))
     error = log_weights(method, known, run) - normalised(known.published @ b)
     mse, seconds = float((error**2).mean()), time.process_time() - started
-    found = {"method": method, "d": d, "rows": rows, "run": run, "mse": mse, "cpu_seconds": seconds}
-    store.write(FOLDER, name, found)
-    return found
+    entry = {"method": method, "d": d, "rows": rows, "run": run, "mse": mse, "cpu_seconds": seconds}
+    store.write(FOLDER, name, entry)
+    return entry
 
 
 def toy(seed: int) -> tuple[Known, dict[str, Array]]:

@@ -75,8 +75,8 @@ class MnistCell:
 
 def mnist_cells(runs: int) -> list[MnistCell]:
     """Every cell, run by run; the confidential digits first."""
-    found = [MnistCell(run=0, weights="none", generator="real")]
-    return found + [MnistCell(run=run, weights=kind) for run in range(runs) for kind in KINDS]
+    first = [MnistCell(run=0, weights="none", generator="real")]
+    return first + [MnistCell(run=run, weights=kind) for run in range(runs) for kind in KINDS]
 
 
 def _digest() -> str:
@@ -141,11 +141,11 @@ def _model(joint: bool, run: int, data: Path) -> Any:
 def _alone(kind: str) -> Any:
     """An estimator that spends the table's (epsilon, delta) by itself."""
     name, settings = ESTIMATORS[kind]
-    made, schema = make_weights(name, dict(settings)), mnist.SIZES[SIZE].schema
-    assert made is not None
+    estimator, schema = make_weights(name, dict(settings)), mnist.SIZES[SIZE].schema
+    assert estimator is not None
 
     def at(rho: float) -> Any:
-        return made.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=mnist.ROWS)
+        return estimator.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=mnist.ROWS)
 
     rho = calibrate(
         lambda rho: at(rho).events(schema=schema, unit=UNIT),
@@ -170,8 +170,8 @@ def _network(fitting: SyntheticTable, rows: SyntheticTable, run: int, data: Path
     )
     assert p is not None
     p = np.clip(p, 1e-12, 1 - 1e-12)
-    found = np.log(p) - np.log1p(-p)
-    return np.exp(found - found.max())
+    logits = np.log(p) - np.log1p(-p)
+    return np.exp(logits - logits.max())
 
 
 def _weights(cell: MnistCell, model: Any, rows: Any, fitting: Any, data: Path) -> Array:
@@ -208,9 +208,9 @@ def _truth(data: Path) -> Array:
 def _measure(rows: Any, w: Array, data: Path) -> dict[str, float]:
     schema = mnist.SIZES[SIZE].schema
     x, y = design(schema, rows)
-    found = classified((x, y), w, design(schema, _real("test", data)))
+    figures = classified((x, y), w, design(schema, _real("test", data)))
     error = float(((_slopes(x, y, w) - _truth(data)) ** 2).mean())
-    return {"beta_mse": error, "mlp": found["auc"], "ess_share": ess_share(w)}
+    return {"beta_mse": error, "mlp": figures["auc"], "ess_share": ess_share(w)}
 
 
 def compute_mnist(cell: MnistCell, store: Store) -> dict[str, Any]:

@@ -58,14 +58,14 @@ def _cell(key: Key, ours: Figures, theirs: Figures, odd: set[Key], poor: set[Key
     mine = ours.get(key)
     if mine is None:
         return ""
-    other = theirs.get(key)
-    if other is None:
+    paper = theirs.get(key)
+    if paper is None:
         return mine.text
-    value, reach = gain(key, mine, other), 2 * joint_error(mine, other)
-    told = f"**{mine.text}**" if value > 0 else mine.text
+    value, reach = gain(key, mine, paper), 2 * joint_error(mine, paper)
+    text = f"**{mine.text}**" if value > 0 else mine.text
     mark = " +" if value > reach else " −" if value < -reach else ""
     doubt = " (u)" if key in odd else " (k)" if key in poor else ""
-    return f"{told} / {other.text}{mark}{doubt}"
+    return f"{text} / {paper.text}{mark}{doubt}"
 
 
 def _table(
@@ -85,10 +85,10 @@ def _table(
             row(["the confidential rows themselves", floor.text, *[""] * len(columns[1:])])
         )
     for peer in peers:
-        found = ours.get((dataset, peer, "none", metric))
-        if found is not None:
-            told = f"{found.text} ({found.runs} runs)"
-            lines.append(row([f"peer: {peer_label(peer)}, no weights", told, *blank]))
+        figure = ours.get((dataset, peer, "none", metric))
+        if figure is not None:
+            text = f"{figure.text} ({figure.runs} runs)"
+            lines.append(row([f"peer: {peer_label(peer)}, no weights", text, *blank]))
     return lines
 
 
@@ -115,13 +115,13 @@ def counts(ours: Figures, theirs: Figures) -> list[str]:
 
     def line(name: str, chosen: dict[Key, tuple[Figure, Figure]]) -> None:
         if chosen:
-            one = count(chosen)
-            lines.append(row([name, one.cells, one.won, one.clearly_won, one.clearly_lost]))
+            total = count(chosen)
+            lines.append(row([name, total.cells, total.won, total.clearly_won, total.clearly_lost]))
 
     for dataset in dict.fromkeys(key[0] for key in both):
         for metric in PAPER_METRICS:
-            own = {k: v for k, v in both.items() if k[0] == dataset and k[3] == metric}
-            line(f"{dataset}, {metric_name(dataset, metric)}", own)
+            cells = {k: v for k, v in both.items() if k[0] == dataset and k[3] == metric}
+            line(f"{dataset}, {metric_name(dataset, metric)}", cells)
     for kind in PAPER_KINDS:
         line(f"weights: {LABELS[kind]}", {k: v for k, v in both.items() if k[2] == kind})
     for generator, name in GENERATORS.items():
@@ -143,10 +143,10 @@ def gains(records: Sequence[Mapping[str, Any]]) -> list[str]:
     names = ("beta MSE", "WST", "MLP", "beta, relative error")
     lines = head(["weights", *names])
     for kind in (*PAPER_KINDS[1:], *EXTRA_KINDS):
-        found = [against_none(records, kind, metric) for metric in metrics]
-        told = [f"{c.won} of {c.cells} (+{c.clearly_won} −{c.clearly_lost})" for c in found]
-        if found[0].cells:
-            lines.append(row([LABELS[kind], *told]))
+        tallies = [against_none(records, kind, metric) for metric in metrics]
+        cells = [f"{c.won} of {c.cells} (+{c.clearly_won} −{c.clearly_lost})" for c in tallies]
+        if tallies[0].cells:
+            lines.append(row([LABELS[kind], *cells]))
     return lines
 
 
@@ -160,36 +160,36 @@ def peer_counts(ours: Figures, peers: Sequence[str]) -> list[str]:
         *(("privbayes", kind) for kind in EXTRA_KINDS),
     ):
         for peer in peers:
-            found = [against_peer(ours, peer, generator, kind, metric) for metric in metrics]
-            told = [f"{c.won} of {c.cells} (+{c.clearly_won} −{c.clearly_lost})" for c in found]
-            if found[0].cells:
+            tallies = [against_peer(ours, peer, generator, kind, metric) for metric in metrics]
+            cells = [f"{c.won} of {c.cells} (+{c.clearly_won} −{c.clearly_lost})" for c in tallies]
+            if tallies[0].cells:
                 name = f"{GENERATORS[generator]}, {LABELS[kind]}"
-                lines.append(row([name, peer_label(peer), *told]))
+                lines.append(row([name, peer_label(peer), *cells]))
     return lines if len(lines) > 2 else ["Not run."]
 
 
 def against(ours: Figures, theirs: Figures, kind: str) -> dict[Key, tuple[Figure, Figure]]:
     """Our extra column beside the paper's debiased one, which spent a budget for each stage."""
-    found = {}
-    for key, other in theirs.items():
+    cells = {}
+    for key, paper in theirs.items():
         mine = ours.get((*key[:2], kind, key[3]))
         if key[2] == "beta_debiased" and mine is not None:
-            found[key] = (mine, other)
-    return found
+            cells[key] = (mine, paper)
+    return cells
 
 
 def losses(ours: Figures, theirs: Figures) -> list[str]:
     """Every cell clearly lost, with what is known against the printed figure."""
     odd = unreachable(ours, theirs)
     lines = head(["data, generator, weights", "metric", "ours", "paper's", "of the paper's figure"])
-    for key, (mine, other) in pairs(ours, theirs).items():
-        if gain(key, mine, other) >= -2 * joint_error(mine, other):
+    for key, (mine, paper) in pairs(ours, theirs).items():
+        if gain(key, mine, paper) >= -2 * joint_error(mine, paper):
             continue
         flaw = paper_flaw(*key[:3])
         if key in odd:
             flaw = f"(u) {flaw}".strip()
         name = f"{key[0]}, {GENERATORS.get(key[1], key[1])}, {LABELS[key[2]]}"
-        cells = [name, metric_name(key[0], key[3]), mine.text, other.text, flaw]
+        cells = [name, metric_name(key[0], key[3]), mine.text, paper.text, flaw]
         lines.append(row(cells))
     return lines if len(lines) > 2 else ["None."]
 
@@ -218,8 +218,8 @@ def mnist_table(ours: Figures, theirs: Figures) -> list[str]:
         if any(cells):
             lines.append(row([LABELS[kind], *cells, ours[*key, "ess_share"].runs]))
     floor = [ours.get((MNIST, REAL, "none", metric)) for metric in metrics]
-    told = ["" if one is None else one.text for one in floor]
-    return [*lines, row(["the confidential digits themselves", *told, 1])]
+    texts = ["" if figure is None else figure.text for figure in floor]
+    return [*lines, row(["the confidential digits themselves", *texts, 1])]
 
 
 def _lost_in_sd(key: Key, ours: Figures, theirs: Figures) -> bool:
@@ -228,7 +228,7 @@ def _lost_in_sd(key: Key, ours: Figures, theirs: Figures) -> bool:
 
 
 def _about(dataset: str, ours: Figures, theirs: Figures) -> list[str]:
-    own = SETS[dataset]
+    facts = SETS[dataset]
     note = {
         "iris": " The paper's text at hand has no table of it. Target: virginica or not.",
         "tgfb": f" The paper's text at hand has no table of it. The target and the first"
@@ -244,10 +244,10 @@ def _about(dataset: str, ours: Figures, theirs: Figures) -> list[str]:
     )  # fmt: skip
     above = better_than_real(ours, {k: v for k, v in theirs.items() if k[0] == dataset})
     by_metric = [(m, sum(key[3] == m for key in above)) for m in PAPER_METRICS]
-    told = ", ".join(f"{n} of {metric_name(dataset, m)}" for m, n in by_metric if n)
-    odd = "" if not told else (
+    cells = ", ".join(f"{n} of {metric_name(dataset, m)}" for m, n in by_metric if n)
+    odd = "" if not cells else (
         f" Printed cells that clearly beat the confidential rows themselves under our reading of"
-        f" the metric: {told}; there the paper's unit or set-up is not ours, and little is"
+        f" the metric: {cells}; there the paper's unit or set-up is not ours, and little is"
         " compared."
     )  # fmt: skip
     if dataset in CONSTANT_MSE:
@@ -265,7 +265,7 @@ def _about(dataset: str, ours: Figures, theirs: Figures) -> list[str]:
             f" Printed WST cells with less than half the error that splits alone give the"
             f" confidential rows: {len(still)}; they are hardly of this distance, either."
         )
-    return [f"{own.nominal_rows} rows published, as many confidential; delta {own.delta:.2g}."
+    return [f"{facts.nominal_rows} rows published, as many confidential; delta {facts.delta:.2g}."
             f"{note}{reach}{odd}"]  # fmt: skip
 
 
@@ -275,20 +275,20 @@ def budget_table(spent: Mapping[tuple[str, str, str], float]) -> list[str]:
     lines = head(["generator, weights", *datasets])
     for generator, kind in dict.fromkeys((key[1], key[2]) for key in spent):
         values = [spent.get((d, generator, kind)) for d in datasets]
-        told = ["" if v is None else "not private" if v == float("inf") else f"{v:.2f}"
-                for v in values]  # fmt: skip
-        lines.append(row([f"{GENERATORS[generator]}, {LABELS[kind]}", *told]))
+        cells = ["" if v is None else "not private" if v == float("inf") else f"{v:.2f}"
+                 for v in values]  # fmt: skip
+        lines.append(row([f"{GENERATORS[generator]}, {LABELS[kind]}", *cells]))
     return lines
 
 
 def runs_line(ours: Figures) -> str:
     """How many runs the cells hold."""
     by_runs: dict[int, int] = {}
-    for key, one in ours.items():
+    for key, figure in ours.items():
         if key[3] == "ess_share":
-            by_runs[one.runs] = by_runs.get(one.runs, 0) + 1
-    told = ", ".join(f"{n} with {runs}" for runs, n in sorted(by_runs.items(), reverse=True))
-    return f"Releases per cell (runs): {told} cells."
+            by_runs[figure.runs] = by_runs.get(figure.runs, 0) + 1
+    text = ", ".join(f"{n} with {runs}" for runs, n in sorted(by_runs.items(), reverse=True))
+    return f"Releases per cell (runs): {text} cells."
 
 
 def missing(ours: Figures, datasets: Sequence[str]) -> list[str]:

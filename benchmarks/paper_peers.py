@@ -64,8 +64,8 @@ LIMIT_S = 1800
 def _digest() -> str:
     """Of all that makes a peer's cell besides what the store's folder is named by."""
     digest = hashlib.sha256()
-    own = (HERE / name for name in ("peer.py", "sampling.py", "requirements.txt"))
-    for path in (Path(__file__), *own):
+    sources = (HERE / name for name in ("peer.py", "sampling.py", "requirements.txt"))
+    for path in (Path(__file__), *sources):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:8]
 
@@ -169,8 +169,8 @@ class PeerRows:
     def record(self) -> dict[str, Any]:
         """For the store."""
         return {
-            name: own.tolist() if isinstance(own, np.ndarray) else own
-            for name, own in vars(self).items()
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
         }
 
     @classmethod
@@ -196,8 +196,8 @@ def fit(python: Path, codes: NDArray[np.int32], sizes: Sequence[int], asked: Ask
         refused = _run(python, source, target)
         if refused:
             return PeerRows(refused=refused)
-        with np.load(target) as found:
-            drawn, shipped = found["independent"], found["as_shipped"]
+        with np.load(target) as archive:
+            drawn, shipped = archive["independent"], archive["as_shipped"]
     return PeerRows(
         independent=drawn[: asked.rows], fitting=drawn[asked.rows :], as_shipped=shipped
     )
@@ -215,13 +215,13 @@ def peer_rows(cell: Cell, store: PaperStore, python: Path) -> PeerRows:
     known = store.read(cell.dataset, fit_name(cell))
     if known is not None:
         return PeerRows.of(known)
-    halves, own = split(cell.dataset, cell.run, store.data), SETS[cell.dataset]
+    halves, facts = split(cell.dataset, cell.run, store.data), SETS[cell.dataset]
     domain = _domain(cell.dataset, halves.schema)
-    asked = Asked(method=method_of(cell), epsilon=cell.epsilon, delta=own.delta,
-                  rows=own.nominal_rows, fitting=FITTING_ROWS, seed=cell.run)  # fmt: skip
-    found = fit(python, domain.codes(halves.train), domain.sizes, asked)
-    store.write(cell.dataset, fit_name(cell), found.record())
-    return found
+    asked = Asked(method=method_of(cell), epsilon=cell.epsilon, delta=facts.delta,
+                  rows=facts.nominal_rows, fitting=FITTING_ROWS, seed=cell.run)  # fmt: skip
+    peer = fit(python, domain.codes(halves.train), domain.sizes, asked)
+    store.write(cell.dataset, fit_name(cell), peer.record())
+    return peer
 
 
 def peer_tables(
@@ -231,18 +231,16 @@ def peer_tables(
 
     The rows to fit on are drawn independently: they are of another law than rows as shipped.
     """
-    found = peer_rows(cell, store, python)
-    return None if found.refused else _tables(found, cell, store)
+    peer = peer_rows(cell, store, python)
+    return None if peer.refused else _tables(peer, cell, store)
 
 
-def _tables(
-    found: PeerRows, cell: Cell, store: PaperStore
-) -> tuple[SyntheticTable, SyntheticTable]:
+def _tables(peer: PeerRows, cell: Cell, store: PaperStore) -> tuple[SyntheticTable, SyntheticTable]:
     schema = split(cell.dataset, cell.run, store.data).schema
     domain, rng = _domain(cell.dataset, schema), np.random.default_rng([cell.run, 2])
     published, fitting = (
         SyntheticTable(schema=schema, scaled=domain.fill(codes, rng=rng))
-        for codes in (found.published(cell.generator), found.fitting)
+        for codes in (peer.published(cell.generator), peer.fitting)
     )
     return published, fitting
 
@@ -253,11 +251,11 @@ def compute_peer(cell: Cell, store: PaperStore, python: Path) -> dict[str, Any]:
     if known is not None:
         return known
     started = time.monotonic()
-    found = peer_rows(cell, store, python)
-    record: dict[str, Any] = vars(cell) | {"refused": found.refused}
-    if not found.refused:
+    peer = peer_rows(cell, store, python)
+    record: dict[str, Any] = vars(cell) | {"refused": peer.refused}
+    if not peer.refused:
         halves = split(cell.dataset, cell.run, store.data)
-        rows = halves.ruler.rows(_tables(found, cell, store)[0].scaled)
+        rows = halves.ruler.rows(_tables(peer, cell, store)[0].scaled)
         ones = np.ones(len(rows))
         record["metrics"] = measure(halves, rows, ones, run=cell.run, data=store.data)
     record["seconds"] = time.monotonic() - started

@@ -62,25 +62,25 @@ def in_short(ours: Figures, theirs: Figures, records: Records) -> list[str]:
     plain = count({key: pair for key, pair in both.items() if key[2] == "none"})
     parts = []
     for dataset, metric in dict.fromkeys((key[0], key[3]) for key in sure):
-        own = count({k: v for k, v in sure.items() if (k[0], k[3]) == (dataset, metric)})
-        parts.append(f"{dataset} {metric_name(dataset, metric)} {own.won} of {own.cells}")
-    slopes = {key: one for key, one in theirs.items() if key[3] == "beta_mse" and key in both}
+        part = count({k: v for k, v in sure.items() if (k[0], k[3]) == (dataset, metric)})
+        parts.append(f"{dataset} {metric_name(dataset, metric)} {part.won} of {part.cells}")
+    slopes = {key: cell for key, cell in theirs.items() if key[3] == "beta_mse" and key in both}
     odd = better_than_real(ours, slopes)
     equal = []
     for kind in EXTRA_KINDS:
-        found = {m: against_none(records, kind, m) for m in ("wst", "beta_relative", "mlp")}
-        told = ", ".join(
-            f"{name} {one.won} of {one.cells} settings ({one.clearly_won} clearly,"
-            f" {one.clearly_lost} clearly worse)"
-            for name, one in zip(("WST", "slopes", "MLP"), found.values(), strict=True)
+        tallies = {m: against_none(records, kind, m) for m in ("wst", "beta_relative", "mlp")}
+        text = ", ".join(
+            f"{name} {tally.won} of {tally.cells} settings ({tally.clearly_won} clearly,"
+            f" {tally.clearly_lost} clearly worse)"
+            for name, tally in zip(("WST", "slopes", "MLP"), tallies.values(), strict=True)
         )
-        equal.append(f"{LABELS[kind]}: {told}")
+        equal.append(f"{LABELS[kind]}: {text}")
     peers = []
     for peer in PEERS:
         wst, mlp = (against_peer(ours, peer, "privbayes", "none", m) for m in ("wst", "mlp"))
         if wst.cells:
             peers.append(f"{peer_label(peer)}: WST {wst.won} of {wst.cells}, MLP {mlp.won}")
-    few, many = chance_of_clear(max((one.runs for one in ours.values()), default=2))
+    few, many = chance_of_clear(max((cell.runs for cell in ours.values()), default=2))
     return [
         f"- **Cells.** Of the {len(theirs)} printed cells of Tables 1 to 3 ours are beside"
         f" {len(both)}: {count(both).text}. {EARLIER}",
@@ -112,12 +112,12 @@ def in_short(ours: Figures, theirs: Figures, records: Records) -> list[str]:
 def settings(facts: Mapping[str, Any], ours: Figures) -> list[str]:
     """What was run, and how it differs from the paper."""
     there, planned = facts["cells_there"], facts["cells_planned"]
-    told = ", ".join(f"{part} {there[part]} of {planned[part]}" for part in planned)
-    own = PERCEPTRON
+    cells = ", ".join(f"{part} {there[part]} of {planned[part]}" for part in planned)
+    net = PERCEPTRON
     return [
         f"`{facts['command']}`, dpiw {facts['dpiw']} ({facts['commit']}), Python"
         f" {facts['python']}, {facts['cpu_minutes']:.0f} CPU minutes without the peers."
-        f" Cells there: {told}. {runs_line(ours)}",
+        f" Cells there: {cells}. {runs_line(ours)}",
         "",
         "How to read a cell: `ours / the paper's`, mean and standard error, theirs as printed;"
         " bold: ours is better; ` +`, ` −`: better or worse by more than two joint standard errors;"
@@ -147,13 +147,13 @@ def settings(facts: Mapping[str, Any], ours: Figures) -> list[str]:
         " TGFB's file was standardised by its publisher over all rows, those of the test part too.",
         "- **Weights.** `BetaDebiased` corrects for self-normalised use, by b(x - mu), where the"
         " paper prints b(x) (docs/method.md). `LogReg`: linear, penalty 1 in total. `MLP`: the"
-        f" network of the metrics, {own.steps} steps on exact rows; most of its weight falls on few"
+        f" network of the metrics, {net.steps} steps on exact rows; most of its weight falls on few"
         " rows (ESS share). `Discriminator`: our GANs learn by the logistic loss; the paper's DPGAN"
         " is a Wasserstein GAN, whose critic is no ratio.",
         "- **Metrics.** WST: exact Wasserstein-1 on min-max scaled columns, target included."
         " beta MSE: slopes of scikit-learn's default logistic regression (C = 1; Boston, TGFB:"
         " least squares) on the weighted rows against those on the test rows, min-max scaled."
-        f" MLP: one hidden layer of {own.hidden}, Adam at {own.learning_rate:g}, {own.steps}"
+        f" MLP: one hidden layer of {net.hidden}, Adam at {net.learning_rate:g}, {net.steps}"
         " steps; the paper's network is not known. Relative error: the fair form (docs/method.md),"
         " one penalty per row on both sides. Min-max scaling, over the whole file, is for the"
         " metrics alone. Slopes of rows of one class alone count as zero, their area as one half.",
@@ -196,12 +196,12 @@ def log_weight_table(known: Records) -> list[str]:
     sizes = [s for s in SIZES if ((frame.d == s[0]) & (frame["rows"] == s[1])).any()]
     lines = head(["method", *(f"d = {d}, N_D = {n}" for d, n in sizes)])
     for method in METHODS:
-        found = []
+        cells = []
         for d, n in sizes:
-            own = frame[(frame.method == method) & (frame.d == d) & (frame["rows"] == n)]
-            found.append(figure(own.mse).text if len(own) else "")
-        told = f"{method} (**not private as claimed**)" if method == PRINTED else method
-        lines.append(row([told, *found]))
+            runs = frame[(frame.method == method) & (frame.d == d) & (frame["rows"] == n)]
+            cells.append(figure(runs.mse).text if len(runs) else "")
+        label = f"{method} (**not private as claimed**)" if method == PRINTED else method
+        lines.append(row([label, *cells]))
     return lines
 
 
@@ -215,10 +215,10 @@ def bayes_table(bayes: Records) -> list[str]:
         floor = figure(part[part.generator == REAL].bayes_auc).text
         lines.append(row([dataset, "the confidential rows themselves", floor, "", "", ""]))
         for kind in BAYES_KINDS:
-            own = part[(part.weights == kind) & (part.generator != REAL)]
-            values = [own[own.epsilon == e].bayes_auc.dropna() for e in EPSILONS]
-            told = [figure(v).text if len(v) else "" for v in values]
-            lines.append(row([dataset, kind, *told]))
+            runs = part[(part.weights == kind) & (part.generator != REAL)]
+            values = [runs[runs.epsilon == e].bayes_auc.dropna() for e in EPSILONS]
+            cells = [figure(v).text if len(v) else "" for v in values]
+            lines.append(row([dataset, kind, *cells]))
     return lines
 
 
@@ -231,12 +231,12 @@ def split_table(split: Records) -> list[str]:
     for (dataset, generator), part in frame.groupby(["dataset", "generator"], sort=False):
         base = part[part.weights == "none"]
         for kind in EXTRA_KINDS:
-            own = part[part.weights == kind]
+            runs = part[part.weights == kind]
             for metric in ("beta_relative", "wst", "mlp"):
-                values = [base, *(own[own.share == s] for s in SHARES)]
-                told = [figure(v[metric]).text if len(v) else "" for v in values]
+                values = [base, *(runs[runs.share == s] for s in SHARES)]
+                cells = [figure(v[metric]).text if len(v) else "" for v in values]
                 name = f"{dataset}, {generator}, {LABELS[kind]}"
-                lines.append(row([name, metric_name(str(dataset), metric), *told]))
+                lines.append(row([name, metric_name(str(dataset), metric), *cells]))
     return lines
 
 
@@ -257,16 +257,16 @@ def mnist_section(ours: Figures, theirs: Figures) -> list[str]:
     ]
 
 
-def _run_count(found: Records) -> str:
-    runs = len({record["run"] for record in found})
+def _run_count(records: Records) -> str:
+    runs = len({record["run"] for record in records})
     return f"Runs: {runs}." if runs else ""
 
 
 def _refusals(refused: Records) -> list[str]:
-    told = dict.fromkeys(
+    lines = dict.fromkeys(
         f"- {r['dataset']}, {r['generator']}, {r['weights']}: {r['refused']}" for r in refused
     )
-    return ["", "Releases without a result:", "", *told] if told else []
+    return ["", "Releases without a result:", "", *lines] if lines else []
 
 
 def report(

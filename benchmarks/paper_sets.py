@@ -91,10 +91,10 @@ def _own_schema(name: str, frame: pd.DataFrame) -> PublicSchema:
 
 
 def _read(name: str, data: Path) -> pd.DataFrame:
-    found = pd.read_csv(data / SETS[name].file, dtype=str, keep_default_na=False)
+    frame = pd.read_csv(data / SETS[name].file, dtype=str, keep_default_na=False)
     if name == "iris":  # one kind against the two others: the methods want two levels
-        found["virginica"] = (found.pop("class") == "Iris-virginica").astype(str)
-    return found.iloc[:, : TGFB_COLUMNS + 1] if name == "tgfb" else found
+        frame["virginica"] = (frame.pop("class") == "Iris-virginica").astype(str)
+    return frame.iloc[:, : TGFB_COLUMNS + 1] if name == "tgfb" else frame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,18 +128,20 @@ class Ruler:
 
     def parts(self, rows: Array) -> tuple[Array, Array]:
         """Features, shape (rows, columns - 1), and target, shape (rows,), of `rows`' result."""
-        own = [c.name for c in self.schema.released]
+        names = [c.name for c in self.schema.released]
         target = self.schema.target
         assert target is not None
-        place = own.index(target.name)
+        place = names.index(target.name)
         return np.delete(rows, place, axis=1), rows[:, place]
 
 
 @lru_cache(maxsize=len(SETS))
 def table(name: str, data: Path) -> tuple[PublicSchema, ScaledTable, Ruler]:
     """Schema, all rows on the public scale, and the metrics' scale."""
-    own, frame = SETS[name], _read(name, data)
-    schema = PublicSchema.from_yaml(ROOT / own.schema) if own.schema else _own_schema(name, frame)
+    facts, frame = SETS[name], _read(name, data)
+    schema = (
+        PublicSchema.from_yaml(ROOT / facts.schema) if facts.schema else _own_schema(name, frame)
+    )
     every = schema.scale(frame)
     return schema, every, Ruler.of(schema, every)
 

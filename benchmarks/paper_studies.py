@@ -35,27 +35,27 @@ DRAWS = 200
 
 def split_cells(runs: int) -> list[Cell]:
     """Releases at one total with every share; the share 0 is `none`, in the tables already."""
-    found = []
+    grid = []
     for run in range(runs):
         for dataset in SPLIT_SETS:
             for generator in SPLIT_GENERATORS:
-                own = {"run": run, "dataset": dataset, "generator": generator}
-                found.append(Cell(**own, weights="none"))
-                found += [
-                    Cell(**own, weights=kind, share=share)
+                setting = {"run": run, "dataset": dataset, "generator": generator}
+                grid.append(Cell(**setting, weights="none"))
+                grid += [
+                    Cell(**setting, weights=kind, share=share)
                     for kind in SPLIT_KINDS
                     for share in SHARES
                 ]
-    return found
+    return grid
 
 
 def bayes_cells(runs: int) -> list[Cell]:
     """Releases over the epsilons, and the confidential rows themselves."""
-    found = []
+    grid = []
     for run in range(runs):
         for dataset in BAYES_SETS:
-            found.append(Cell(run=run, dataset=dataset, generator=REAL, weights="none"))
-            found += [
+            grid.append(Cell(run=run, dataset=dataset, generator=REAL, weights="none"))
+            grid += [
                 Cell(
                     run=run, dataset=dataset, generator=BAYES_GENERATOR, weights=kind,
                     epsilon=epsilon,
@@ -63,7 +63,7 @@ def bayes_cells(runs: int) -> list[Cell]:
                 for epsilon in EPSILONS
                 for kind in BAYES_KINDS
             ]  # fmt: skip
-    return found
+    return grid
 
 
 def predictive_auc(halves: Halves, rows: Array, w: Array, *, weighted: bool, seed: int) -> float:
@@ -101,8 +101,8 @@ def compute_bayes(cell: Cell, store: PaperStore) -> dict[str, Any]:
     weighted, record = cell.weights != "none", vars(cell) | {"refused": ""}
     try:
         rows, w = _rows(cell, halves, store.data)
-        found = predictive_auc(halves, rows, w, weighted=weighted, seed=cell.run)
-        record["metrics"] = {"bayes_auc": found}
+        area = predictive_auc(halves, rows, w, weighted=weighted, seed=cell.run)
+        record["metrics"] = {"bayes_auc": area}
     except WeightError as error:
         record["refused"] = str(error)
     record["cpu_seconds"] = time.process_time() - started

@@ -31,7 +31,7 @@ _METRICS = {"WST": "wst", "beta_MSE": "beta_mse", "MLP_ROC_AUC": "mlp", "MLP_MSE
 PAPER_KINDS = tuple(_METHODS.values())
 EXTRA_KINDS = ("joint_linear", "joint_fourier", "joint_measured")
 LABELS: Mapping[str, str] = {
-    **{own: name for name, own in _METHODS.items()},
+    **{kind: name for name, kind in _METHODS.items()},
     "joint_linear": "Beta debiased, one total",
     "joint_fourier": "Fourier debiased, one total",
     "joint_measured": "measured, one total",
@@ -71,8 +71,8 @@ class Figure:
 
 
 def _plain(value: float, digits: int) -> str:
-    told = f"{value:.{digits}g}"
-    return f"{float(told):.0f}" if "e+" in told else told
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text else text
 
 
 def figure(values: Sequence[float]) -> Figure:
@@ -88,18 +88,18 @@ def figures(records: Sequence[Mapping[str, Any]]) -> dict[Key, Figure]:
         for metric, value in record.get("metrics", {}).items():
             key = (record["dataset"], record["generator"], record["weights"], metric)
             runs.setdefault(key, {})[record["run"]] = value
-    return {key: replace(figure(list(own.values())), by_run=own) for key, own in runs.items()}
+    return {key: replace(figure(list(group.values())), by_run=group) for key, group in runs.items()}
 
 
 def printed(path: Path) -> dict[Key, Figure]:
     """The paper's cells, by our names."""
-    published = {own.published: name for name, own in SETS.items() if own.published}
-    found = {}
+    published = {facts.published: name for name, facts in SETS.items() if facts.published}
+    cells = {}
     for row in pd.read_csv(path, keep_default_na=False).itertuples():
         dataset = published.get(row.dataset, str(row.dataset).lower())
         key = (dataset, str(row.sdgp).lower(), _METHODS[row.iw_method], _METRICS[row.metric])
-        found[key] = Figure(mean=float(row.mean), error=float(row.se))
-    return found
+        cells[key] = Figure(mean=float(row.mean), error=float(row.se))
+    return cells
 
 
 def is_higher_better(key: Key) -> bool:
@@ -116,8 +116,8 @@ def gain(key: Key, ours: Figure, theirs: Figure) -> float:
 
 def joint_error(ours: Figure, theirs: Figure) -> float:
     """Of the difference; with one run of ours, theirs alone."""
-    own = 0.0 if math.isnan(ours.error) else ours.error
-    return math.hypot(own, theirs.error)
+    error = 0.0 if math.isnan(ours.error) else ours.error
+    return math.hypot(error, theirs.error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,12 +166,12 @@ def against_none(records: Sequence[Mapping[str, Any]], kind: str, metric: str) -
             sign = 1 if is_higher_better((dataset, generator, kind, metric)) else -1
             change = sign * (values[kind] - values["none"])
             changes.setdefault((dataset, generator), []).append(change)
-    found = [figure(values) for values in changes.values()]
+    differences = [figure(values) for values in changes.values()]
     return Count(
-        cells=len(found),
-        won=sum(one.mean > 0 for one in found),
-        clearly_won=sum(one.mean > 2 * one.error for one in found),
-        clearly_lost=sum(one.mean < -2 * one.error for one in found),
+        cells=len(differences),
+        won=sum(difference.mean > 0 for difference in differences),
+        clearly_won=sum(difference.mean > 2 * difference.error for difference in differences),
+        clearly_lost=sum(difference.mean < -2 * difference.error for difference in differences),
     )
 
 
@@ -189,14 +189,14 @@ def same_side(
     ours: Mapping[Key, Figure], theirs: Mapping[Key, Figure], *, better: bool
 ) -> set[Key]:
     """Cells that are not clear though every run of ours is on one side of the printed mean."""
-    found = set()
-    for key, (mine, other) in pairs(ours, theirs).items():
+    keys = set()
+    for key, (mine, paper) in pairs(ours, theirs).items():
         sign = 1 if is_higher_better(key) == better else -1
-        clear = abs(gain(key, mine, other)) > 2 * joint_error(mine, other)
+        clear = abs(gain(key, mine, paper)) > 2 * joint_error(mine, paper)
         values = mine.by_run.values()
-        if not clear and values and all(sign * (v - other.mean) > 0 for v in values):
-            found.add(key)
-    return found
+        if not clear and values and all(sign * (v - paper.mean) > 0 for v in values):
+            keys.add(key)
+    return keys
 
 
 def sure_unit(key: Key) -> bool:
@@ -214,12 +214,12 @@ def too_steady(ours: Mapping[Key, Figure], theirs: Mapping[Key, Figure]) -> set[
 
     Splits alone make that error, and synthetic rows and weights add to it.
     """
-    found = set()
-    for key, one in theirs.items():
+    keys = set()
+    for key, paper in theirs.items():
         floor = ours.get((key[0], REAL, "none", "wst"))
-        if key[3] == "wst" and floor is not None and one.error < floor.error / 2:
-            found.add(key)
-    return found
+        if key[3] == "wst" and floor is not None and paper.error < floor.error / 2:
+            keys.add(key)
+    return keys
 
 
 def carried_by_few(ours: Mapping[Key, Figure], theirs: Mapping[Key, Figure]) -> set[Key]:
@@ -235,10 +235,10 @@ def below_constant(theirs: Mapping[Key, Figure]) -> set[Key]:
     """The paper's regressions that a constant would beat, clearly, were the unit ours."""
     return {
         key
-        for key, one in theirs.items()
+        for key, paper in theirs.items()
         if key[3] == "mlp"
         and key[0] in CONSTANT_MSE
-        and one.mean - 2 * one.error > CONSTANT_MSE[key[0]]
+        and paper.mean - 2 * paper.error > CONSTANT_MSE[key[0]]
     }
 
 
@@ -255,20 +255,20 @@ def against_peer(
 
     Clearly: in every run that both have, and at least two.
     """
-    found = []
+    differences = []
     for dataset in SETS:
         key = (dataset, generator, kind, metric)
-        other = ours.get((dataset, peer, "none", metric))
-        if key in ours and other is not None:
+        theirs = ours.get((dataset, peer, "none", metric))
+        if key in ours and theirs is not None:
             sign, mine = (1 if is_higher_better(key) else -1), ours[key].by_run
-            common = mine.keys() & other.by_run.keys()
-            found.append([sign * (mine[run] - other.by_run[run]) for run in sorted(common)])
-    found = [changes for changes in found if changes]
+            common = mine.keys() & theirs.by_run.keys()
+            differences.append([sign * (mine[run] - theirs.by_run[run]) for run in sorted(common)])
+    differences = [changes for changes in differences if changes]
     return Count(
-        cells=len(found),
-        won=sum(sum(changes) > 0 for changes in found),
-        clearly_won=sum(min(changes) > 0 and len(changes) > 1 for changes in found),
-        clearly_lost=sum(max(changes) < 0 and len(changes) > 1 for changes in found),
+        cells=len(differences),
+        won=sum(sum(changes) > 0 for changes in differences),
+        clearly_won=sum(min(changes) > 0 and len(changes) > 1 for changes in differences),
+        clearly_lost=sum(max(changes) < 0 and len(changes) > 1 for changes in differences),
     )
 
 
@@ -285,21 +285,21 @@ def unreachable(ours: Mapping[Key, Figure], theirs: Mapping[Key, Figure]) -> set
     """
     return {
         key
-        for key, one in theirs.items()
+        for key, paper in theirs.items()
         if key[3] == "wst"
         and (key[0], REAL, "none", "wst_least") in ours
-        and one.mean + 2 * one.error < ours[key[0], REAL, "none", "wst_least"].mean
+        and paper.mean + 2 * paper.error < ours[key[0], REAL, "none", "wst_least"].mean
     }
 
 
 def better_than_real(ours: Mapping[Key, Figure], theirs: Mapping[Key, Figure]) -> set[Key]:
     """The paper's cells that beat the confidential rows themselves, clearly, on our splits."""
-    found = set()
-    for key, one in theirs.items():
+    keys = set()
+    for key, paper in theirs.items():
         floor = ours.get((key[0], REAL, "none", key[3]))
-        if floor is not None and gain(key, one, floor) > 2 * joint_error(floor, one):
-            found.add(key)
-    return found
+        if floor is not None and gain(key, paper, floor) > 2 * joint_error(floor, paper):
+            keys.add(key)
+    return keys
 
 
 def kinds_in(ours: Mapping[Key, Figure], dataset: str, generator: str) -> list[str]:

@@ -68,23 +68,23 @@ def sample(kind: str, scale: float, n: int, d: int, rng: np.random.Generator) ->
     x = rng.random((8 * n, d))
     t = truth(kind, x, scale)
     top = t.max()
-    kept = [x[rng.random(len(x)) < np.exp(t - top)]]
-    while sum(map(len, kept)) < n:
+    accepted = [x[rng.random(len(x)) < np.exp(t - top)]]
+    while sum(map(len, accepted)) < n:
         x = rng.random((8 * n, d))
         share = np.minimum(1, np.exp(truth(kind, x, scale) - top))
-        kept.append(x[rng.random(len(x)) < share])
-    return np.vstack(kept)[:n]
+        accepted.append(x[rng.random(len(x)) < share])
+    return np.vstack(accepted)[:n]
 
 
 def cell(n0: int, d: int, kind: str, scale: float) -> dict[str, Any]:
     """Squared error of the noise-free fit along `GRID`, and what the rules need."""
-    rng, own = np.random.default_rng(7), schema(d)
-    features = FourierMap(own, 100 if n0 < 100_000 else 60, None, 3)
-    private = features.matrix(rows(own, sample(kind, scale, n0, d, rng)))
+    rng, layout = np.random.default_rng(7), schema(d)
+    features = FourierMap(layout, 100 if n0 < 100_000 else 60, None, 3)
+    private = features.matrix(rows(layout, sample(kind, scale, n0, d, rng)))
     count = max(4000, min(n0, 20_000))
-    fitting = features.matrix(rows(own, rng.random((count, d))))
+    fitting = features.matrix(rows(layout, rng.random((count, d))))
     x = rng.random((4000, d))
-    published = features.matrix(rows(own, x))
+    published = features.matrix(rows(layout, x))
     true = truth(kind, x, scale)
     true = true - true.mean()
     centred = published - published.mean(axis=0)
@@ -116,13 +116,13 @@ def compare(found: dict[str, Any]) -> pd.DataFrame:
     """One row per cell and epsilon: error of both rules over the best, and of no weights."""
     records = []
     for n0, d, kind, scale in cells():
-        own = found[f"{n0}-{d}-{kind}-{scale}"]
-        eigenvalues = np.array(own["eig"])
+        record = found[f"{n0}-{d}-{kind}-{scale}"]
+        eigenvalues = np.array(record["eig"])
         for epsilon, level in MULTIPLIERS.items():
 
-            def error(penalty: float, own: Any = own, level: float = level) -> float:
-                fit = np.exp(np.interp(np.log(penalty), np.log(GRID), np.log(own["err"])))
-                return float(np.sqrt(fit + own["tr"] * (level / penalty) ** 2))
+            def error(penalty: float, record: Any = record, level: float = level) -> float:
+                fit = np.exp(np.interp(np.log(penalty), np.log(GRID), np.log(record["err"])))
+                return float(np.sqrt(fit + record["tr"] * (level / penalty) ** 2))
 
             best = min(error(p) for p in np.geomspace(1, 4000, 200))
             rule = balanced_penalty(level, eigenvalues, nominal_rows=n0, tau=0.2)
@@ -138,7 +138,7 @@ def compare(found: dict[str, Any]) -> pd.DataFrame:
                     "rule / best": error(rule) / best,
                     "K/tau / best": error(level / 0.2) / best,
                     "rule / K/tau": error(rule) / error(level / 0.2),
-                    "rule / none": error(rule) / np.sqrt(own["var"]),
+                    "rule / none": error(rule) / np.sqrt(record["var"]),
                 }
             )
     return pd.DataFrame(records)
@@ -175,14 +175,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cells", type=Path, default=ROOT / ".dpiw" / "penalty-cells.json")
     chosen = parser.parse_args(arguments)
     chosen.cells.parent.mkdir(parents=True, exist_ok=True)
-    found = json.loads(chosen.cells.read_text()) if chosen.cells.exists() else {}
-    for own in cells():
-        key = "-".join(map(str, own))
-        if key not in found:
-            found[key] = cell(*own)
-            chosen.cells.write_text(json.dumps(found))
+    results = json.loads(chosen.cells.read_text()) if chosen.cells.exists() else {}
+    for setting in cells():
+        key = "-".join(map(str, setting))
+        if key not in results:
+            results[key] = cell(*setting)
+            chosen.cells.write_text(json.dumps(results))
             print(key, flush=True)
-    lines = report(compare(found))
+    lines = report(compare(results))
     chosen.out.mkdir(parents=True, exist_ok=True)
     (chosen.out / "penalty.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -89,8 +89,8 @@ def speed(folder: Path, epsilon: float) -> dict[str, float]:
 def speed_apart(folder: Path, epsilon: float) -> dict[str, float]:
     command = [sys.executable, __file__, "--data", str(folder), "--speed", str(epsilon)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    seconds: dict[str, float] = json.loads(done.stdout)
+    return seconds
 
 
 def classifier_auc(schema: PublicSchema, train: ScaledTable, test: ScaledTable) -> float:
@@ -124,13 +124,13 @@ def utility(schema: PublicSchema, frame: pd.DataFrame) -> list[dict[str, Any]]:
             "method": method,
             "epsilon": epsilon,
             "delta": delta,
-            "tv_1way": statistics.fmean(one for one, _ in distances),
-            "tv_2way": statistics.fmean(two for _, two in distances),
+            "tv_1way": statistics.fmean(one_way for one_way, _ in distances),
+            "tv_2way": statistics.fmean(two_way for _, two_way in distances),
             "auc": statistics.fmean(aucs),
             "auc_spread": max(aucs) - min(aucs),
         }
 
-    found = [row("bootstrap of the real rows (not private)", None, None, [again])]
+    records = [row("bootstrap of the real rows (not private)", None, None, [again])]
     for method, delta in (("histogram", DELTA), ("privbayes", DELTA), ("privbayes", 0.0)):
         for epsilon in EPSILONS:
             generator = calibrated(method, schema, train.rows, epsilon, delta)
@@ -141,8 +141,8 @@ def utility(schema: PublicSchema, frame: pd.DataFrame) -> list[dict[str, Any]]:
                 model = generator.model(measurement, schema=schema)
                 drawn = model.sample(train.rows, rng=np.random.default_rng(seed))
                 tables.append(drawn.scaled)
-            found.append(row(method, epsilon, delta, tables))
-    return found
+            records.append(row(method, epsilon, delta, tables))
+    return records
 
 
 def markdown(results: dict[str, Any]) -> str:

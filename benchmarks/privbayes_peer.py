@@ -33,24 +33,24 @@ def main() -> None:
     train, test = (schema.scale(frame[frame["split"] == part]) for part in ("train", "test"))
     domain = Domain.from_schema(schema, bins=16)
     codes = domain.codes(train)
-    found = []
+    records = []
     for epsilon in options.epsilon:
-        made, took = fitted(python, "privbayes", {"codes": codes, "epsilon": epsilon, "seed": 1})
-        one, two = total_variation(codes, made["rows"], domain.sizes)
-        filled = schema.project(domain.fill(made["rows"], rng=np.random.default_rng(1)))
-        found.append(
+        arrays, took = fitted(python, "privbayes", {"codes": codes, "epsilon": epsilon, "seed": 1})
+        one_way, two_way = total_variation(codes, arrays["rows"], domain.sizes)
+        filled = schema.project(domain.fill(arrays["rows"], rng=np.random.default_rng(1)))
+        records.append(
             {
                 "epsilon": epsilon,
                 "fit_seconds": took.wall,
-                "tv_1way": one,
-                "tv_2way": two,
+                "tv_1way": one_way,
+                "tv_2way": two_way,
                 "auc": classifier_auc(schema, filled, test),
             }
         )
     results = {
         "command": "python benchmarks/privbayes_peer.py --data FOLDER",
         "peer": f"{PEERS['DataSynthesizer'].version}, degree 2, delta 0, seed 1",
-        "rows": found,
+        "rows": records,
     }
     (options.out / "privbayes_peer.json").write_text(json.dumps(results, indent=1) + "\n")
 

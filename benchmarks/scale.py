@@ -167,12 +167,12 @@ def reference(root: Path) -> Used:
 
 def ingested(root: Path, run: ReleaseRun) -> Iterator[tuple[str, Used]]:
     """The table in the run's workspace: ingested once, and the same file for later runs."""
-    kept = root / "snapshot"
-    if kept.exists():
-        os.link(kept, run.snapshot)
+    snapshot = root / "snapshot"
+    if snapshot.exists():
+        os.link(snapshot, run.snapshot)
         return
     yield "ingest", used(["-m", "dpiw.run.process", "ingest", str(run.directory)])
-    os.link(run.snapshot, kept)
+    os.link(run.snapshot, snapshot)
 
 
 def fits(root: Path, rows: int, methods: Sequence[str], *, most: int) -> Iterator[tuple[str, Used]]:
@@ -238,13 +238,13 @@ def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str]
     workplace(root, most=chosen.max_rows, copies=chosen.copies)
     if chosen.published:
         methods = [method for method in chosen.methods if method != "measured"]
-        found = public(root, rows, number, methods, most=chosen.max_rows)
-        lines = [used.per_row(name, number) for name, used in found]
+        stages = public(root, rows, number, methods, most=chosen.max_rows)
+        lines = [used.per_row(name, number) for name, used in stages]
     else:
         best = reference(root)
-        found = fits(root, rows, chosen.methods, most=chosen.max_rows)
+        stages = fits(root, rows, chosen.methods, most=chosen.max_rows)
         lines = [best.line(f"pyarrow (its read alone: {float(best.said):.1f} s)", best.wall)]
-        lines += [used.line(name, best.wall) for name, used in found]
+        lines += [used.line(name, best.wall) for name, used in stages]
     sizes = [(root / name).stat().st_size / 2**20 for name in ("table.csv", "snapshot")]
     return lines, f"{sizes[0]:.0f} MiB of CSV, {sizes[1]:.0f} MiB scaled"
 

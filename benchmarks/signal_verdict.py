@@ -44,25 +44,25 @@ def tilted(rng: np.random.Generator, n: int, beta: np.ndarray) -> np.ndarray:
 def cell(
     features: str, d: int, n0: int, multiplier: float, norm: float, repeats: int
 ) -> list[dict[str, Any]]:
-    own, rng = schema(d), np.random.default_rng(2)
+    layout, rng = schema(d), np.random.default_rng(2)
     estimator = BetaDebiased(features=features, omega_seed=3, frequencies=60).calibrate(
-        rho=1 / (2 * multiplier**2), schema=own, unit=UNIT, nominal_rows=n0
+        rho=1 / (2 * multiplier**2), schema=layout, unit=UNIT, nominal_rows=n0
     )
-    resolution = estimator.resolution(schema=own, nominal_rows=n0)
-    found = []
+    resolution = estimator.resolution(schema=layout, nominal_rows=n0)
+    records = []
     for seed in range(repeats):
         beta = rng.standard_normal(d)
         beta *= norm / np.linalg.norm(beta)
-        private = PrivateTable(schema=own, scaled=rows(own, tilted(rng, n0, beta)))
+        private = PrivateTable(schema=layout, scaled=rows(layout, tilted(rng, n0, beta)))
         fitting, published = (
-            SyntheticTable(schema=own, scaled=rows(own, rng.random((SYNTHETIC_ROWS, d))))
+            SyntheticTable(schema=layout, scaled=rows(layout, rng.random((SYNTHETIC_ROWS, d))))
             for _ in range(2)
         )
         measured = estimator.measure(private, fitting, noise=SeededNoise(1000 + seed))
         weights = weigh(
-            estimator.ratio(measured, schema=own), published, debias=True, resolution=resolution
+            estimator.ratio(measured, schema=layout), published, debias=True, resolution=resolution
         )
-        x = np.column_stack([published.scaled.columns[c.name] for c in own.released])
+        x = np.column_stack([published.scaled.columns[c.name] for c in layout.released])
         true = (x - 0.5) @ beta
         error = weights.log_weights - true
         b = np.where(np.abs(beta) < 1e-6, 1e-6, beta)
@@ -70,7 +70,7 @@ def cell(
         w = np.exp(weights.log_weights)
         signal = weights.diagnostics.signal
         assert signal is not None
-        found.append(
+        records.append(
             {
                 "verdict": weights.diagnostics.verdict.value,
                 "p": signal.p_value,
@@ -81,7 +81,7 @@ def cell(
                 "mean_none": float(((x.mean(axis=0) - mean) ** 2).sum()),
             }
         )
-    return found
+    return records
 
 
 def report(found: dict[str, Any], repeats: int) -> list[str]:
@@ -100,10 +100,10 @@ def report(found: dict[str, Any], repeats: int) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for (features, norm), part in frame.groupby(["features", "norm"]):
-        for verdict, own in part.groupby("verdict"):
-            means = np.sqrt(own["mean"].sum() / own["mean_none"].sum())
-            logs = np.sqrt(own["log"].sum() / own["log_none"].sum()) if norm > 0 else np.inf
-            lines.append(f"| {features} | {norm:g} | {verdict} | {len(own) / len(part):.0%} |"
+        for verdict, cases in part.groupby("verdict"):
+            means = np.sqrt(cases["mean"].sum() / cases["mean_none"].sum())
+            logs = np.sqrt(cases["log"].sum() / cases["log_none"].sum()) if norm > 0 else np.inf
+            lines.append(f"| {features} | {norm:g} | {verdict} | {len(cases) / len(part):.0%} |"
                          f" {means:.2f} | {logs:.2f} |")  # fmt: skip
     return lines
 
@@ -115,16 +115,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cells", type=Path, default=ROOT / ".dpiw" / "verdict-cells.json")
     chosen = parser.parse_args(arguments)
     chosen.cells.parent.mkdir(parents=True, exist_ok=True)
-    found = json.loads(chosen.cells.read_text()) if chosen.cells.exists() else {}
+    results = json.loads(chosen.cells.read_text()) if chosen.cells.exists() else {}
     for features, d, (n0, multiplier), norm in product(
         ("linear", "fourier"), (2, 5), SETTINGS, NORMS
     ):
         key = f"{features}|{d}|{n0}|{multiplier}|{norm}|{chosen.repeats}"
-        if key not in found:
-            found[key] = cell(features, d, n0, multiplier, norm, chosen.repeats)
-            chosen.cells.write_text(json.dumps(found))
+        if key not in results:
+            results[key] = cell(features, d, n0, multiplier, norm, chosen.repeats)
+            chosen.cells.write_text(json.dumps(results))
             print(key, flush=True)
-    lines = report(found, chosen.repeats)
+    lines = report(results, chosen.repeats)
     chosen.out.mkdir(parents=True, exist_ok=True)
     (chosen.out / "signal_verdict.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -100,13 +100,13 @@ def table(runs: dict[str, list[Timing]]) -> list[str]:
     """Medians, one line a command."""
     lines = ["| command | wall, s | CPU, s | CPU by process, s |", "|---|---|---|---|"]
     for command, timings in runs.items():
-        names = dict.fromkeys(name for one in timings for name in one.processes)
+        names = dict.fromkeys(name for run in timings for name in run.processes)
         parts = [
-            f"{name} {statistics.median(one.processes.get(name, 0.0) for one in timings):.1f}"
+            f"{name} {statistics.median(run.processes.get(name, 0.0) for run in timings):.1f}"
             for name in names
         ]
-        wall = statistics.median(one.wall for one in timings)
-        cpu = statistics.median(one.cpu for one in timings)
+        wall = statistics.median(run.wall for run in timings)
+        cpu = statistics.median(run.cpu for run in timings)
         lines.append(
             f"| {command} | {wall:.1f} | {cpu:.1f} | {', '.join(parts) if parts[2:] else ''} |"
         )
@@ -124,8 +124,8 @@ def copied(root: Path, target: Path) -> Path:
 
 def versions() -> str:
     names = ("prefect", "great-expectations", "numpy", "scipy", "pandas", "opendp")
-    told = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    return f"Python {platform.python_version()}, {told}; {os.cpu_count()} cores"
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    return f"Python {platform.python_version()}, {packages}; {os.cpu_count()} cores"
 
 
 def main(arguments: list[str]) -> int:

@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
         made = time.perf_counter() - started
         targets = estimator.targets(drawn, about=even, known=known)
         started = time.perf_counter()
-        found = reweight(streamed, targets, rng=np.random.default_rng(4))
+        solution = reweight(streamed, targets, rng=np.random.default_rng(4))
         solved = time.perf_counter() - started
         started = time.perf_counter()
         weigh_measured(estimator, drawn, base, rows=PUBLISHED, rng=np.random.default_rng(5),
@@ -75,14 +75,14 @@ def main(arguments: list[str]) -> int:
         whole = time.perf_counter() - started
         lines.append(
             f"| {rows:,} | {stack.dimension} + {known.law.dimension} | {made:.1f} | {solved:.1f} |"
-            f" {found.tilt.steps} | {whole:.1f} | {largest_gib():.1f} |"
+            f" {solution.tilt.steps} | {whole:.1f} | {largest_gib():.1f} |"
         )
         print(lines[-1], flush=True)
-    told = " ".join(str(rows) for rows in chosen.rows)
+    sizes = " ".join(str(rows) for rows in chosen.rows)
     text = [
         "# Speed of measured weights",
         "",
-        f"`python benchmarks/tilting_speed.py --data FOLDER --rows {told}`, dpiw {__version__}"
+        f"`python benchmarks/tilting_speed.py --data FOLDER --rows {sizes}`, dpiw {__version__}"
         f" ({commit()}),"
         f" Python {platform.python_version()}, one thread. Adult, PrivBayes, epsilon 1; features:"
         " measured, and those of known marginals. Features: made and averaged, kept in memory up to"

@@ -60,35 +60,35 @@ def _values(
     names = metrics_of(part)
     lines = head(["generator", "epsilon", "weights", *(LABELS[n] for n in names), "ESS share",
                   "forecast", "verdicts"])  # fmt: skip
-    for key, own in part.groupby(CELL, sort=False):
-        cells = [number(own[n].mean(), own[n].sem()) for n in [*names, "ess_share"]]
+    for key, runs in part.groupby(CELL, sort=False):
+        cells = [number(runs[n].mean(), runs[n].sem()) for n in [*names, "ess_share"]]
         forecast, verdicts = forecasts.get(key), ""
-        told = "" if forecast is None else (
+        text = "" if forecast is None else (
             f"{forecast['resolution']:.2f}, {forecast['tau']:.2f}"
             + ("" if forecast["feasible"] else ", no")
         )  # fmt: skip
         if key[-1] in WEIGHTED:
-            verdicts = _told(verdict_counts(own))
-        lines.append(row([*key[1:], *cells, told, verdicts]))
+            verdicts = _told(verdict_counts(runs))
+        lines.append(row([*key[1:], *cells, text, verdicts]))
     return lines
 
 
 def _differences(part: pd.DataFrame, base: str) -> list[str]:
     names = metrics_of(part)
     lines = head(["generator", "epsilon", "weights", *(LABELS[n] for n in names)])
-    for key, found in changes(part, base).items():
-        lines.append(row([*key[1:], *(signed(found[name], name) for name in names)]))
+    for key, change in changes(part, base).items():
+        lines.append(row([*key[1:], *(signed(change[name], name) for name in names)]))
     return lines
 
 
 def _counts(change: Mapping[str, Change]) -> str:
     """`models +2 -0, distributions +0 -3`; a group where nothing is clear is left out."""
-    told = []
+    parts = []
     for group in GROUPS:
         helped, hurt = tally(change, group)
         if helped or hurt:
-            told.append(f"{group} +{helped} -{hurt}")
-    return ", ".join(told) or "nothing clear"
+            parts.append(f"{group} +{helped} -{hurt}")
+    return ", ".join(parts) or "nothing clear"
 
 
 def _kinds(frame: pd.DataFrame) -> list[str]:
@@ -99,45 +99,51 @@ def _kinds(frame: pd.DataFrame) -> list[str]:
 def _map(frame: pd.DataFrame, base: str) -> list[str]:
     kinds = _kinds(frame)
     lines = head(["data", "generator", "epsilon", *kinds])
-    found = changes(frame, base)
+    by_setting = changes(frame, base)
     for key, _ in frame[frame.weights.isin(WEIGHTED)].groupby(CELL[:3], sort=False):
         cells = []
         for kind in kinds:
-            own = frame[(frame[CELL] == [*key, kind]).all(axis=1)]
-            cells.append(f"{_counts(found[(*key, kind)])}; {_told(verdict_counts(own))}")
+            runs = frame[(frame[CELL] == [*key, kind]).all(axis=1)]
+            cells.append(f"{_counts(by_setting[(*key, kind)])}; {_told(verdict_counts(runs))}")
         lines.append(row([*key, *cells]))
     return lines
 
 
 def _breakdown(frame: pd.DataFrame, base: str) -> list[str]:
-    found = changes(frame, base)
+    by_setting = changes(frame, base)
     lines = head(["settings", *(f"{group}: {o}" for group in GROUPS for o in OUTCOMES)])
 
     def count(name: str, chosen: Callable[[tuple[str, ...]], bool]) -> None:
         cells = []
         for group in GROUPS:
-            own = [outcome_of(change, group) for key, change in found.items() if chosen(key)]
-            cells += [own.count(outcome) for outcome in OUTCOMES]
+            outcomes = [
+                outcome_of(change, group) for key, change in by_setting.items() if chosen(key)
+            ]
+            cells += [outcomes.count(outcome) for outcome in OUTCOMES]
         lines.append(row([name, *cells]))
 
     count("all", lambda key: True)
     for place, _ in enumerate(CELL):
-        for value in dict.fromkeys(key[place] for key in found):
+        for value in dict.fromkeys(key[place] for key in by_setting):
             shown = f"epsilon {value}" if CELL[place] == "epsilon" else value
             count(shown, lambda key, p=place, v=value: key[p] == v)
     return lines
 
 
 def _by_aspect(frame: pd.DataFrame) -> list[str]:
-    lines = head(["aspect", *(f"{kind}, against {told}" for kind in _kinds(frame)
-                              for told in ("none", UNUSED))])  # fmt: skip
-    found = {base: changes(frame, base) for base in ("none", UNUSED)}
+    lines = head(["aspect", *(f"{kind}, against {reference}" for kind in _kinds(frame)
+                              for reference in ("none", UNUSED))])  # fmt: skip
+    by_base = {base: changes(frame, base) for base in ("none", UNUSED)}
     for aspect in JUDGED:
         cells = []
         for kind in _kinds(frame):
             for base in ("none", UNUSED):
-                own = [outcome_of(c, aspect) for key, c in found[base].items() if key[-1] == kind]
-                cells.append(f"+{own.count('helped')} -{own.count('hurt')} of {len(own)}")
+                outcomes = [
+                    outcome_of(c, aspect) for key, c in by_base[base].items() if key[-1] == kind
+                ]
+                cells.append(
+                    f"+{outcomes.count('helped')} -{outcomes.count('hurt')} of {len(outcomes)}"
+                )
         lines.append(row([aspect, *cells]))
     return lines
 
@@ -153,8 +159,8 @@ def _agreement(frame: pd.DataFrame) -> list[str]:
         for chosen in (None, *GROUPS, *JUDGED):
             table = agreement(frame, base, chosen)
             for verdict in VERDICTS:
-                own = table.loc[verdict]
-                lines.append(row([chosen or "all aspects", verdict, own.sum(), *own]))
+                releases = table.loc[verdict]
+                lines.append(row([chosen or "all aspects", verdict, releases.sum(), *releases]))
     lines += ["", "### Release by release", "", "Releases that were better with their weights than"
               " without them, by sign alone:", ""]  # fmt: skip
     lines += head(["aspect", *VERDICTS])
@@ -167,22 +173,22 @@ def _agreement(frame: pd.DataFrame) -> list[str]:
 
 def _plain(frame: pd.DataFrame, forecasts: Mapping[Any, Mapping[str, Any]]) -> list[str]:
     """Sentences: where weights do not help, and whether verdict and forecast agree."""
-    found, lines = changes(frame, "none"), []
+    by_setting, lines = changes(frame, "none"), []
     for group in (None, *GROUPS):
-        outcomes = {key: outcome_of(change, group) for key, change in found.items()}
+        outcomes = {key: outcome_of(change, group) for key, change in by_setting.items()}
         count = list(outcomes.values()).count
-        told = "All aspects together" if group is None else group.capitalize()
-        lines.append(f"- {told}, against no weights at equal total epsilon: of"
+        subject = "All aspects together" if group is None else group.capitalize()
+        lines.append(f"- {subject}, against no weights at equal total epsilon: of"
                      f" {len(outcomes)} settings weights helped in {count('helped')}, were mixed in"
                      f" {count('mixed')}, made no clear difference in"
                      f" {count('no clear difference')} and hurt in {count('hurt')}.")  # fmt: skip
         if group is None:
             continue
         for outcome in OUTCOMES:
-            own = [key for key, value in outcomes.items() if value == outcome]
-            if own:
-                lines.append(f"    - {outcome}: {_settings(own)}.")
-    for base, told in ((UNUSED, "the same rows without weights"), ("none", "no weights")):
+            keys = [key for key, value in outcomes.items() if value == outcome]
+            if keys:
+                lines.append(f"    - {outcome}: {_settings(keys)}.")
+    for base, against in ((UNUSED, "the same rows without weights"), ("none", "no weights")):
         for group in GROUPS:
             table = agreement(frame, base, group)
             counts = "; ".join(
@@ -191,18 +197,18 @@ def _plain(frame: pd.DataFrame, forecasts: Mapping[Any, Mapping[str, Any]]) -> l
                 f" (of these hurt {table.loc[verdict, 'hurt']})"
                 for verdict in VERDICTS
             )
-            lines.append(f"- Verdict and {group}, against {told}: {counts}.")
+            lines.append(f"- Verdict and {group}, against {against}: {counts}.")
     for group in GROUPS:
-        told = []
+        parts = []
         for feasible, word in ((True, "worth"), (False, "not worth")):
-            own = [
+            results = [
                 outcome_of(c, group)
-                for k, c in found.items()
+                for k, c in by_setting.items()
                 if forecasts[k]["feasible"] is feasible
             ]
-            told.append(f"{word} their budget ({len(own)} settings): helped {own.count('helped')},"
-                        f" hurt {own.count('hurt')}")  # fmt: skip
-        lines.append(f"- The plan's forecast and {group}, against no weights: {'; '.join(told)}.")
+            parts.append(f"{word} their budget ({len(results)} settings): helped"
+                         f" {results.count('helped')}, hurt {results.count('hurt')}")  # fmt: skip
+        lines.append(f"- The plan's forecast and {group}, against no weights: {'; '.join(parts)}.")
     return lines
 
 
@@ -211,8 +217,8 @@ def _settings(keys: Sequence[tuple[str, ...]]) -> str:
     gathered: dict[tuple[str, ...], list[str]] = {}
     for dataset, generator, epsilon, kind in keys:
         gathered.setdefault((dataset, generator, kind), []).append(epsilon)
-    told = [f"{' '.join(key)} at {', '.join(epsilons)}" for key, epsilons in gathered.items()]
-    return "; ".join(told) or "nowhere"
+    parts = [f"{' '.join(key)} at {', '.join(epsilons)}" for key, epsilons in gathered.items()]
+    return "; ".join(parts) or "nowhere"
 
 
 def page(frame: pd.DataFrame, forecasts: Mapping[Any, Mapping[str, Any]]) -> list[str]:

@@ -115,23 +115,23 @@ def rows_of(base: str, weights: str) -> str:
 
 def changes(frame: pd.DataFrame, base: str) -> dict[tuple[str, ...], dict[str, Change]]:
     """Per weighted setting and metric: the paired change from `base`."""
-    found = {}
+    by_setting = {}
     for key, part in frame[frame.weights.isin(WEIGHTED)].groupby(CELL, sort=False):
         dataset, generator, epsilon, kind = key
         same = (frame.dataset == dataset) & (frame.generator == generator)
         same &= (frame.epsilon == epsilon) & (frame.weights == rows_of(base, kind))
-        other = frame[same].set_index("run")
+        theirs = frame[same].set_index("run")
         mine = part.set_index("run")
-        runs = [run for run in mine.index if run in other.index]
-        found[key] = {
+        runs = [run for run in mine.index if run in theirs.index]
+        by_setting[key] = {
             name: paired(
                 mine.loc[runs, name],
-                other.loc[runs, name],
+                theirs.loc[runs, name],
                 higher_is_better=name in HIGHER_IS_BETTER,
             )
             for name in metrics_of(part)
         }
-    return found
+    return by_setting
 
 
 def aspects(change: Mapping[str, Change]) -> dict[str, Change]:
@@ -168,13 +168,13 @@ def agreement(frame: pd.DataFrame, base: str, chosen: str | None) -> pd.DataFram
         base: `none` or `unused`.
         chosen: an aspect or group, or None for all aspects.
     """
-    found = pd.DataFrame(0, index=list(VERDICTS), columns=list(OUTCOMES))
+    table = pd.DataFrame(0, index=list(VERDICTS), columns=list(OUTCOMES))
     by_setting = changes(frame, base)
     for key, part in frame[frame.weights.isin(WEIGHTED)].groupby(CELL, sort=False):
         outcome = outcome_of(by_setting[key], chosen)
         for verdict, count in verdict_counts(part).items():
-            found.loc[verdict, outcome] += count
-    return found
+            table.loc[verdict, outcome] += count
+    return table
 
 
 def better_alone(frame: pd.DataFrame, aspect: str) -> pd.DataFrame:
@@ -200,5 +200,5 @@ def same_rows(frame: pd.DataFrame) -> bool:
     released = frame[(frame.generator != REAL) & (frame.weights != "none")]
     keys = ["dataset", "generator", "epsilon", "run"]
     measured = released.weights.isin(("measured", UNUSED_MEASURED))
-    found = released.groupby([*keys, measured]).generator_digest.nunique()
-    return bool((found == 1).all())
+    draws = released.groupby([*keys, measured]).generator_digest.nunique()
+    return bool((draws == 1).all())

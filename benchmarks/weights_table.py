@@ -88,33 +88,33 @@ def records(
     wanted: list[Cell], store: Store, jobs: int, work: Work = compute
 ) -> list[dict[str, Any]]:
     """All records, with a line of progress at most every ten seconds."""
-    started, told, found = time.monotonic(), 0.0, []
+    started, last, done = time.monotonic(), 0.0, []
     for record in made(wanted, store, jobs, work):
-        found.append(record)
+        done.append(record)
         elapsed = time.monotonic() - started
-        if elapsed - told >= 10 or len(found) == len(wanted):
-            told = elapsed
-            left = elapsed / len(found) * (len(wanted) - len(found))
-            print(f"{len(found)} of {len(wanted)} cells, {elapsed:.0f} s, about {left:.0f} s left;"
+        if elapsed - last >= 10 or len(done) == len(wanted):
+            last = elapsed
+            left = elapsed / len(done) * (len(wanted) - len(done))
+            print(f"{len(done)} of {len(wanted)} cells, {elapsed:.0f} s, about {left:.0f} s left;"
                   f" last: {record['dataset']} {record['generator']} {record['epsilon']}"
                   f" {record['weights']}", flush=True)  # fmt: skip
-    return found
+    return done
 
 
 def commit() -> str:
     """The tree's commit, for people; the cache goes by the files themselves."""
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
             cwd=ROOT, capture_output=True, text=True, check=True,
         )  # fmt: skip
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found.stdout.strip()
+    return process.stdout.strip()
 
 
 def settings(chosen: argparse.Namespace, command: str, minutes: float) -> list[str]:
-    own = PERCEPTRON
+    net = PERCEPTRON
     sizes = "; ".join(
         f"{name} {DATASETS[name].synthetic_rows} (nominal rows {DATASETS[name].nominal_rows})"
         for name in chosen.datasets
@@ -144,9 +144,9 @@ def settings(chosen: argparse.Namespace, command: str, minutes: float) -> list[s
         f" {PENALTY_PER_ROW:g}. Relative error: squared distance over the squared norm.",
         "- linear: that model's AUC (Boston: mean squared error and R2) on the held-out rows."
         " Squared errors are in units of the public target range squared.",
-        f"- MLP: scikit-learn {version('scikit-learn')}, one hidden layer of {own.hidden} ReLU,"
-        f" Adam at {own.learning_rate:g}, {own.steps} steps of {own.batch} rows, on the first"
-        f" {own.rows} rows; weights by `sample_weight`; seeded per run.",
+        f"- MLP: scikit-learn {version('scikit-learn')}, one hidden layer of {net.hidden} ReLU,"
+        f" Adam at {net.learning_rate:g}, {net.steps} steps of {net.batch} rows, on the first"
+        f" {net.rows} rows; weights by `sample_weight`; seeded per run.",
         "- W1, sum of 1-D: over columns on the public [0, 1] scale; unordered levels at distance"
         f" one. Sliced: mean over {DIRECTIONS} fixed random directions of the centred encoding; at"
         f" most {SLICED_TEST_ROWS} held-out rows.",
@@ -166,15 +166,17 @@ def record_of(
     frame: pd.DataFrame, facts: dict[str, Any], public: dict[tuple[str, ...], dict[str, Any]]
 ) -> str:
     """The whole table as JSON, one line per setting with its runs."""
-    found = {base: changes(frame, base) for base in ("none", UNUSED)}
+    by_base = {base: changes(frame, base) for base in ("none", UNUSED)}
     lines = []
     for key, part in frame.groupby(CELL, sort=False):
         cell: dict[str, Any] = dict(zip(CELL, key, strict=True))
         if key[-1] in WEIGHTED:
             cell |= {"forecast": rounded(public[key]), "verdict": list(part.verdict)}
             cell |= {
-                f"against_{base}": {group: outcome_of(found[base][key], group) for group in GROUPS}
-                for base in found
+                f"against_{base}": {
+                    group: outcome_of(by_base[base][key], group) for group in GROUPS
+                }
+                for base in by_base
             }
             cell |= {
                 n: [float(f"{v:.3g}") for v in part[n]] for n in ("noise", "signal_p", "to_noise")
@@ -192,15 +194,15 @@ def rounded(forecast: dict[str, Any]) -> dict[str, Any]:
 
 
 def forecasts(chosen: argparse.Namespace, data: Path) -> dict[tuple[str, ...], dict[str, Any]]:
-    found = {}
+    by_setting = {}
     for dataset in chosen.datasets:
         for generator in chosen.generators:
             for epsilon in chosen.epsilons:
                 for kind in (kind for kind in chosen.kinds if kind in WEIGHTED):
                     plan = plan_for(dataset, generator, epsilon, kind, data)
                     assert plan.forecast is not None
-                    found[dataset, generator, epsilon, kind] = vars(plan.forecast)
-    return found
+                    by_setting[dataset, generator, epsilon, kind] = vars(plan.forecast)
+    return by_setting
 
 
 def main(arguments: list[str]) -> int:
@@ -229,8 +231,8 @@ def main(arguments: list[str]) -> int:
         raise SystemExit("the weighted releases of a run do not rest on one generator draw")
     public = forecasts(chosen, store.data)
     minutes = frame.cpu_seconds.sum() / 60
-    own = [word for word in arguments if word not in ("--data", str(chosen.data))]
-    command = " ".join(["python benchmarks/weights_table.py --data FOLDER", *own])
+    words = [word for word in arguments if word not in ("--data", str(chosen.data))]
+    command = " ".join(["python benchmarks/weights_table.py --data FOLDER", *words])
     facts = {
         "command": command, "dpiw": __version__, "commit": commit(),
         "python": platform.python_version(), "cpu_minutes": round(minutes, 1),

@@ -40,12 +40,14 @@ def page(outcomes: Sequence[SuiteOutcome]) -> str:
     """Markdown: counts, and the names of the tests that failed."""
     head = "| suite | | parts | green | failed | missing | kept from earlier | commits |"
     lines = [head, "|---|---|---|---|---|---|---|---|"]
-    for one in outcomes:
-        end = "ok" if one.ok else "**FAILED**"
-        missing = one.total - one.green - one.failed
-        counts = f"{one.total} | {one.green} | {one.failed} | {missing} | {one.kept}"
-        lines.append(f"| {one.suite} | {end} | {counts} | {', '.join(one.commits)} |")
-    failures = sorted({name for one in outcomes for name in one.failures})
+    for outcome in outcomes:
+        end = "ok" if outcome.ok else "**FAILED**"
+        missing = outcome.total - outcome.green - outcome.failed
+        counts = (
+            f"{outcome.total} | {outcome.green} | {outcome.failed} | {missing} | {outcome.kept}"
+        )
+        lines.append(f"| {outcome.suite} | {end} | {counts} | {', '.join(outcome.commits)} |")
+    failures = sorted({name for outcome in outcomes for name in outcome.failures})
     return "\n".join([*lines, "", *(f"- `{name}`" for name in failures)])
 
 
@@ -75,12 +77,12 @@ def assurance(
     place = CHECKOUT if root is None else Path(root).resolve()
     folder = place / (f"build/assurance/{_week()}" if keep is None else keep)
     outcomes = [assure_task(suite, place, folder, only) for suite in suites]
-    told = page(outcomes)
-    create_markdown_artifact(told, key=KEY, description="the long suites, in counts")
-    failed = [one.suite for one in outcomes if not one.ok]
+    summary = page(outcomes)
+    create_markdown_artifact(summary, key=KEY, description="the long suites, in counts")
+    failed = [outcome.suite for outcome in outcomes if not outcome.ok]
     if failed or not outcomes:
         raise AssuranceFailedError(f"assurance: {', '.join(failed) or 'no suite'} failed")
-    return told
+    return summary
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -99,11 +101,11 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     try:
         with prefect_server() as wait_for_server:
             wait_for_server()
-            told = run(parsed.suites, parsed.root, parsed.keep, parsed.only)
+            summary = run(parsed.suites, parsed.root, parsed.keep, parsed.only)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
         return error.exit_code
-    sys.stdout.write(f"\n{told}\n")
+    sys.stdout.write(f"\n{summary}\n")
     return 0
 
 

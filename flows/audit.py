@@ -56,12 +56,12 @@ def audit(
     url, folder = places(ledger, releases)
     report = audit_task(url, release_folders(folder), key_files(key))
     page = report_audit(report, Path(out))
-    errors, warnings = (report.number(one) for one in (Severity.ERROR, Severity.WARNING))
-    told = "\n".join(found(report))
+    errors, warnings = (report.number(severity) for severity in (Severity.ERROR, Severity.WARNING))
+    text = "\n".join(found(report))
     if errors:
-        raise AuditFailedError(f"audit: {_count(errors, 'error')} found; read {page}\n{told}")
+        raise AuditFailedError(f"audit: {_count(errors, 'error')} found; read {page}\n{text}")
     also = f", {_count(warnings, 'warning')}" * bool(warnings)
-    return f"no errors{also}; read {page}\n{told}"
+    return f"no errors{also}; read {page}\n{text}"
 
 
 def _count(number: int, what: str) -> str:
@@ -70,7 +70,7 @@ def _count(number: int, what: str) -> str:
 
 def key_files(key: list[str] | str | None) -> list[Path]:
     """The public key files of a flow's parameter: several, one, or none."""
-    return [Path(one) for one in ([key] if isinstance(key, str) else key or [])]
+    return [Path(path) for path in ([key] if isinstance(key, str) else key or [])]
 
 
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:
@@ -121,11 +121,11 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
         check_location(parsed.ledger, error=SpecError)
         with prefect_server() as wait_for_server:
             wait_for_server()
-            told = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+            text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
         sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
         return error.exit_code
-    sys.stdout.write(f"\n{told}\n")
+    sys.stdout.write(f"\n{text}\n")
     return 0
 
 

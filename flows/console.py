@@ -69,24 +69,24 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        said = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}"
         with contextlib.suppress(DPIWError):
-            said = filled_in(said, load_spec(spec), spec)
-        return said
+            text = filled_in(text, load_spec(spec), spec)
+        return text
     run = ReleaseRun.prepare(spec, period=period)
     reason = failure_text(run.directory, error.stage)
     held = held_rows(run.plan, error.stage)
-    told = f"stage {error.stage}: {reason}" if reason else str(error)
-    told_of = [told, f"(confidential log: {run.directory / 'log'})"]
-    return "\n".join([*told_of, *_next(run, error), *([held] if held else []), _reads(run, error)])
+    failure = f"stage {error.stage}: {reason}" if reason else str(error)
+    lines = [failure, f"(confidential log: {run.directory / 'log'})"]
+    return "\n".join([*lines, *_next(run, error), *([held] if held else []), _reads(run, error)])
 
 
 def _unexpected(error: Exception, run: ReleaseRun) -> str:
     """Of what nobody thought of: its traceback is for the custodian's log, and not for a screen."""
     if not isinstance(error, StepFailedError):  # which the step has kept
         record(error, "release", run.directory)
-    told = error if isinstance(error, StepFailedError) else type(error).__name__
-    return f"{told}\n(confidential log: {run.directory / 'log'})\nnext: {DPIWError.advice}"
+    failure = error if isinstance(error, StepFailedError) else type(error).__name__
+    return f"{failure}\n(confidential log: {run.directory / 'log'})\nnext: {DPIWError.advice}"
 
 
 def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
@@ -117,12 +117,12 @@ def _reads(run: ReleaseRun, error: StageFailedError) -> str:
         died = error.exit_code == StageFailedError.exit_code and counts_more(run, error.stage)
     except DPIWError as reason:  # the reason above is not to be lost for this line
         return f"reads without a draw: not known ({type(reason).__name__})"
-    more = f"; {account.unpaid_reads + 1} from the next start on, which counts this draw too"
+    next_start = f"; {account.unpaid_reads + 1} from the next start on, which counts this draw too"
     return (
         f"reads without a draw: {account.unpaid_reads} of at most"
         f" {account.population.max_unpaid_reads} in the life of population"
         f" {account.population.name}"
-    ) + more * died
+    ) + next_start * died
 
 
 def _again(parsed: argparse.Namespace) -> str:
@@ -166,8 +166,8 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
     shown, started = quiet_prefect(), time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
     if HOME_MADE is not None:
-        made = os.path.relpath(HOME_MADE)
-        print(f"  made {made}: Prefect's record of steps, no rows (PREFECT_HOME names another)")
+        home = os.path.relpath(HOME_MADE)
+        print(f"  made {home}: Prefect's record of steps, no rows (PREFECT_HOME names another)")
     interrupts = Interrupts()
     try:
         folder = _published_before(parsed.spec, parsed.period)

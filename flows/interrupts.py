@@ -83,10 +83,10 @@ class Interrupts(logging.Handler):
         asked = signal.Signals(signal_number)
         again = _NAMES.get(asked, asked.name)
         stakes = _stakes(self.run) if self.run and self._step in _DRAWS else ""
-        told = f"\n  stopping when {self._step} has ended ({again} again: at once){stakes}\n"
+        message = f"\n  stopping when {self._step} has ended ({again} again: at once){stakes}\n"
         # A print may be under way; and nobody may listen any more, which must not end a stage.
         with contextlib.suppress(OSError, ValueError):
-            os.write(sys.stdout.fileno(), told.encode("ascii"))
+            os.write(sys.stdout.fileno(), message.encode("ascii"))
 
     def told(self, command: str) -> str:
         """Where the run stands and how to go on, in one sentence.
@@ -113,10 +113,10 @@ class Interrupts(logging.Handler):
 def _stakes(run: ReleaseRun) -> str:
     """What a draw costs that is stopped at once."""
     most = run.spec.max_attempts
-    told = "cannot draw again" if most == 1 else f"may pay for {most} draws in all"
+    allowance = "cannot draw again" if most == 1 else f"may pay for {most} draws in all"
     return (
         f"; a draw that is cut off stays charged (of this run's epsilon {run.spec.epsilon}), and"
-        f" with max_attempts {most} this run {told}"
+        f" with max_attempts {most} this run {allowance}"
     )
 
 

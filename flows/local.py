@@ -49,11 +49,11 @@ def main(run: Callable[[str], str], arguments: list[str]) -> int:
         with prefect_server() as wait_for_server:
             wait_for_server()
             folder = Path(run(str(spec)))
-        told = verify_local(folder).described()
+        lines = verify_local(folder).described()
     except DPIWError as error:
         sys.stdout.write(f"\nnot published: {type(error).__name__}: {error}\n")
         return error.exit_code
-    sys.stdout.write("\n".join(["", str(folder), *told, ""]))
+    sys.stdout.write("\n".join(["", str(folder), *lines, ""]))
     return 0
 
 

@@ -73,8 +73,8 @@ class StepLog(logging.Handler):
             return
         if self._bar is None or self._bar[0].tasks[0].total is None:
             self.settle()
-            told = bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left")
-            self._draw(name, steps, bars.BarColumn(bar_width=24), told, bars.TimeRemainingColumn())
+            count = bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps, left")
+            self._draw(name, steps, bars.BarColumn(bar_width=24), count, bars.TimeRemainingColumn())
         if self._bar is not None:
             self._bar[0].update(self._bar[1], completed=step)
 

@@ -62,7 +62,7 @@ def _left(spec: Path, population: str, key: str) -> str:
     """What the population has left, and how many more such releases that allows."""
     try:
         ledger = Ledger.open(ledger_url(load_spec(spec)))
-        run = next(one for one in ledger.runs(population) if one.run_key.startswith(key))
+        run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
         return f"{ledger.remaining(population)}; {more_such(ledger.account(population), run)}"
     except (DPIWError, StopIteration) as error:  # the release is published all the same
         return f"not known ({type(error).__name__})"
@@ -106,13 +106,13 @@ def _lists(folder: Path, dictionary: Path) -> list[str]:
     """What a data dictionary beside this one says to take the levels that a release found."""
     if not (folder / level_file(1)).exists():
         return []
-    kept = ("name", "kind", "nullable", "normaliser", "other", "provenance")
+    keys = ("name", "kind", "nullable", "normaliser", "other", "provenance")
     lines = ["", f"to take these levels, in a dictionary beside {os.path.relpath(dictionary)}:"]
     for place, column in enumerate(json.loads((folder / SCHEMA).read_bytes())["columns"], start=1):
-        told = {name: column[name] for name in kept if name in column}
+        entry = {name: column[name] for name in keys if name in column}
         levels = folder / level_file(place)
-        told["levels_file"] = os.path.relpath(levels, dictionary.parent)
-        lines.append(f"  - {json.dumps(told, ensure_ascii=False)}")
+        entry["levels_file"] = os.path.relpath(levels, dictionary.parent)
+        lines.append(f"  - {json.dumps(entry, ensure_ascii=False)}")
     return lines
 
 

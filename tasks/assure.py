@@ -51,18 +51,18 @@ class SuiteOutcome:
     def read(cls, path: Path, suite: str, code: int) -> SuiteOutcome:
         """From the runner's summary; without one, nothing ran. Both must say that all is well."""
         try:
-            told: dict[str, Any] = json.loads(path.read_text())
+            summary: dict[str, Any] = json.loads(path.read_text())
         except (OSError, ValueError):
             return cls(suite=suite, ok=False)
         return cls(
             suite=suite,
-            ok=code == 0 and told["ok"] is True,
-            total=told["total"],
-            green=told["green"],
-            failed=told["failed"],
-            kept=told["kept"],
-            commits=tuple(told["commits"]),
-            failures=tuple(told["failures"]),
+            ok=code == 0 and summary["ok"] is True,
+            total=summary["total"],
+            green=summary["green"],
+            failed=summary["failed"],
+            kept=summary["kept"],
+            commits=tuple(summary["commits"]),
+            failures=tuple(summary["failures"]),
         )
 
 

@@ -46,7 +46,7 @@ def show_sentences() -> None:
     """From now on, in this process; saying it twice changes nothing."""
     for name in (_TASKS, _FLOWS):
         logger = logging.getLogger(name)
-        if not any(isinstance(one, OwnFailures) for one in logger.filters):
+        if not any(isinstance(log_filter, OwnFailures) for log_filter in logger.filters):
             logger.addFilter(OwnFailures())
 
 
@@ -61,11 +61,11 @@ def record(error: Exception, name: str, *given: object) -> None:
     place = given[0] if given else None
     if not isinstance(place, Path) or not (place / "log").is_dir():
         return
-    told = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError):  # a full disk is not to hide that the step failed
         log = os.open(place / "log" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(log, "w", encoding="utf-8", errors="backslashreplace") as output:
-            output.write(told)
+            output.write(trace)
 
 
 __all__ = ["OwnFailures", "StepFailedError", "record", "show_sentences"]

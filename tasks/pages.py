@@ -46,9 +46,9 @@ def show_budget(run: ReleaseRun) -> None:
     def tell(window: Window) -> None:
         account = run.open_ledger().account(run.spec.population)
         name = account.population.name
-        told = f"Population {name}, with {run.release_id} reserved"
-        window.artifact(f"{name}-budget", "table", budget_rows(account), told)
-        window.artifact(f"{name}-budget-picture", "image", budget_picture(account), told)
+        description = f"Population {name}, with {run.release_id} reserved"
+        window.artifact(f"{name}-budget", "table", budget_rows(account), description)
+        window.artifact(f"{name}-budget-picture", "image", budget_picture(account), description)
 
     _shown(tell)
 
@@ -99,11 +99,11 @@ def run_page(run: ReleaseRun) -> str:
 
 def budget_rows(account: Account) -> list[dict[str, str]]:
     """The lifetime budget, what is spent of it and what is left."""
-    told = {"for life": account.population.budget, "spent or reserved": account.spent,
-            "left": account.remaining}  # fmt: skip
+    amounts = {"for life": account.population.budget, "spent or reserved": account.spent,
+               "left": account.remaining}  # fmt: skip
     return [
         {"": name, "epsilon": f"{amount.epsilon}", "delta": f"{amount.delta}"}
-        for name, amount in told.items()
+        for name, amount in amounts.items()
     ]
 
 

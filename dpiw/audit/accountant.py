@@ -143,15 +143,15 @@ def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
     Raises:
         PrivacyError: they are more than `delta`.
     """
-    kept = Fraction(1)
+    no_failure = Fraction(1)
     for event in events:
         if isinstance(event, DeclaredEvent | ThresholdEvent):
-            kept *= (1 - Fraction(event.delta)) ** event.count
-    rest = 1 - (1 - Fraction(delta)) / kept
+            no_failure *= (1 - Fraction(event.delta)) ** event.count
+    rest = 1 - (1 - Fraction(delta)) / no_failure
     rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest
     if rest < 0:
         raise PrivacyError("delta: less than the events' own")
-    return float(rest) if kept != 1 else delta
+    return float(rest) if no_failure != 1 else delta
 
 
 def audited_sum(events: Sequence[PrivacyEvent]) -> float:

@@ -34,7 +34,7 @@ class Units:
         return Units(
             epsilon=self.epsilon * count,
             delta=self.delta * count,
-            renyi=tuple(one * count for one in self.renyi),
+            renyi=tuple(loss * count for loss in self.renyi),
             lost_delta=self.lost_delta * count,
         )
 
@@ -44,7 +44,7 @@ class Units:
         return Units(
             epsilon=self.epsilon + other.epsilon,
             delta=self.delta + other.delta,
-            renyi=tuple(one + two for one, two in pairs),
+            renyi=tuple(left + right for left, right in pairs),
             lost_delta=self.lost_delta + other.lost_delta,
         )
 
@@ -54,7 +54,7 @@ class Units:
         return Units(
             epsilon=max(0, self.epsilon - other.epsilon),
             delta=max(0, self.delta - other.delta),
-            renyi=tuple(max(0, one - two) for one, two in pairs),
+            renyi=tuple(max(0, left - right) for left, right in pairs),
             lost_delta=max(0, self.lost_delta - other.lost_delta),
         )
 
@@ -65,7 +65,7 @@ class Units:
             self.epsilon >= other.epsilon
             and self.delta >= other.delta
             and self.lost_delta >= other.lost_delta
-            and all(one >= two for one, two in pairs)
+            and all(left >= right for left, right in pairs)
         )
 
     @property
@@ -79,7 +79,7 @@ def units(payload: Fields) -> Units:
     epsilon, delta = payload["epsilon_units"], payload["delta_units"]
     renyi = tuple(payload.get("renyi", {}).get("units", ()))
     lost = payload.get("renyi", {}).get("lost_delta_units", 0)
-    if any(type(one) is not int or one < 0 for one in (epsilon, delta, lost, *renyi)):
+    if any(type(amount) is not int or amount < 0 for amount in (epsilon, delta, lost, *renyi)):
         raise IllegalError("its cost is not in whole units >= 0")
     return Units(epsilon=epsilon, delta=delta, renyi=renyi, lost_delta=lost)
 

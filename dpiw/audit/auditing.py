@@ -106,8 +106,8 @@ def audit(
         costs, wrong = recompute(counted)
         findings += [*counted.findings, *wrong, *_events_of_runs(counted)]
     folders, wrong = check_folders(releases, public_keys=paths, counted=counted)
-    wrong += [finding for one in folders for finding in _rows_paid_before(one, counted)]
-    wrong += [finding for one in folders for finding in check_thresholds(one)]
+    wrong += [finding for folder in folders for finding in _rows_paid_before(folder, counted)]
+    wrong += [finding for folder in folders for finding in check_thresholds(folder)]
     last = exported[-1] if exported else None
     return AuditReport(
         ledger=ledger_url,
@@ -156,12 +156,12 @@ def _compare(book: Book, counted: Tally) -> list[Finding]:
 
 
 def _theirs(book: Book, name: str) -> object:
-    one = book.populations.get(name)
-    if one is None:
+    population = book.populations.get(name)
+    if population is None:
         return None
     spent = book.account(name).spent
     return (
-        Units(epsilon=one.budget.epsilon_units, delta=one.budget.delta_units),
+        Units(epsilon=population.budget.epsilon_units, delta=population.budget.delta_units),
         Units(epsilon=spent.epsilon_units, delta=spent.delta_units),
         {run.run_key: run.state.value for run in book.runs_of(name)},
         book.account(name).unpaid_reads,
@@ -169,12 +169,12 @@ def _theirs(book: Book, name: str) -> object:
 
 
 def _ours(counted: Tally, name: str) -> object:
-    own = counted.populations.get(name)
-    if own is None:
+    population = counted.populations.get(name)
+    if population is None:
         return None
     return (
-        own.budget,
-        worth(own, own.spent),
+        population.budget,
+        worth(population, population.spent),
         {run.key: run.state for run in counted.runs_of(name)},
         counted.unpaid_reads(name),
     )
@@ -183,8 +183,12 @@ def _ours(counted: Tally, name: str) -> object:
 def _events_of_runs(counted: Tally) -> list[Finding]:
     """What is legal and charged, and still worth a look."""
     findings = [
-        _finding("recovered", f"entry {one.seq}", f"release {digest[:12]}, run {one.run}, was lost")
-        for digest, one in counted.recovered.items()
+        _finding(
+            "recovered",
+            f"entry {release.seq}",
+            f"release {digest[:12]}, run {release.run}, was lost",
+        )
+        for digest, release in counted.recovered.items()
     ]
     findings += [
         _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
@@ -194,16 +198,17 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
         _finding(
             "unpaid_reads",
             f"population {name}",
-            f"its tables were read {reads} of at most {one.max_unpaid_reads} times without a draw",
+            f"its tables were read {reads} of at most {population.max_unpaid_reads} times without a"
+            " draw",
         )
-        for name, one in counted.populations.items()
+        for name, population in counted.populations.items()
         if (reads := counted.unpaid_reads(name))
     ]
     findings += _period_twice(counted)
     for run in counted.runs.values():
         for attempt in run.attempts:
             subject = f"run {run.key[:12]} attempt {attempt.number}"
-            findings += [_finding("cost_declared", subject, told) for told in _declared(attempt)]
+            findings += [_finding("cost_declared", subject, claim) for claim in _declared(attempt)]
             if attempt.voided:
                 text = f"population {run.population}, period {run.period}: given back"
                 findings.append(_finding("attempt_voided", subject, text))
@@ -215,8 +220,8 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
                     text = f"stage {name} is armed, and neither committed nor lost"
                     findings.append(_finding("stage_armed", subject, text))
                 if stage.conflicts:
-                    more = f"{stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
-                    text = f"stage {name}: {more}"
+                    outputs = f"{stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
+                    text = f"stage {name}: {outputs}"
                     findings.append(_finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings
@@ -232,7 +237,7 @@ def _period_twice(counted: Tally) -> list[Finding]:
     """Runs that drew for a release and period that another run had drawn for before."""
     findings, first = [], dict[tuple[str, str, str], RunTally]()
     for run in counted.runs.values():
-        drawn = next((one for one in run.attempts if one.armed), None)
+        drawn = next((attempt for attempt in run.attempts if attempt.armed), None)
         release = None if drawn is None else drawn.stated.get("release")
         if not release:
             continue
@@ -253,14 +258,14 @@ def _declared(attempt: AttemptTally) -> list[str]:
     ]
 
 
-def _rows_paid_before(one: FolderFacts, counted: Tally | None) -> list[Finding]:
+def _rows_paid_before(folder: FolderFacts, counted: Tally | None) -> list[Finding]:
     """That another run paid for a release's rows, and whether it did, at what was declared."""
-    certificate = None if one.release is None else one.release.certificate
+    certificate = None if folder.release is None else folder.release.certificate
     settings = None if certificate is None else certificate.generator.get("settings")
     payer = settings.get("counted_by") if isinstance(settings, Mapping) else None
     if certificate is None or payer is None:
         return []
-    subject, name = f"release {one.name}", str(payer)[:12]
+    subject, name = f"release {folder.name}", str(payer)[:12]
     text = f"the declared cost of its rows is not in its total: run {name} is said to have paid"
     findings = [_finding("rows_paid_before", subject, text)]
     if counted is not None and not _has_paid(counted.runs.get(str(payer)), certificate):

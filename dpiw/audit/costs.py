@@ -221,18 +221,20 @@ def _disagreements(cost: Recomputed) -> Iterator[str]:
     """Where one of the two accountants says other than the audit's own account."""
     if cost.own is None:
         return
-    bounds, own = cost.bounds, cost.own
-    expected = [("sum", bounds.sum, Range(low=own.sum, high=own.sum), float(_ROUNDING), 0.0)]
-    if own.epsilon is not None and own.rdp is not None:
-        bound = own.epsilon.bound
+    bounds, account = cost.bounds, cost.own
+    expected = [
+        ("sum", bounds.sum, Range(low=account.sum, high=account.sum), float(_ROUNDING), 0.0)
+    ]
+    if account.epsilon is not None and account.rdp is not None:
+        bound = account.epsilon.bound
         expected += [
             ("gaussian", bounds.gaussian, bound, AGREEMENT, 0.0),
             ("pld", bounds.pld, bound, AGREEMENT, _GRIDS),
             ("pld_below", bounds.pld_below, Range(low=0.0, high=bound.high), AGREEMENT, _GRIDS),
-            ("rdp", bounds.rdp, own.rdp, AGREEMENT, 0.0),
+            ("rdp", bounds.rdp, account.rdp, AGREEMENT, 0.0),
         ]
     for name, value, where, share, step in expected:
-        absent = math.isinf(value) and (name != "sum" or math.isinf(own.sum))
+        absent = math.isinf(value) and (name != "sum" or math.isinf(account.sum))
         low, high = where.low * (1 - share) - step, where.high * (1 + share) + step
         if not absent and not low <= value <= high:
             yield (
@@ -244,12 +246,12 @@ def _disagreements(cost: Recomputed) -> Iterator[str]:
 def _other_vector(cost: Recomputed) -> Iterator[str]:
     if cost.own is None:
         return
-    for order, units, own in zip(ORDERS, cost.renyi, cost.own.renyi, strict=True):
+    for order, units, expected in zip(ORDERS, cost.renyi, cost.own.renyi, strict=True):
         value = float(units * EPSILON_UNIT)
-        if not own * (1 - AGREEMENT) - _SLACK <= value <= own * (1 + AGREEMENT) + _SLACK:
+        if not expected * (1 - AGREEMENT) - _SLACK <= value <= expected * (1 + AGREEMENT) + _SLACK:
             yield (
-                f"Renyi vector at order {order}: {value:.9g}; expected {own:.9g}, by the audit's"
-                " own account"
+                f"Renyi vector at order {order}: {value:.9g}; expected {expected:.9g}, by the"
+                " audit's own account"
             )
             return
 

@@ -35,11 +35,11 @@ class EntrySigners:
         """How many entries the given keys signed, how many others, and how many nobody."""
         rest = f"{len(self.unsigned)} unsigned"
         if not self.given:
-            told = [f"{n} signed by key id {key}" for key, n in self.counts(self.signed).items()]
-            return ", ".join([*(told or ["0 signed"]), rest])
-        own = self.counts(self.given)
+            texts = [f"{n} signed by key id {key}" for key, n in self.counts(self.signed).items()]
+            return ", ".join([*(texts or ["0 signed"]), rest])
+        counts = self.counts(self.given)
         others = sum(self.counts(self.unlike(self.given)).values())
-        return f"{sum(own.values())} signed by {given_keys(own)}, {others} by others, {rest}"
+        return f"{sum(counts.values())} signed by {given_keys(counts)}, {others} by others, {rest}"
 
     def counts(self, keys: Iterable[str]) -> dict[str, int]:
         """How many entries each of these keys signed, by its id."""
@@ -52,7 +52,7 @@ class EntrySigners:
     def findings(self) -> list[Finding]:
         """Warnings about entries of other keys, and about signatures that cease."""
         others = self.unlike(self.given) if self.given else {}
-        found = [
+        findings = [
             Finding(code="entry_other_key", subject=listed_entries(entries),
                     text=f"signed by key id {key}, {not_by(self.given)} {', '.join(self.given)}")
             for key, entries in others.items()
@@ -60,16 +60,16 @@ class EntrySigners:
         if self.missing:
             text = "no signature, though an earlier entry of the same kind has one"
             subject = listed_entries(self.missing)
-            found.append(Finding(code="entry_unsigned", subject=subject, text=text))
-        return found
+            findings.append(Finding(code="entry_unsigned", subject=subject, text=text))
+        return findings
 
 
 def given_keys(counts: Mapping[str, int], what: str = "key") -> str:
     """`the given key`; of several, also how many of what is told each signed, by its id."""
     if len(counts) == 1:
         return f"the given {what}"
-    each = ", ".join(f"key id {key}: {count}" for key, count in counts.items())
-    return f"one of the given {what}s ({each})"
+    text = ", ".join(f"key id {key}: {count}" for key, count in counts.items())
+    return f"one of the given {what}s ({text})"
 
 
 def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> EntrySigners:
@@ -90,7 +90,7 @@ def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> Entr
             missing.append(entry["seq"])
     return EntrySigners(
         given=tuple(dict.fromkeys(key.key_id for key in keys)),
-        signed={one: tuple(entries) for one, entries in signed.items()},
+        signed={key_id: tuple(entries) for key_id, entries in signed.items()},
         unsigned=tuple(unsigned),
         missing=tuple(missing),
     )
@@ -111,5 +111,5 @@ def _signer(entry: Fields) -> str | None:
 def listed_entries(numbers: Sequence[int]) -> str:
     """`entry 4`, or `entries 4, 5 and 7 more`."""
     shown = ", ".join(map(str, numbers[:_MOST_TOLD]))
-    more = f" and {len(numbers) - _MOST_TOLD} more" if len(numbers) > _MOST_TOLD else ""
-    return f"{'entries' if len(numbers) > 1 else 'entry'} {shown}{more}"
+    rest = f" and {len(numbers) - _MOST_TOLD} more" if len(numbers) > _MOST_TOLD else ""
+    return f"{'entries' if len(numbers) > 1 else 'entry'} {shown}{rest}"

@@ -195,14 +195,14 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     Where the chain is broken, the first place where it is stays an error; other errors that were
     found by comparing with that ledger follow.
     """
-    told = list(findings)
-    cause = next((finding for finding in told if finding.code == "chain_broken"), None)
+    reported = list(findings)
+    cause = next((finding for finding in reported if finding.code == "chain_broken"), None)
     if cause is not None:
-        told = [one if one is cause else _following(one) for one in told]
+        reported = [finding if finding is cause else _following(finding) for finding in reported]
     ranks = {severity: rank for rank, severity in enumerate(Severity)}
-    return tuple(sorted(told, key=lambda finding: ranks[finding.severity]))
+    return tuple(sorted(reported, key=lambda finding: ranks[finding.severity]))
 
 
-def _following(one: Finding) -> Finding:
-    apart = one.severity is not Severity.ERROR or one.code in _OF_FOLDERS_ALONE
-    return one if apart else replace(one, follows=True)
+def _following(finding: Finding) -> Finding:
+    apart = finding.severity is not Severity.ERROR or finding.code in _OF_FOLDERS_ALONE
+    return finding if apart else replace(finding, follows=True)

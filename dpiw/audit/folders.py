@@ -39,26 +39,26 @@ def check_folders(
     lost = {} if counted is None else counted.recovered
     findings: list[Finding] = []
     facts = []
-    for folder in folders:
-        one, fault = check_folder(folder, tuple(public_keys.values()), runs)
+    for path in folders:
+        folder, fault = check_folder(path, tuple(public_keys.values()), runs)
         findings += fault
-        facts.append(one)
+        facts.append(folder)
     findings = by_one_other_key(facts, findings, public_keys)
     heads = _heads(facts)
-    for one in facts:
+    for folder in facts:
         if counted is not None:
-            findings += _check_against(one, counted, heads)
+            findings += _check_against(folder, counted, heads)
     findings += signers(facts, pinned=bool(public_keys))
     findings += _twice(facts)
-    seen = {one.manifest_digest for one in facts}
+    seen = {folder.manifest_digest for folder in facts}
     findings += [
         _finding("folder_missing", f"run {run.key[:12]}", f"published as {digest[:12]}; no folder")
         for digest, run in runs.items()
         if digest not in seen
     ]
     findings += [
-        _finding("folder_missing", f"run {one.run}", f"recovered as {digest[:12]}; no folder")
-        for digest, one in lost.items()
+        _finding("folder_missing", f"run {recovered.run}", f"recovered as {digest[:12]}; no folder")
+        for digest, recovered in lost.items()
         if digest not in seen
     ]
     return tuple(facts), findings
@@ -76,50 +76,52 @@ def _published(counted: Tally) -> dict[str, RunTally]:
 def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
     first: dict[str, str] = {}
     findings = []
-    for one in facts:
-        if one.manifest_digest is None:
+    for folder in facts:
+        if folder.manifest_digest is None:
             continue
-        other = first.setdefault(one.manifest_digest, one.name)
-        if other != one.name:
-            findings.append(_finding("folder_twice", f"release {one.name}", f"a copy of {other}"))
+        original = first.setdefault(folder.manifest_digest, folder.name)
+        if original != folder.name:
+            findings.append(
+                _finding("folder_twice", f"release {folder.name}", f"a copy of {original}")
+            )
     return findings
 
 
 def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
     """The heads that whole folders name, by the digest of their manifest."""
     return {
-        one.manifest_digest: one.release.certificate.ledger_head
-        for one in facts
-        if one.manifest_digest is not None and one.release is not None
+        folder.manifest_digest: folder.release.certificate.ledger_head
+        for folder in facts
+        if folder.manifest_digest is not None and folder.release is not None
     }
 
 
-def _check_against(one: FolderFacts, counted: Tally, heads: Mapping[str, str]) -> list[Finding]:
-    subject = f"release {one.name}"
-    recovered = counted.recovered.get(one.manifest_digest or "")
+def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]) -> list[Finding]:
+    subject = f"release {folder.name}"
+    recovered = counted.recovered.get(folder.manifest_digest or "")
     findings = []
-    if one.manifest_digest is not None and one.run_key is None and recovered is None:
-        text = f"the ledger has no publishing entry of its manifest {one.manifest_digest[:12]}"
+    if folder.manifest_digest is not None and folder.run_key is None and recovered is None:
+        text = f"the ledger has no publishing entry of its manifest {folder.manifest_digest[:12]}"
         findings.append(_finding("folder_unknown", subject, text))
-    if one.release is None:
+    if folder.release is None:
         return findings
-    certificate = one.release.certificate
-    if one.name != certificate.release_id:
+    certificate = folder.release.certificate
+    if folder.name != certificate.release_id:
         text = f"its own name is {certificate.release_id}"
         findings.append(_finding("folder_renamed", subject, text))
     if recovered is not None:
-        if not _recovered_as_stated(recovered, one.release, heads):
+        if not _recovered_as_stated(recovered, folder.release, heads):
             text = f"not what entry {recovered.seq} recovered it as"
             findings.append(_finding("certificate_disagrees", subject, text))
     elif certificate.ledger_head not in counted.places:
         text = f"the ledger lacks the head {certificate.ledger_head[:12]} it names"
         findings.append(_finding("head_missing", subject, text))
-    elif one.run_key is not None:
-        run = counted.runs[one.run_key]
+    elif folder.run_key is not None:
+        run = counted.runs[folder.run_key]
         for name in _differences(certificate, run, counted):
             text = f"{name}: not what the ledger says"
             findings.append(_finding("certificate_disagrees", subject, text))
-        findings += _check_previous(one.release, run, counted)
+        findings += _check_previous(folder.release, run, counted)
     return findings
 
 
@@ -277,9 +279,9 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
     )
     # A recovery puts its releases, in their order, before all that is published after it.
     lost = [
-        (one.seq, digest)
-        for digest, one in counted.recovered.items()
-        if one.population == run.population
+        (recovered.seq, digest)
+        for digest, recovered in counted.recovered.items()
+        if recovered.population == run.population
     ]
     history: list[tuple[int, str | None]] = [(0, None), *sorted(others + lost, key=_number)]
     possible = between(history, *_written(release.certificate, run, counted))

@@ -137,12 +137,12 @@ def _population(population: PopulationTally, counted: Tally, report: AuditReport
 
 
 def _unreleased(rows: list[Unreleased], population: PopulationTally) -> tuple[tuple[str, ...], ...]:
-    told = [
+    lines = [
         (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, total_text([row]))
         for row in rows
     ]
     total = total_text(rows) + alone(population)
-    return (*told, *[("", "", "spent with no folder", total)] * bool(rows))
+    return (*lines, *[("", "", "spent with no folder", total)] * bool(rows))
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
@@ -150,12 +150,12 @@ def _forecast(population: PopulationTally, counted: Tally) -> str:
     name = population.name
     if not (runs := counted.runs_of(name)):
         return ""
-    one = runs[-1].attempts[0].cost
+    cost = runs[-1].attempts[0].cost
     count = 0
     if counted.unpaid_reads(name) < population.max_unpaid_reads:
         count = bisect_left(
             range(1, MOST_ADMITTED + 1), True,
-            key=lambda n: not fits(population, population.spent.plus(one.times(n))),
+            key=lambda n: not fits(population, population.spent.plus(cost.times(n))),
         )  # fmt: skip
     return f"{count_text(count)}, such as {_release(runs[-1], runs[-1].attempts[0])}"
 
@@ -163,9 +163,9 @@ def _forecast(population: PopulationTally, counted: Tally) -> str:
 def _rest(population: PopulationTally, counted: Tally) -> str:
     """What is spent beyond the totals of the folders, in words: the lines below list it."""
     name = population.name
-    more = any(one.population == name for one in counted.recovered.values())
-    stated = any(one == name for _, one, _ in counted.losses)
-    return "with no folder" + ", or recovered" * (more or stated)
+    recovered = any(release.population == name for release in counted.recovered.values())
+    stated = any(owner == name for _, owner, _ in counted.losses)
+    return "with no folder" + ", or recovered" * (recovered or stated)
 
 
 def _budget(
@@ -244,10 +244,10 @@ def _times(attempt: AttemptTally) -> str:
 def _folder(folder: FolderFacts, run: RunTally | None, *, pinned: bool) -> tuple[str, ...]:
     release = folder.release
     whole = "whole, signed" if pinned else f"whole, {UNPINNED}"
-    other = "NOT SOUND" if folder.other_key is None else f"SIGNED BY {folder.other_key}"
+    fault = "NOT SOUND" if folder.other_key is None else f"SIGNED BY {folder.other_key}"
     return (
         folder.name,
-        other if release is None else whole,
+        fault if release is None else whole,
         "–" if release is None else release.key_id,
         (folder.manifest_digest or "–")[:12],
         "–" if run is None else str(run.published),

@@ -135,8 +135,8 @@ class RunTally:
 def _stands(stages: dict[str, StageTally]) -> str:
     """Where stages stand together, before they are published."""
     states = {stage.state for stage in stages.values()}
-    one = states.pop() if len(states) == 1 else "armed"
-    return "lost" if "lost" in states else one
+    common = states.pop() if len(states) == 1 else "armed"
+    return "lost" if "lost" in states else common
 
 
 Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]
@@ -219,7 +219,7 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
         context.prec = 50
         epsilon, fall = Decimal(loss.epsilon) / 10**12, (Decimal(delta_left) / left).ln()
         least = (min(epsilon, a * epsilon**2 / 2) + fall / (a - 1) for a in ORDERS)
-        units = tuple(min(int(one * 10**12), _BEYOND) for one in least)
+        units = tuple(min(int(amount * 10**12), _BEYOND) for amount in least)
     return Units(renyi=units, lost_delta=loss.delta)
 
 
@@ -258,7 +258,7 @@ class RecoveredTally:
             seq=entry["seq"], head=item["hash"], population=entry["population"],
             previous=item["previous"], after=item["after"],
             run=item["run"], plan_digest=item["plan_digest"], period=item["period"],
-            **{name: cost_of(one, composition=composition) for name, one in costs.items()},
+            **{name: cost_of(cost, composition=composition) for name, cost in costs.items()},
         )  # fmt: skip
 
     def is_of(self, run: RunTally) -> bool:

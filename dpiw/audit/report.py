@@ -130,13 +130,13 @@ def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
         runs = runs.plus(run.held)
     return {
         "spent_in_folders": _amount(worth(population, in_folders(report, name))),
-        "spent_with_no_folder": [_no_folder(one) for one in unreleased(report, name)],
+        "spent_with_no_folder": [_no_folder(row) for row in unreleased(report, name)],
         "spent_by_recoveries": _amount(worth(population, population.spent.beyond(runs))),
     }
 
 
-def _no_folder(one: Unreleased) -> dict[str, Any]:
-    return {"run_key": one.run.key, "entry": one.entry, "why": one.why, **_amount(one.amount)}
+def _no_folder(row: Unreleased) -> dict[str, Any]:
+    return {"run_key": row.run.key, "entry": row.entry, "why": row.why, **_amount(row.amount)}
 
 
 def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
@@ -182,10 +182,10 @@ def _noise(stage: StageTally) -> dict[str, Any]:
 
 def _recomputed(cost: Recomputed) -> dict[str, Any]:
     """Every account of one reservation, alone; null where it says nothing."""
-    own = None
+    account = None
     if cost.own is not None:
         inverted = cost.own.epsilon
-        own = {
+        account = {
             "sum": _finite(cost.own.sum),
             "epsilon": None if inverted is None else vars(inverted.bound),
             "floor": None if inverted is None else inverted.floor,
@@ -193,7 +193,7 @@ def _recomputed(cost: Recomputed) -> dict[str, Any]:
         }
     numbers = {name: _finite(value) for name, value in vars(cost.bounds).items()}
     used = cost.bounds.used  # certificates call the least sound one `pld`, by whatever road
-    return {**numbers, "used": used, "pld_of_certificate": numbers[used], "own": own}
+    return {**numbers, "used": used, "pld_of_certificate": numbers[used], "own": account}
 
 
 def _finite(value: float) -> float | None:

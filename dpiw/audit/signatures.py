@@ -84,7 +84,7 @@ def by_one_other_key(
     facts: Sequence[FolderFacts], findings: list[Finding], given: Collection[str]
 ) -> list[Finding]:
     """Say it once if every folder is whole under one and the same key that was not given."""
-    keys = {one.other_key for one in facts}
+    keys = {folder.other_key for folder in facts}
     if len(keys) != 1 or None in keys:
         return findings
     text = f"all {len(facts)} are whole, and signed by key id {keys.pop()}, {not_by(given)}"
@@ -93,13 +93,13 @@ def by_one_other_key(
 
 def folders_of_keys(facts: Iterable[FolderFacts], keys: Iterable[str]) -> dict[str, int]:
     """How many whole folders each of these keys signed, by its id."""
-    counts = Counter(one.release.key_id for one in facts if one.release is not None)
+    counts = Counter(folder.release.key_id for folder in facts if folder.release is not None)
     return {key: counts[key] for key in keys}
 
 
 def signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
     """What is to be said of the keys that signed the whole folders, if none was given."""
-    keys = sorted({one.release.key_id for one in facts if one.release is not None})
+    keys = sorted({folder.release.key_id for folder in facts if folder.release is not None})
     if pinned or not keys:
         return []
     text = "whole, but no public key was given: nothing shows who signed them"

@@ -26,8 +26,8 @@ _MOST_TOLD = 8
 def found(report: AuditReport) -> tuple[str, ...]:
     """Lines for a terminal: what was looked at, errors and warnings, what no folder shows for."""
     grave = [f for f in report.findings if f.severity is not Severity.NOTE]
-    told = [f"{f.severity.value}: {f.subject}: {f.text} ({f.code})" for f in grave[:_MOST_TOLD]]
-    more = [f"and {len(grave) - _MOST_TOLD} more errors and warnings"]
+    lines = [f"{f.severity.value}: {f.subject}: {f.text} ({f.code})" for f in grave[:_MOST_TOLD]]
+    rest = [f"and {len(grave) - _MOST_TOLD} more errors and warnings"]
     signed = "" if report.signers is None else f" ({report.signers.statement})"
     folders = (
         f"{len(report.folders)} release folders"
@@ -36,8 +36,8 @@ def found(report: AuditReport) -> tuple[str, ...]:
     )
     return (
         f"{report.entries} ledger entries{signed}, {folders}",
-        *told,
-        *more * (len(grave) > _MOST_TOLD),
+        *lines,
+        *rest * (len(grave) > _MOST_TOLD),
         *spent_lines(report),
     )
 

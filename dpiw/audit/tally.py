@@ -48,8 +48,8 @@ def tally(entries: Sequence[Fields]) -> Tally:
 def _chained(entry: Fields, number: int, previous: str) -> bool:
     fields = {name: value for name, value in entry.items() if name != "hash"}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    own = hashlib.sha256(b"dpiw.ledger.entry.v1\x00" + text.encode("ascii")).hexdigest()
-    return (entry["seq"], entry["previous"], entry["hash"]) == (number, previous, own)
+    digest = hashlib.sha256(b"dpiw.ledger.entry.v1\x00" + text.encode("ascii")).hexdigest()
+    return (entry["seq"], entry["previous"], entry["hash"]) == (number, previous, digest)
 
 
 def _check_clock(counted: Tally, entry: Fields) -> None:
@@ -118,21 +118,21 @@ def _register(counted: Tally, entry: Fields) -> None:
     )
 
 
-def _add(counted: Tally, population: PopulationTally, entry: Fields, more: Units) -> None:
-    total = population.spent.plus(more)
+def _add(counted: Tally, population: PopulationTally, entry: Fields, charge: Units) -> None:
+    total = population.spent.plus(charge)
     population.history.append((entry["seq"], total))
-    if (more.epsilon > 0 or more.delta > 0) and not fits(population, total):
+    if (charge.epsilon > 0 or charge.delta > 0) and not fits(population, total):
         counted.tell(
             "overspent", f"population {population.name}",
             f"with entry {entry['seq']} ({entry['kind']}) it holds more than its lifetime budget",
         )  # fmt: skip
 
 
-def _draw(population: PopulationTally, entry: Fields, more: Units) -> None:
+def _draw(population: PopulationTally, entry: Fields, charge: Units) -> None:
     """Keep what can no longer be given back."""
-    if any((more.epsilon, more.delta, *more.renyi)):
+    if any((charge.epsilon, charge.delta, *charge.renyi)):
         before = population.drawn[-1][1] if population.drawn else Units()
-        population.drawn.append((entry["seq"], before.plus(more)))
+        population.drawn.append((entry["seq"], before.plus(charge)))
 
 
 def _check_reads(counted: Tally, entry: Fields, run: RunTally) -> None:
@@ -160,18 +160,18 @@ def _recover(counted: Tally, entry: Fields) -> None:
     """Releases the ledger had lost, and a stated loss: charged by the rules of recovery."""
     payload, population = entry["payload"], counted.populations[entry["population"]]
     rule = population.composition
-    charged, loss = (cost_of(one, composition=rule) for one in (payload, payload["loss"]))
+    charged, loss = (cost_of(fields, composition=rule) for fields in (payload, payload["loss"]))
     asked = Units()
     for item in payload["releases"]:
-        digest, one = item["manifest_digest"], RecoveredTally.stated(entry, item, composition=rule)
-        if one.head in counted.places or digest in counted.recovered:
+        digest, lost = item["manifest_digest"], RecoveredTally.stated(entry, item, composition=rule)
+        if lost.head in counted.places or digest in counted.recovered:
             raise IllegalError("it recovers a release that is not missing")
-        if one.after is not None and not (one.previous and one.after in counted.places):
+        if lost.after is not None and not (lost.previous and lost.after in counted.places):
             raise IllegalError("it names a release before it whose entry is not here")
-        if not one.held.covers(one.drawn):
+        if not lost.held.covers(lost.drawn):
             raise IllegalError("it states more as drawn than as held")
-        asked = asked.plus(_asked(counted, population, one))
-        counted.recovered[digest] = one
+        asked = asked.plus(_asked(counted, population, lost))
+        counted.recovered[digest] = lost
     reads = payload["reads"]
     if type(reads) is not int or not 0 <= reads <= 10**6:
         raise IllegalError("it states no number of reads")
@@ -191,27 +191,27 @@ def _recover(counted: Tally, entry: Fields) -> None:
         raise IllegalError("it charges less than what its releases and its loss state")
 
 
-def _asked(counted: Tally, population: PopulationTally, one: RecoveredTally) -> Units:
+def _asked(counted: Tally, population: PopulationTally, lost: RecoveredTally) -> Units:
     """What its run held, or what was spent beyond what is sure to be counted here, if more.
 
     Less what its own reservation holds, if nothing of that was drawn and it did not pay before.
     """
-    before = counted.recovered.get(one.previous or "")
+    before = counted.recovered.get(lost.previous or "")
     if before is not None and before.population == population.name:
-        continued = any(other.previous == one.previous for other in counted.recovered.values())
+        continued = any(other.previous == lost.previous for other in counted.recovered.values())
         known = before.drawn if continued else before.held
     else:
-        known = Units() if one.after is None else population.drawn_by(counted.places[one.after])
-    asked = one.cost.plus(one.held.beyond(known).beyond(one.cost))
+        known = Units() if lost.after is None else population.drawn_by(counted.places[lost.after])
+    asked = lost.cost.plus(lost.held.beyond(known).beyond(lost.cost))
     for run in counted.runs_of(population.name):
         paid = any(other.is_of(run) for other in counted.recovered.values())
-        if one.is_of(run) and not paid and run.drawn == Units():
+        if lost.is_of(run) and not paid and run.drawn == Units():
             return asked.beyond(run.held)
     return asked
 
 
 def _not_recovered(counted: Tally, run: RunTally) -> None:
-    if any(one.is_of(run) for one in counted.recovered.values()):
+    if any(release.is_of(run) for release in counted.recovered.values()):
         raise IllegalError("it goes on with a run whose release was recovered")
 
 
@@ -265,7 +265,7 @@ def _check_repeats(payload: Fields) -> None:
     """What resumed trainings may repeat must be among the draws that were charged."""
     for name, terms in payload.get("resumable", {}).items():
         if set(terms) != {"steps", "every", "resumes"} or any(
-            type(one) is not int or one < 1 for one in terms.values()
+            type(number) is not int or number < 1 for number in terms.values()
         ):
             raise IllegalError(f"stage {name}: its terms of resumption are no whole numbers >= 1")
         drawn = terms["steps"] + terms["every"] * terms["resumes"]

@@ -30,15 +30,15 @@ def check_thresholds(folder: FolderFacts) -> list[Finding]:
     if folder.release is None:
         return []
     certificate = folder.release.certificate
-    told: list[str] = []
+    faults: list[str] = []
     for stage in certificate.stages:
         try:
-            told += _faults(stage, certificate.unit)
+            faults += _faults(stage, certificate.unit)
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-            told.append(f"stage {stage.stage}: what it states of its threshold cannot be read")
+            faults.append(f"stage {stage.stage}: what it states of its threshold cannot be read")
     return [
         Finding(code="threshold_too_low", subject=f"release {folder.name}", text=text)
-        for text in told
+        for text in faults
     ]
 
 

@@ -60,17 +60,23 @@ def _stated(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snapshot:
     A folder that is not sound is taken to say what the ledger held when it was published.
     """
     digest = run.manifest_digest
-    given = [one for one in folders if one.manifest_digest == digest and digest is not None]
-    stated = [stated_attempts(one.release.certificate) for one in given if one.release is not None]
+    given = [
+        folder for folder in folders if folder.manifest_digest == digest and digest is not None
+    ]
+    stated = [
+        stated_attempts(folder.release.certificate)
+        for folder in given
+        if folder.release is not None
+    ]
     if not given or any(stated):
-        return next((one for one in stated if one), ())
+        return next((attempts for attempts in stated if attempts), ())
     return [attempts for seq, attempts in run.history if seq <= (run.published or 0)][-1]
 
 
 def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Units, str]]:
     """What of an attempt's charges is in no total, with what became of it."""
-    more = _conflicts(attempt) + 1 - max(1, inside)
-    parts = [(attempt.cost.times(more), "further output, charged again")] * bool(more)
+    extra = _conflicts(attempt) + 1 - max(1, inside)
+    parts = [(attempt.cost.times(extra), "further output, charged again")] * bool(extra)
     if inside:
         return parts
     states = {stage.state for stage in attempt.stages.values()}
@@ -98,8 +104,8 @@ def spent_lines(report: AuditReport) -> list[str]:
         rows = unreleased(report, name)
         if rows:
             reasons = ", ".join(dict.fromkeys(row.why for row in rows))
-            told = total_text(rows) + alone(population)
-            lines.append(f"spent with no folder: population {name}, {told} ({reasons})")
+            total = total_text(rows) + alone(population)
+            lines.append(f"spent with no folder: population {name}, {total} ({reasons})")
     return lines
 
 

@@ -33,8 +33,8 @@ def charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
 
     entry, by = one.entry, one.entry.by
     attempts = () if run is None else run.attempts
-    own = [one for one in attempts if one.attempt == entry.attempt]
-    stages = {name: stage for one in own for name, stage in one.stages.items()}
+    charged = [attempt for attempt in attempts if attempt.attempt == entry.attempt]
+    stages = {name: stage for attempt in charged for name, stage in attempt.stages.items()}
     return {
         "seq": entry.seq,
         "at": entry.at,
@@ -43,7 +43,7 @@ def charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
         "period": None if one.run is None else one.run.period,
         "run_key": entry.run_key,
         "attempt": entry.attempt,
-        "state": None if run is None or not own else run.attempt_state(own[0]).value,
+        "state": None if run is None or not charged else run.attempt_state(charged[0]).value,
         "epsilon": one.epsilon,
         "delta": one.delta,
         "mechanisms": "; ".join(f"{name}: {events_text(s.events)}" for name, s in stages.items()),
@@ -62,5 +62,5 @@ def charge_lines(facts: dict[str, Any]) -> list[str]:
     table.writeheader()
     for population in facts["populations"]:
         terms = {"population": population["name"]} | {name: population[name] for name in _TERMS}
-        table.writerows(terms | one for one in population["spending"])
+        table.writerows(terms | charge for charge in population["spending"])
     return written.getvalue().splitlines()

@@ -44,8 +44,8 @@ def add_init_command(subparsers: Any) -> None:
     )
     parser.add_argument("folder", type=Path, help="where the drafts go; made if it is not there")
     sources = parser.add_mutually_exclusive_group(required=True)
-    for name, (metavar, told) in _SOURCES.items():
-        sources.add_argument(f"--{name}", metavar=metavar, help=told)
+    for name, (metavar, text) in _SOURCES.items():
+        sources.add_argument(f"--{name}", metavar=metavar, help=text)
     parser.add_argument("--name", help="of dictionary and release (the metadata's, the folder's)")
     parser.add_argument("--table", help="one table of several in the metadata")
     parser.add_argument("--identifier", metavar="COLUMN", help="the column that names the person")
@@ -67,8 +67,8 @@ def init_hint(words: Sequence[str]) -> str:
     if words[:1] != ["init"] or stated & {f"--{name}" for name in _SOURCES}:
         return ""
     places = [word for word in words[1:] if not word.startswith("-")]
-    table = next((one for one in places if Path(one).suffix.lower() in _TEXTS), "TABLE.csv")
-    folder = next((one for one in places if one != table), Path(table).stem)
+    table = next((place for place in places if Path(place).suffix.lower() in _TEXTS), "TABLE.csv")
+    folder = next((place for place in places if place != table), Path(table).stem)
     quoted, line = shlex.quote(folder), table if table == "TABLE.csv" else shlex.quote(table)
     return (
         "dpiw init opens no table; from its first line, if that is the names of the columns:\n"

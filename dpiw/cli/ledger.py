@@ -92,10 +92,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
         return LedgerTamperedError.exit_code
     ledger.check_heads(heads)
     head = ledger.head()
-    told, faults = _signatures(ledger, keys) if keys else ([], [])
+    signatures, faults = _signatures(ledger, keys) if keys else ([], [])
     word = "SIGNED BY OTHERS, though the chain holds" if faults else "ok"
     whole = f"{word}: {report.entries} entries"
-    write_lines(arguments, [f"{whole}, head {head.hash}", *faults, *told, *_notes(ledger)])
+    write_lines(arguments, [f"{whole}, head {head.hash}", *faults, *signatures, *_notes(ledger)])
     return SignatureError.exit_code if faults else 0
 
 
@@ -104,17 +104,17 @@ def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[list[str], list[st
     from dpiw.audit.entry_signatures import entry_signers, listed_entries
 
     signers = entry_signers(ledger.snapshot().export(), ())
-    told = [f"key id {key}: signed {count}" for key, count in signers.counts(keys).items()]
+    lines = [f"key id {key}: signed {count}" for key, count in signers.counts(keys).items()]
     if signers.unsigned:
-        told.append(f"unsigned: {len(signers.unsigned)}; confidential stages sign nothing")
-    told += [f"note: {finding.subject}: {finding.text}" for finding in signers.findings()]
+        lines.append(f"unsigned: {len(signers.unsigned)}; confidential stages sign nothing")
+    lines += [f"note: {finding.subject}: {finding.text}" for finding in signers.findings()]
     faults = [
         f"{listed_entries(entries)}: signed by key id {key}, by none of the given keys"
         for key, entries in signers.unlike(keys).items()
     ]
     if not signers.signed.keys() & set(keys):
         faults.append("no entry is signed by a given key: nothing shows who wrote them")
-    return told, faults
+    return lines, faults
 
 
 def _notes(ledger: Ledger) -> list[str]:
@@ -129,15 +129,15 @@ def _notes(ledger: Ledger) -> list[str]:
         if stage.conflicts
     ]
     notes += [
-        f"note: population {one.population} was recovered by entry {one.head.seq}:"
-        f" {len(one.releases)} release(s), charged {one.charged.cost}"
-        for one in ledger.recoveries()
+        f"note: population {recovery.population} was recovered by entry {recovery.head.seq}:"
+        f" {len(recovery.releases)} release(s), charged {recovery.charged.cost}"
+        for recovery in ledger.recoveries()
     ]
     return notes + [
-        f"note: population {one.name} has spent more than its budget; nothing more is granted,"
-        " nor drawn"
-        for one in ledger.populations()
-        if ledger.account(one.name).overdrawn
+        f"note: population {population.name} has spent more than its budget; nothing more is"
+        " granted, nor drawn"
+        for population in ledger.populations()
+        if ledger.account(population.name).overdrawn
     ]
 
 
@@ -168,6 +168,6 @@ def _head(text: str) -> PublishedHead:
     from dpiw.ledger import PublishedHead
 
     digests = text.split(":")
-    if len(digests) > 2 or not all(re.fullmatch("[0-9a-f]{64}", one) for one in digests):
+    if len(digests) > 2 or not all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests):
         raise SpecError("head: expected HASH or HASH:MANIFEST, 64 hexadecimal digits each")
     return PublishedHead(hash=digests[0], manifest_digest=(*digests, None)[1])

@@ -56,7 +56,7 @@ def _plan(arguments: argparse.Namespace) -> int:
             cells = header_cells(line, names, source.delimiter)
             check_names(cells, names, max_columns=source.max_columns, typed=True)
         plan = compile_plan(spec, schema)
-    warned = [f"warning: {one}" for one in missing_files(spec)]
+    warned = [f"warning: {text}" for text in missing_files(spec)]
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
         sys.stderr.writelines(f"{line}\n" for line in warned)
@@ -67,7 +67,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     except (SpecError, UnsupportedRelationError) as error:
         raise type(error)(filled_in(str(error), spec, arguments.spec)) from None
     if arguments.json:
-        warned = [one for one in left.splitlines() if one.startswith("warning: ")]
+        warned = [text for text in left.splitlines() if text.startswith("warning: ")]
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
         _say(left)

@@ -60,13 +60,13 @@ def _stated(arguments: argparse.Namespace, *options: str) -> list[str]:
     for name in options:
         value = getattr(arguments, name)
         values = value if isinstance(value, list) else [value]
-        words += [f"--{name}={one}" for one in values if one is not None]
+        words += [f"--{name}={item}" for item in values if item is not None]
     return words
 
 
 def run_module(module: str, words: Sequence[str]) -> int:
     """Run a flow's module as `python -m` does; its exit status."""
-    home = next((one for one in _HOMES if (one / "flows" / "release.py").exists()), None)
+    home = next((folder for folder in _HOMES if (folder / "flows" / "release.py").exists()), None)
     if home is None:
         raise ModuleNotFoundError("no flows beside dpiw", name="flows")
     with _path_begins_with(str(home)), _words([module, *words]):

@@ -102,7 +102,7 @@ def _population(
 
 def _others(ledger: Ledger, name: str) -> list[str]:
     """A ledger that lost entries of one population lost those of all."""
-    others = [one.name for one in ledger.populations() if one.name != name]
+    others = [population.name for population in ledger.populations() if population.name != name]
     if not others:
         return []
     return [
@@ -113,9 +113,9 @@ def _others(ledger: Ledger, name: str) -> list[str]:
 
 def _recovery_lines(recovery: Recovery, releases: Sequence[MissingRelease]) -> list[str]:
     lines = [
-        f"recovered {one.release.certificate.release_id}: head {record.hash[:12]} was missing;"
+        f"recovered {release.release.certificate.release_id}: head {record.hash[:12]} was missing;"
         f" its certificate states {record.charge.cost}"
-        for one, record in zip(releases, recovery.releases, strict=True)
+        for release, record in zip(releases, recovery.releases, strict=True)
     ]
     return [
         *lines,

@@ -82,7 +82,7 @@ def run_register(arguments: argparse.Namespace) -> int:
     """
     spec = None if arguments.spec is None else _read(arguments.spec)
     if spec is None:
-        absent = [told for option, told in _BY_HAND.items() if getattr(arguments, option) is None]
+        absent = [text for option, text in _BY_HAND.items() if getattr(arguments, option) is None]
         if absent:
             arguments.misused(f"without --spec, these are required: {', '.join(absent)}")
     else:
@@ -90,14 +90,14 @@ def run_register(arguments: argparse.Namespace) -> int:
     population = _population(arguments)
     pays = [] if spec is None else [_pays_for(population, spec, arguments.spec)]
     ledger = _opened(arguments)
-    before = population.name in {one.name for one in ledger.populations()}
+    before = population.name in {registered.name for registered in ledger.populations()}
     known = ledger.register(population)
     lines = [_told(known, arguments.id_column), *pays]
     if before:  # the count above is of what is left, not of what was given for life
         lines[1:] = [] if spec is None else [f"terms as {arguments.spec} states them"]
         left = ledger.remaining(known.name)
-        told = f"registered before, with the same terms; nothing was changed; left: {left}"
-        lines.append(told + (f"; what fits: dpiw plan {arguments.spec}" if spec else ""))
+        message = f"registered before, with the same terms; nothing was changed; left: {left}"
+        lines.append(message + (f"; what fits: dpiw plan {arguments.spec}" if spec else ""))
     elif spec is None:
         lines.append(_in_a_spec(arguments))
     write_lines(arguments, lines)
@@ -209,11 +209,11 @@ def _opened(arguments: argparse.Namespace) -> Ledger:
     try:
         return make(arguments.ledger, key=signing_key(arguments))
     except LedgerError as error:
-        told = str(error)
-        if "no such file" not in told:
+        message = str(error)
+        if "no such file" not in message:
             raise
-        told += "" if HOW_TO_BEGIN in told else f"; {HOW_TO_BEGIN}"
-        raise LedgerError(told.replace(BEGIN, _as_typed(arguments))) from None
+        message += "" if HOW_TO_BEGIN in message else f"; {HOW_TO_BEGIN}"
+        raise LedgerError(message.replace(BEGIN, _as_typed(arguments))) from None
 
 
 def _told(known: Population, typed: str | None) -> str:

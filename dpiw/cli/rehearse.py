@@ -94,7 +94,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         schema = load_schema(spec)
         played = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
         compared = candidates(played, schema)
-    stand_in, told, kinds = _stand_in(arguments, spec, schema)
+    stand_in, origin, kinds = _stand_in(arguments, spec, schema)
     seed = secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed
     rehearsal = Rehearsal(
         schema=schema,
@@ -110,7 +110,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     if not scores:
         return code
     lines, finished = summarise(rehearsal, scores), code == 0
-    write_lines(arguments, report_lines(rehearsal, lines, stand_in=told, finished=finished))
+    write_lines(arguments, report_lines(rehearsal, lines, stand_in=origin, finished=finished))
     if arguments.json is not None:
         report = to_json(spec, rehearsal, scores, lines, finished=finished)
         arguments.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
@@ -175,8 +175,8 @@ def _stand_in(
     if arguments.like is not None:
         refuse_confidential(arguments.like, spec, field="--like")
         rows = released_rows(arguments.like, schema, public_key=arguments.key)
-        told = "rows of a former release, by their weights; dependence it lost is not in it"
-        return rows, told, ("release",)
+        origin = "rows of a former release, by their weights; dependence it lost is not in it"
+        return rows, origin, ("release",)
     if arguments.public_rows is not None:
         rows = public_rows(
             arguments.public_rows,

@@ -19,6 +19,6 @@ def add_schema_command(subparsers: Any) -> None:
 def _schema(arguments: argparse.Namespace) -> int:
     from dpiw.plan.json_schema import SCHEMAS
 
-    made = SCHEMAS[arguments.document]()
-    write_lines(arguments, [json.dumps(made, indent=2, sort_keys=True)])
+    schema = SCHEMAS[arguments.document]()
+    write_lines(arguments, [json.dumps(schema, indent=2, sort_keys=True)])
     return 0

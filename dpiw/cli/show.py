@@ -58,20 +58,20 @@ def _facts(
     recent = {entry.seq for entry in since(entries, start)}
     active = {entry.run_key for entry in entries if entry.seq in recent}
     facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
-    spent = [one for one in spending(entries) if one.entry.seq in recent]
-    for one in known:
-        all_runs = {each.run_key: each for each in ledger.runs(one.name)}
+    spent = [charge for charge in spending(entries) if charge.entry.seq in recent]
+    for registered in known:
+        all_runs = {record.run_key: record for record in ledger.runs(registered.name)}
         runs = [run] if run else [r for r in all_runs.values() if r.run_key in active]
-        shown = _population(ledger, one)
+        shown = _population(ledger, registered)
         shown["recoveries"] = [r for r in shown["recoveries"] if r["seq"] in recent]
         shown["spending"] = [
-            charge_facts(each, all_runs.get(each.entry.run_key or ""))
-            for each in spent
-            if each.entry.population == one.name
-            and (run is None or each.entry.run_key == run.run_key)
+            charge_facts(charge, all_runs.get(charge.entry.run_key or ""))
+            for charge in spent
+            if charge.entry.population == registered.name
+            and (run is None or charge.entry.run_key == run.run_key)
         ]
         shown["runs_not_shown"] = len(all_runs) - len(runs)
-        facts["populations"].append(shown | {"runs": [_run(each) for each in runs]})
+        facts["populations"].append(shown | {"runs": [_run(record) for record in runs]})
     if run:
         facts["entries"] = [
             {"seq": e.seq, "kind": e.kind.value, "attempt": e.attempt, "stage": e.stage, "at": e.at}
@@ -109,24 +109,24 @@ def run_of(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord
     return ledger.run(next(iter(keys)) or "" if keys else prefix)
 
 
-def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
+def _population(ledger: Ledger, population: Population) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "name": one.name,
-        "relation": one.relation.value,
-        "max_rows": one.max_rows,
-        "id_column": one.id_column,
-        "composition": one.composition.value,
-        "budget": str(one.budget),
-        "spent": str(ledger.spent(one.name)),
-        "remaining": str(ledger.remaining(one.name)),
-        "unpaid_reads": ledger.account(one.name).unpaid_reads,
-        "max_unpaid_reads": one.max_unpaid_reads,
+        "name": population.name,
+        "relation": population.relation.value,
+        "max_rows": population.max_rows,
+        "id_column": population.id_column,
+        "composition": population.composition.value,
+        "budget": str(population.budget),
+        "spent": str(ledger.spent(population.name)),
+        "remaining": str(ledger.remaining(population.name)),
+        "unpaid_reads": ledger.account(population.name).unpaid_reads,
+        "max_unpaid_reads": population.max_unpaid_reads,
         "armed": sum(
             stage.state.value == "armed"
-            for run in ledger.runs(one.name)
+            for run in ledger.runs(population.name)
             for stage in run.stages.values()
         ),
-        "forecast": _forecast(ledger, one.name),
+        "forecast": _forecast(ledger, population.name),
         "recoveries": [
             {
                 "seq": recovery.head.seq,
@@ -138,12 +138,12 @@ def _population(ledger: Ledger, one: Population) -> dict[str, Any]:
                     for r in recovery.releases
                 ],
             }
-            for recovery in ledger.recoveries(one.name)
+            for recovery in ledger.recoveries(population.name)
         ],
     }
-    vector = ledger.renyi_spent(one.name)
+    vector = ledger.renyi_spent(population.name)
     if vector is not None:
-        terms = one.to_payload()["renyi"]
+        terms = population.to_payload()["renyi"]
         facts["renyi"] = {**terms, "spent_units": list(vector.units)}
     return facts
 
@@ -201,21 +201,21 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
             + _armed_text(population["armed"]),
         ]
         lines += [
-            f"  recovered  by entry {one['seq']}: {len(one['releases'])} releases, charged"
-            f" {one['charged']}, {one['at']}"
-            for one in population["recoveries"]
+            f"  recovered  by entry {recovery['seq']}: {len(recovery['releases'])} releases,"
+            f" charged {recovery['charged']}, {recovery['at']}"
+            for recovery in population["recoveries"]
         ]
         lines += [f"  {line}" for line in _run_lines(population["runs"])]
         if start is not None and (hidden := population["runs_not_shown"]):
-            one = "runs have" if hidden > 1 else "run has"
-            lines.append(f"  {hidden} {one} no entry since {start}, and stay unseen: no --since")
+            words = "runs have" if hidden > 1 else "run has"
+            lines.append(f"  {hidden} {words} no entry since {start}, and stay unseen: no --since")
         lines += _spending_lines(population)
     if "entries" in facts:
         lines += ["", "entries of this run"]
         lines += [
-            f"  {one['seq']:>6}  {one['kind']:<10} {one['attempt'] or '':>2} {one['stage'] or ''}"
-            f"  {one['at']}  {one['by'] or '-'}"
-            for one in facts["entries"]
+            f"  {entry['seq']:>6}  {entry['kind']:<10} {entry['attempt'] or '':>2}"
+            f" {entry['stage'] or ''}  {entry['at']}  {entry['by'] or '-'}"
+            for entry in facts["entries"]
         ]
     return lines
 
@@ -234,23 +234,24 @@ def _spending_lines(population: dict[str, Any]) -> list[str]:
     rows = [("when", "release", "entry", "epsilon", "delta", "spent so far", "by")]
     rows += [
         (
-            one["at"],
-            _label(one["release"], one["period"]) if one["run_key"] else "-",
-            f"{one['kind']} {one['seq']}",
-            one["epsilon"],
-            one["delta"],
-            one["spent"],
-            f"{one['actor'] or '-'}" + (f" (key {one['key_id']})" if one["key_id"] else ""),
+            charge["at"],
+            _label(charge["release"], charge["period"]) if charge["run_key"] else "-",
+            f"{charge['kind']} {charge['seq']}",
+            charge["epsilon"],
+            charge["delta"],
+            charge["spent"],
+            f"{charge['actor'] or '-'}"
+            + (f" (key {charge['key_id']})" if charge["key_id"] else ""),
         )
-        for one in population["spending"]
+        for charge in population["spending"]
     ]
-    told = f"{forecast['told']}, such as {forecast['such_as']} ({forecast['cost']})"
+    text = f"{forecast['told']}, such as {forecast['such_as']} ({forecast['cost']})"
     return [
         "",
         "  spending",
         *(f"  {line}" for line in aligned(rows)),
         "",
-        f"  forecast   {told}",
+        f"  forecast   {text}",
     ]
 
 
@@ -263,7 +264,7 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
             stages = " ".join(
                 f"{name}={stage['state']}"
                 + "+conflict" * len(stage["conflicts"])
-                + "".join(f" (declared {one})" for one in stage.get("declared", ()))
+                + "".join(f" (declared {event})" for event in stage.get("declared", ()))
                 for name, stage in attempt["stages"].items()
             )
             number = f"{attempt['attempt']} (at most {run['max_attempts']} paid)"

@@ -162,16 +162,16 @@ class Certificate:
 
     def _alone(self, stated: Mapping[str, Any]) -> str:
         """Why a plan says another epsilon of our own stage alone; empty where it does not."""
-        own = [
-            one.standalone_epsilon
-            for one in self.stages
-            if all(event.get("type") != "declared" for event in one.events)
+        epsilons = [
+            stage.standalone_epsilon
+            for stage in self.stages
+            if all(event.get("type") != "declared" for event in stage.events)
         ]
-        if not (stated["charged"] and stated["delta"] and own and own[0]):
+        if not (stated["charged"] and stated["delta"] and epsilons and epsilons[0]):
             return ""
         return (
-            f", the delta that the declared part leaves (a plan's `alone`, epsilon={own[0]:.4g}, is"
-            " at the whole delta)"
+            ", the delta that the declared part leaves (a plan's `alone`,"
+            f" epsilon={epsilons[0]:.4g}, is at the whole delta)"
         )
 
     @property
@@ -188,8 +188,8 @@ class Certificate:
     def unseen(self) -> str:
         """What it means that the weights' test saw nothing to correct; empty where it did."""
         facts = flat(self.diagnostics)
-        found = [(facts.get(name), most) for name, most in CHANCE.items()]
-        chance = any(isinstance(p, int | float) and p > most for p, most in found)
+        pairs = [(facts.get(name), most) for name, most in CHANCE.items()]
+        chance = any(isinstance(p, int | float) and p > most for p, most in pairs)
         return UNSEEN if chance else ""
 
     def to_json(self) -> bytes:

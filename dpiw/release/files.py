@@ -106,13 +106,13 @@ def release_contents(
     if replicates is not None:
         stated = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
         write_replicates(workspace / REPLICATES, replicates, order=order, facts=stated)
-    made = {path.name: _entry(path) for path in sorted(workspace.glob("*.parquet"))}
+    entries = {path.name: _entry(path) for path in sorted(workspace.glob("*.parquet"))}
     dictionary = document_json(plain(schema.to_mapping()))
     catalogue_page = croissant_json(
         certificate,
         schema=schema,
-        rows={name: made[name] for name in listed_row_files(made)},
-        replicates=made.get(REPLICATES),
+        rows={name: entries[name] for name in listed_row_files(entries)},
+        replicates=entries.get(REPLICATES),
         published_at=published_at,
         licence=catalogue.licence,
         url=catalogue.url,
@@ -128,7 +128,7 @@ def release_contents(
         REPORT: report.encode(),
         CROISSANT: catalogue_page,
         **(lists or {}),
-        **{name: partial(copy_file, workspace / name) for name in made},
+        **{name: partial(copy_file, workspace / name) for name in entries},
     }
     facts = ManifestFacts.of_certificate(
         certificate,

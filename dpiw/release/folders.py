@@ -27,16 +27,16 @@ def _beside(root: Path) -> list[str]:
     if any((parent / "workspace").exists() for parent in root.resolve().parents):
         return []
     with suppress(OSError):
-        return [one.name for one in root.parent.iterdir() if any(one.glob(f"*/{MANIFEST}"))]
+        return [path.name for path in root.parent.iterdir() if any(path.glob(f"*/{MANIFEST}"))]
     return []
 
 
 def no_release(folder: Path) -> str:
     """What is there instead of a release, in words; which one was meant, if that can be seen."""
-    told = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
+    text = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
     if folder.is_file():
         return f"{folder.name}: a file; expected the folder of one release, in which it lies"
     if not folder.is_dir():
         return f"{folder.name}: no such folder; expected the folder of one release"
-    inside = sorted(one.parent.name for one in folder.glob(f"*/{MANIFEST}"))
-    return f"{told}, such as {folder.name}/{inside[0]}" if inside else told
+    inside = sorted(manifest.parent.name for manifest in folder.glob(f"*/{MANIFEST}"))
+    return f"{text}, such as {folder.name}/{inside[0]}" if inside else text

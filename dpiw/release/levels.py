@@ -35,7 +35,7 @@ def check_levels(folder: Path, certificate: Certificate, *, listed: Iterable[str
         }
     except (KeyError, TypeError) as error:
         raise ManifestError("certificate.json: a threshold without columns of levels") from error
-    for name in sorted({one for one in listed if one.startswith("levels-")} ^ expected.keys()):
+    for name in sorted({file for file in listed if file.startswith("levels-")} ^ expected.keys()):
         raise ManifestError(f"{name}: certificate and manifest disagree on whether it exists")
     for name, (column, threshold) in expected.items():
         try:

@@ -157,7 +157,7 @@ class LocalCertificate:
             noise=noise,
             unprotected=bare,
             parameters_digest=parameters.digest,
-            trust=tuple(one.format(bare=", ".join(bare)) for one in _TRUST_BARE)
+            trust=tuple(text.format(bare=", ".join(bare)) for text in _TRUST_BARE)
             if bare
             else _TRUST,
             assumptions=(

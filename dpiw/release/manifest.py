@@ -195,10 +195,10 @@ class SignedManifest:
         value = parse_canonical(data, what=MANIFEST, error=ManifestError)
         kind = get_type_hints(cls)["facts"]
         names = [field.name for field in fields(kind)]
-        own = ["format", "format_version", "files", "public_key", "key_id"]
+        manifest_keys = ["format", "format_version", "files", "public_key", "key_id"]
         if isinstance(value, dict) and value.get("format", cls.format) != cls.format:
             raise ManifestError(_other_format(value["format"], cls.format))
-        record(value, names + own, what=MANIFEST, error=ManifestError)
+        record(value, names + manifest_keys, what=MANIFEST, error=ManifestError)
         if value["format_version"] != FORMAT_VERSION:
             raise ManifestError(f"manifest.json: this reader knows {cls.format} {FORMAT_VERSION}")
         manifest = cls(
@@ -229,7 +229,7 @@ def row_files(count: int) -> tuple[str, ...]:
     if count == 1:
         return (SYNTHETIC,)
     stem = SYNTHETIC.removesuffix(".parquet")
-    return tuple(f"{stem}-{one:05d}-of-{count:05d}.parquet" for one in range(1, count + 1))
+    return tuple(f"{stem}-{part:05d}-of-{count:05d}.parquet" for part in range(1, count + 1))
 
 
 def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
@@ -239,19 +239,19 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
         ManifestError: there is none, or they are not all the parts of one table.
     """
     stem = SYNTHETIC.removesuffix(".parquet")
-    found = tuple(sorted(name for name in names if name.startswith(stem)))
-    if not found:
+    parts = tuple(sorted(name for name in names if name.startswith(stem)))
+    if not parts:
         raise ManifestError(f"{SYNTHETIC}: every release holds it, and the manifest lists none")
-    if found != row_files(len(found)):
-        raise ManifestError(f"{found[0]}: the files listed are not the parts of one table")
-    return found
+    if parts != row_files(len(parts)):
+        raise ManifestError(f"{parts[0]}: the files listed are not the parts of one table")
+    return parts
 
 
 def _other_format(named: object, known: str) -> str:
-    told = f"manifest.json: this reader knows {known} {FORMAT_VERSION}"
+    message = f"manifest.json: this reader knows {known} {FORMAT_VERSION}"
     if named == LOCAL_FORMAT:
-        told += "; this is a local release, for dpiw.analysis.local.load_local"
-    return told
+        message += "; this is a local release, for dpiw.analysis.local.load_local"
+    return message
 
 
 def check_file_name(name: str) -> None:

@@ -167,9 +167,9 @@ def write_synthetic(
             raise ReleaseError("log_weights: expected one per synthetic row")
         part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
         table = _table(frame, weights[part], log_weights[part], schema)
-        own = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
-        write_table(folder / name, table.take(pa.array(own)), facts=facts)
-        order[part] = start + own
+        permutation = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
+        write_table(folder / name, table.take(pa.array(permutation)), facts=facts)
+        order[part] = start + permutation
         start += table.num_rows
     return order
 

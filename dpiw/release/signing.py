@@ -168,15 +168,15 @@ def load_public_key(path: Path) -> PublicKey:
 def _near(path: Path) -> str:
     """A public key's file beside one that is not there, whose name is near; no other is told."""
     with suppress(OSError):
-        return nearest(path.name, [one.name for one in path.parent.glob("*.pub")])
+        return nearest(path.name, [file.name for file in path.parent.glob("*.pub")])
     return ""
 
 
 def _unreadable(path: Path, reason: OSError) -> str:
-    told = f"key file {path.name}: {reason.strerror}"
+    text = f"key file {path.name}: {reason.strerror}"
     if isinstance(reason, FileNotFoundError):
-        told += "; expected where the spec's signing_key says; to make a pair: dpiw key new PATH"
-    return told
+        text += "; expected where the spec's signing_key says; to make a pair: dpiw key new PATH"
+    return text
 
 
 def _create(path: Path, data: bytes, *, mode: int) -> None:

@@ -120,7 +120,7 @@ def verified_manifest(
     if folder.name.startswith(STAGING_PREFIX):
         raise ManifestError("this folder is being built and was never published")
     given = [public_key] if isinstance(public_key, (str, Path)) else public_key
-    expected = None if given is None else [load_public_key(Path(one)) for one in given]
+    expected = None if given is None else [load_public_key(Path(path)) for path in given]
     manifest = read_signed(folder, kind=kind, expected=expected, then=then)
     check_files(folder, manifest, then=then)
     return manifest

@@ -81,8 +81,8 @@ def diagnostics_view(diagnostics: Mapping[str, Any]) -> DiagnosticsView:
         for key, value in diagnostics.items()
         if key not in known and isinstance(value, int | float | str)
     )
-    kept = {title: rows for title, rows in groups.items() if rows}
-    return DiagnosticsView(groups=kept, missing=tuple(missing), of_means=of_means)
+    nonempty = {title: rows for title, rows in groups.items() if rows}
+    return DiagnosticsView(groups=nonempty, missing=tuple(missing), of_means=of_means)
 
 
 def _value(key: str, value: object) -> str:

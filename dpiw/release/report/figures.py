@@ -107,8 +107,8 @@ def cost_of(certificate: Certificate) -> Cost:
         ),
         joint=len(stages) > 1 and total <= _SLACK * sum(epsilon for _, epsilon, _ in stages),
         attempts=tuple(
-            f"{name}: {', '.join(f'{stage} {state}' for stage, state in one['stages'].items())}"
-            for (name, _, _), one in zip(attempts, certificate.attempts, strict=False)
+            f"{name}: {', '.join(f'{stage} {state}' for stage, state in attempt['stages'].items())}"
+            for (name, _, _), attempt in zip(attempts, certificate.attempts, strict=False)
         ),
         alone=tuple(f"{name}: ε = {text}" for name, _, text in stages),
         budgets={
@@ -134,8 +134,8 @@ def _attempts(certificate: Certificate) -> list[tuple[str, float, str]]:
     if len(certificate.attempts) < 2:
         return []
     return [
-        (f"attempt {place}", float(one["epsilon"]), short_decimal(one["epsilon"]))
-        for place, one in enumerate(certificate.attempts, start=1)
+        (f"attempt {place}", float(attempt["epsilon"]), short_decimal(attempt["epsilon"]))
+        for place, attempt in enumerate(certificate.attempts, start=1)
     ]
 
 
@@ -236,8 +236,8 @@ def _shares(
     for frame in frames:
         rows = slice(start, start + len(frame))
         masses = [np.ones(len(frame)), *([] if weights is None else [weights[rows]])]
-        for total, own in zip(sums, sums_of(frame, *masses, schema=schema), strict=True):
-            total |= {name: total[name] + own[name] for name in names}
+        for total, part in zip(sums, sums_of(frame, *masses, schema=schema), strict=True):
+            total |= {name: total[name] + part[name] for name in names}
         start += len(frame)
     before = {name: cells / start for name, cells in sums[0].items()}
     if weights is None:
@@ -271,10 +271,10 @@ def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Sha
     if len(labels) <= _BARS:
         return labels, shares
     largest = shares.before if shares.after is None else np.maximum(shares.before, shares.after)
-    kept = np.sort(np.argsort(-largest, kind="stable")[: _BARS - 1])
-    rest = np.setdiff1d(np.arange(len(labels)), kept)
-    names = (*(labels[index] for index in kept), f"{len(rest)} others")
-    return names, shares.map(lambda values: np.append(values[kept], values[rest].sum()))
+    bars = np.sort(np.argsort(-largest, kind="stable")[: _BARS - 1])
+    rest = np.setdiff1d(np.arange(len(labels)), bars)
+    names = (*(labels[index] for index in bars), f"{len(rest)} others")
+    return names, shares.map(lambda values: np.append(values[bars], values[rest].sum()))
 
 
 def repairs_of(frame: pd.DataFrame, weights: Array, truth: PublicTruth | None) -> Repairs | None:

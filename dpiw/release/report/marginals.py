@@ -68,7 +68,7 @@ def marginals(
     """
     mass = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
     (sums,) = sums_of(frame, mass, schema=schema)
-    return {name: own / mass.sum() for name, own in sums.items()}
+    return {name: total / mass.sum() for name, total in sums.items()}
 
 
 def sums_of(
@@ -79,9 +79,9 @@ def sums_of(
     for column in schema.released:
         cells = axis(column)
         codes = _codes(frame[column.name], column, cells)
-        for own, mass in zip(sums, masses, strict=True):
+        for totals, mass in zip(sums, masses, strict=True):
             counted = np.bincount(codes, weights=mass, minlength=cells.cells)
-            own[column.name] = np.asarray(counted, dtype=np.float64)
+            totals[column.name] = np.asarray(counted, dtype=np.float64)
     return sums
 
 

@@ -71,10 +71,10 @@ def histogram(
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
     places = dict(ticks)
-    parts = [(shares.map(lambda one: one[:bins]), np.asarray(edges))]
+    parts = [(shares.map(lambda values: values[:bins]), np.asarray(edges))]
     if len(shares.before) > bins:
         apart = edges[-1] + np.array([2.0, 4.0]) * step * bins / 20
-        parts.append((shares.map(lambda one: one[bins:]), apart))
+        parts.append((shares.map(lambda values: values[bins:]), apart))
         places[float(apart.mean())] = "missing"
     right = 8.0 if len(parts) == 1 else 26.0  # for a word below a narrow bar
     with axes_of(164.0, left=62.0, bottom=38.0, right=right) as (figure, axes):
@@ -238,7 +238,7 @@ def _wrapped(label: str) -> list[str]:
 
 def _columns(text: str) -> int:
     """How many letters wide; one of East Asia counts as two."""
-    return sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+    return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
 
 
 def _elided(text: str, room: int) -> str:

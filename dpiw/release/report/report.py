@@ -167,7 +167,7 @@ def _constraints(
 ) -> tuple[tuple[str, str, str], ...]:
     bound = certificate.diagnostics.get("constraints", {})
     broken = bound.get("broken", {}) if isinstance(bound, Mapping) else {}
-    stated = [(one.name, one.to_mapping()) for one in schema.constraints]
+    stated = [(constraint.name, constraint.to_mapping()) for constraint in schema.constraints]
     return tuple(
         (name, _code({k: v for k, v in mapping.items() if k != "name"}), _share(broken.get(name)))
         for name, mapping in stated

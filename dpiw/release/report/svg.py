@@ -85,7 +85,7 @@ def drawing_of(figure: Any, title: str) -> Drawing:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=_NO_METADATA)
     root = ElementTree.fromstring(text.getvalue())  # noqa: S314, as matplotlib wrote it just now
-    _, _, width, height = (float(one) for one in root.attrib["viewBox"].split())
+    _, _, width, height = (float(value) for value in root.attrib["viewBox"].split())
     return Drawing(title=title, width=width, height=height, shapes=tuple(_shapes(root)))
 
 
