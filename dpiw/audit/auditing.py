@@ -234,17 +234,18 @@ def _paid(run: RunTally, attempt: AttemptTally) -> str:
 
 
 def _period_twice(counted: Tally) -> list[Finding]:
-    """Runs that drew for a release and period that another run had drawn for before."""
+    """Runs that drew for a release and period of an earlier run; what is lost is not counted."""
     findings, first = [], dict[tuple[str, str, str], RunTally]()
     for run in counted.runs.values():
-        drawn = next((attempt for attempt in run.attempts if attempt.armed), None)
-        release = None if drawn is None else drawn.stated.get("release")
-        if not release:
+        states = {stage.state for attempt in run.attempts for stage in attempt.stages.values()}
+        names = (attempt.stated.get("release") for attempt in run.attempts)
+        release = next((str(name) for name in names if name), None)
+        if release is None or not states & {"armed", "committed"}:
             continue
-        before = first.setdefault((run.population, str(release), run.period), run)
+        before = first.setdefault((run.population, release, str(run.period)), run)
         if before is not run:
             text = f"release {release}, period {run.period}: run {before.key[:12]} drew for it too"
-            findings.append(_finding("period_twice", f"run {run.key[:12]}", text))
+            findings += [_finding("period_twice", f"run {run.key[:12]}", text)]
     return findings
 
 

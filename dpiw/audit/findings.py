@@ -137,10 +137,6 @@ KINDS: Mapping[str, Kind] = {
         "Budget is spent and no release shows for it. Start the run again to publish it: that is"
         " free. Else ask where its output is."
     ),
-    "period_twice": _warning(
-        "Ask why one release was made twice of one period, and which of the two is in use: both"
-        " are paid for, and together they tell more than either."
-    ),
     "entry_other_key": _warning(
         "Ask the curator whose key that is, and since when it may spend. If it is a curator's, give"
         " it too: --key may be repeated."
@@ -149,6 +145,10 @@ KINDS: Mapping[str, Kind] = {
         "Ask the curator why: who had no key could have written this entry and all after it."
     ),
     "attempt_voided": _note("What was given back before anything was drawn holds nothing."),
+    "period_twice": _note(
+        "Two tables, if each run had a source.snapshot of its own. Else the spec was changed: ask"
+        " why, and which of the two is in use. Both are paid for."
+    ),
     "unpaid_reads": _note(
         "Operators saw how each of these reads ended, and no epsilon paid for it. Ask why there"
         " are many: somebody may try settings to learn about the table."

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dpiw.audit import audit
+from dpiw.audit.auditing import _events_of_runs
 from dpiw.audit.costs import recompute
 from dpiw.audit.records import worth
 from dpiw.audit.tally import tally
@@ -56,24 +57,52 @@ def codes(ledger: Ledger) -> list[str]:
 # --- against the ledger's own book ------------------------------------------------------------
 
 
+def twice(ledger: Ledger) -> list[tuple[str, str]]:
+    found = audit(ledger.location, [], []).findings
+    assert {one.severity.value for one in found if one.code == "period_twice"} <= {"note"}
+    return [(one.subject, one.text) for one in found if one.code == "period_twice"]
+
+
 def test_one_release_drawn_twice_for_one_period_is_told(ledger: Ledger) -> None:
-    def drawn(run: int, release: str | None, period: str) -> None:
-        reserve(ledger, run, release=release, period=period, epsilon="0.6")
-        ledger.arm(digest(run), 1, "one")
+    def drawn(run: int, release: str | None, period: str, population: str = "adult") -> None:
+        reserve(
+            ledger, run, release=release, period=period, population=population, epsilon="0.4",
+            stages={"one": [GAUSSIAN]},
+        )  # fmt: skip
+        ledger.commit(ledger.arm(digest(run), 1, "one"), digest(100 + run))
 
     drawn(1, "town", "2027")
-    drawn(2, "town", "2028")  # another period, another release, none that is named
+    drawn(2, "town", "2028")  # another period, release, population; none that is named
     drawn(3, "city", "2027")
-    drawn(4, None, "2027")
+    drawn(4, "town", "2027", "beta")
     drawn(5, None, "2027")
-    assert "period_twice" not in codes(ledger)
-    reserve(ledger, 6, release="town", period="2027", epsilon="0.6")
-    assert "period_twice" not in codes(ledger)  # nothing is drawn
-    ledger.arm(digest(6), 1, "one")
-    found = audit(ledger.location, [], []).findings
-    (told,) = [one for one in found if one.code == "period_twice"]
-    assert told.subject == f"run {digest(6)[:12]}"
-    assert told.text == f"release town, period 2027: run {digest(1)[:12]} drew for it too"
+    drawn(6, None, "2027")
+    again = {"release": "town", "period": "2027", "epsilon": "0.4", "stages": {"one": [GAUSSIAN]}}
+    for run in (7, 8):
+        reserve(ledger, run, **again)
+    ledger.void(digest(7), 1)
+    ledger.arm(digest(8), 1, "one")
+    ledger.lose(digest(8), 1, "one")  # it left no output
+    assert twice(ledger) == []
+    reserve(ledger, 8, attempt=2, **again)
+    assert twice(ledger) == []  # nothing is drawn
+    ledger.arm(digest(8), 2, "one")
+    told = (
+        f"run {digest(8)[:12]}", f"release town, period 2027: run {digest(1)[:12]} drew for it too"
+    )  # fmt: skip
+    assert twice(ledger) == [told]
+
+
+def test_the_name_may_be_a_later_attempt_s(ledger: Ledger) -> None:
+    """The first of another version, which states none."""
+    for run, name in ((1, None), (2, "town")):
+        reserve(ledger, run, release=name, period="2027", stages={"one": [GAUSSIAN]})
+        ledger.arm(digest(run), 1, "one")
+    ledger.lose(digest(1), 1, "one")
+    terms = {"release": "town", "period": "2027", "stages": {"one": [GAUSSIAN]}}
+    reserve(ledger, 1, attempt=2, **terms)
+    ledger.arm(digest(1), 2, "one")
+    assert [subject for subject, _ in twice(ledger)] == [f"run {digest(2)[:12]}"]
 
 
 def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
@@ -319,6 +348,13 @@ FORGED: dict[str, tuple[str, Change]] = {
         lambda e: e[3]["payload"].update(renyi={"rule": "renyi-1", "units": [0.5]}),
     ),
     "a payload without fields": ("illegal_step", lambda e: e[3].update(payload={})),
+    "a period that is no text": (
+        "illegal_step",
+        lambda e: (
+            [e[at]["payload"].update(period=["once"], release=["x"]) for at in (3, 8)]
+            + [e[4].update(kind="lose")]
+        ),
+    ),
 }
 
 
@@ -328,7 +364,9 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     assert tally(entries).findings == []
     code, change = FORGED[name]
     change(entries)
-    assert code in {found.code for found in tally(chain(entries)).findings}
+    counted = tally(chain(entries))
+    assert code in {found.code for found in counted.findings}
+    _events_of_runs(counted)  # raises nothing of what an entry says
 
 
 def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
