@@ -132,7 +132,7 @@ class Account:
         if charge.renyi is not None and charge.renyi.lost_delta:
             raise SpecError("renyi: a reservation states no loss")
         units = charge.renyi.units if charge.renyi is not None else (1,)
-        if not all(0 < one <= BEYOND for one in units):
+        if not all(0 < amount <= BEYOND for amount in units):
             raise SpecError(f"renyi: expected 1 to {BEYOND} units at every order; no draw is free")
         if charge.cost.epsilon_units == 0 and charge.cost.delta_units == 0:
             raise SpecError("cost: expected more than zero; no draw is free")
@@ -167,12 +167,12 @@ class Account:
             return ""
         if not left.epsilon_units or (cost.delta_units and not left.delta_units):
             return ""
-        told = []
+        settings = []
         if cost.epsilon_units > left.epsilon_units:
-            told.append(f"epsilon: {decimal_text(left.epsilon_units, EPSILON_UNIT)}")
+            settings.append(f"epsilon: {decimal_text(left.epsilon_units, EPSILON_UNIT)}")
         if cost.delta_units > left.delta_units:
-            told.append(f"delta: {decimal_text(left.delta_units, DELTA_UNIT)}")
-        return f"; {' and '.join(told)} fit{'' if told[1:] else 's'}"
+            settings.append(f"delta: {decimal_text(left.delta_units, DELTA_UNIT)}")
+        return f"; {' and '.join(settings)} fit{'' if settings[1:] else 's'}"
 
     def _fits(self, charge: Charge) -> bool:
         if charge.renyi is None:

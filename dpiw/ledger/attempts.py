@@ -115,8 +115,8 @@ def _lost(run: RunRecord) -> str:
         for attempt in run.attempts
         if any(stage.state is StageState.LOST for stage in attempt.stages.values())
     ]
-    told = "was cut off in its draw: it is lost, and stays charged; "
-    return f"attempt {' and '.join(numbers)} {told}" if numbers else ""
+    outcome = "was cut off in its draw: it is lost, and stays charged; "
+    return f"attempt {' and '.join(numbers)} {outcome}" if numbers else ""
 
 
 def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str, Any]) -> None:

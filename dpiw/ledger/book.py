@@ -44,7 +44,7 @@ class Book:
     def drawn_by(self, name: str, hash: str) -> Charge:
         """What a population's account held after an entry that could never be given back since."""
         known = self._drawn[name]
-        before = bisect_right(known, self._places[hash], key=lambda one: one[0])
+        before = bisect_right(known, self._places[hash], key=lambda pair: pair[0])
         if before == 0:
             return Account.opened(self.account(name).population).drawn
         return known[before - 1][1]
@@ -56,14 +56,14 @@ class Book:
     def knows(self, head: PublishedHead) -> bool:
         """Whether the chain has this head, or a recovery put this release of it on record."""
         return self.in_chain(head.hash) or any(
-            (one.hash, one.manifest_digest) == (head.hash, head.manifest_digest)
-            for one in recovered(self.recoveries)
+            (release.hash, release.manifest_digest) == (head.hash, head.manifest_digest)
+            for release in recovered(self.recoveries)
         )
 
     def recovered_by(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
         """The recovery that lists this run's release, or None."""
         for recovery in self.recoveries:
-            if any(one.is_of(run_key, plan_digest, period) for one in recovery.releases):
+            if any(release.is_of(run_key, plan_digest, period) for release in recovery.releases):
                 return recovery
         return None
 

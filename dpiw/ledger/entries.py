@@ -151,8 +151,8 @@ class Entry:
             raise SpecError("by: expected an author to sign for")
         author = replace(self.by, public_key=key.public.raw.hex(), signature=None)
         message = entry_json(replace(self, by=author)._hashed()).encode("ascii")
-        made = replace(self, by=replace(author, signature=signature_of(message, key)))
-        return replace(made, hash=made.expected_hash())
+        entry = replace(self, by=replace(author, signature=signature_of(message, key)))
+        return replace(entry, hash=entry.expected_hash())
 
     def expected_hash(self) -> str:
         """What `hash` must be for these fields."""
@@ -188,8 +188,8 @@ def chained(
         "at": at,
         "by": by,
     }
-    made = Entry(kind=kind, hash=NO_ENTRY, **fields)
-    return replace(made, hash=made.expected_hash())
+    entry = Entry(kind=kind, hash=NO_ENTRY, **fields)
+    return replace(entry, hash=entry.expected_hash())
 
 
 def authored(

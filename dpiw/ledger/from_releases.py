@@ -61,11 +61,11 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
     """
     folders: list[Path] = []
     for root in roots:
-        own = [root] if (root / MANIFEST).exists() else []
+        at_root = [root] if (root / MANIFEST).exists() else []
         inside = release_folders(root)  # any folder: one without a manifest must not be overlooked
-        if not inside and not own:
+        if not inside and not at_root:
             raise ReleaseError(f"{root}: no release folder here")
-        folders += own + inside
+        folders += at_root + inside
     return folders
 
 
@@ -89,32 +89,34 @@ def missing_releases(
     ledger: Ledger, releases: Iterable[VerifiedRelease]
 ) -> dict[str, tuple[MissingRelease, ...]]:
     """By population: the releases the ledger lacks, in order. A folder given twice counts once."""
-    given = {one.manifest.digest: one for one in releases}
+    given = {release.manifest.digest: release for release in releases}
     by_population: dict[str, list[MissingRelease]] = {}
-    for digest, one in given.items():
-        if ledger.knows(PublishedHead(hash=one.certificate.ledger_head, manifest_digest=digest)):
+    for digest, release in given.items():
+        if ledger.knows(
+            PublishedHead(hash=release.certificate.ledger_head, manifest_digest=digest)
+        ):
             continue
-        before = given.get(one.manifest.facts.previous or "")
+        before = given.get(release.manifest.facts.previous or "")
         after = None if before is None else before.certificate.ledger_head
         if after is not None and not ledger.contains(after):
             after = None
-        missing = MissingRelease(release=one, after=after)
-        by_population.setdefault(one.certificate.population, []).append(missing)
+        missing = MissingRelease(release=release, after=after)
+        by_population.setdefault(release.certificate.population, []).append(missing)
     return {name: _in_order(known) for name, known in by_population.items()}
 
 
 def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
     """Each after the release before it, if that is among them; else by its name and digest."""
     named = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
-    waiting = {one.digest: one for one in named}
+    waiting = {item.digest: item for item in named}
     ordered: list[MissingRelease] = []
 
-    def take(one: MissingRelease) -> None:  # digests cannot form a circle
-        del waiting[one.digest]
-        before = waiting.get(one.release.manifest.facts.previous or "")
+    def take(item: MissingRelease) -> None:  # digests cannot form a circle
+        del waiting[item.digest]
+        before = waiting.get(item.release.manifest.facts.previous or "")
         if before is not None:
             take(before)
-        ordered.append(one)
+        ordered.append(item)
 
     while waiting:
         take(next(iter(waiting.values())))
@@ -176,8 +178,8 @@ def _check_terms(stated: Certificate, population: Population) -> None:
     )
     composition = stated.account["composition"]
     theirs = (stated.population, budget, composition)
-    own = (population.name, population.budget, population.composition.value)
-    if theirs != own or not population.protects(stated.unit):
+    ours = (population.name, population.budget, population.composition.value)
+    if theirs != ours or not population.protects(stated.unit):
         raise LedgerConflictError(
             f"release {stated.release_id}: its certificate states other terms for population"
             f" {population.name} (budget {budget}, {stated.relation.value},"
@@ -187,13 +189,13 @@ def _check_terms(stated: Certificate, population: Population) -> None:
 
 
 def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
-    known = {one.manifest_digest for r in ledger.recoveries() for one in r.releases}
-    known |= {one.digest for one in releases}
-    for one in releases:
-        before = one.release.manifest.facts.previous
-        if before is not None and one.after is None and before not in known:
+    known = {release.manifest_digest for r in ledger.recoveries() for release in r.releases}
+    known |= {missing.digest for missing in releases}
+    for missing in releases:
+        before = missing.release.manifest.facts.previous
+        if before is not None and missing.after is None and before not in known:
             raise SpecError(
-                f"release {one.release.certificate.release_id}: the release before it (manifest"
+                f"release {missing.release.certificate.release_id}: the release before it (manifest"
                 f" {before[:12]}) is neither among these folders nor recovered; give its folder,"
                 " too. If it is lost, say so (--previous-lost): then all that this release's"
                 " certificate says was spent is charged"
@@ -289,7 +291,7 @@ def recover(
             raise SpecError(f"loss-{name}: expected a decimal >= 0")
     return ledger.recover(
         population,
-        [recovered_release(one, terms) for one in releases],
+        [recovered_release(missing, terms) for missing in releases],
         loss=PrivacyCost.of(loss_epsilon, loss_delta, terms.relation),
         reads=loss_reads,
     )

@@ -53,7 +53,7 @@ def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
     Raises:
         DPIWError: they break a rule of the ledger.
     """
-    book, told = Book(), []
+    book, changes = Book(), []
     for entry in entries:
         name = entry.population
         before = book.account(name).held.cost if name in book.populations else None
@@ -63,7 +63,7 @@ def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
         account = book.account(name)
         after = account.held.cost
         if (after.epsilon_units, after.delta_units) != (before.epsilon_units, before.delta_units):
-            told.append(
+            changes.append(
                 Spending(
                     entry=entry,
                     run=book.runs.get(entry.run_key or ""),
@@ -72,7 +72,7 @@ def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
                     spent=account.spent,
                 )
             )
-    return tuple(told)
+    return tuple(changes)
 
 
 def more_such(account: Account, run: RunRecord) -> str:

@@ -109,11 +109,11 @@ class Ledger(AttemptLedger):
             payload={"format": FORMAT, "nonce": secrets.token_hex(32)},
             at=label(clock),
         )
-        made = open_store(url, busy_timeout_seconds=busy_timeout_seconds).create(first)
+        is_new = open_store(url, busy_timeout_seconds=busy_timeout_seconds).create(first)
         ledger = cls.open(
             url, clock=clock, actor=actor, key=key, busy_timeout_seconds=busy_timeout_seconds
         )
-        if not made:
+        if not is_new:
             report = ledger.verify()
             if not report.ok:
                 raise LedgerTamperedError(f"ledger {ledger.location}: {report.fault}")

@@ -109,7 +109,7 @@ class LedgerReader:
     def recoveries(self, name: str | None = None) -> tuple[Recovery, ...]:
         """Recoveries on record, of all populations or of one, in order."""
         known = self._read(lambda book: tuple(book.recoveries))
-        return tuple(one for one in known if name in (None, one.population))
+        return tuple(recovery for recovery in known if name in (None, recovery.population))
 
     def recovery_of_run(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
         """The recovery by which this run is spent, or None."""

@@ -117,18 +117,18 @@ def payload_of(
     return {
         "releases": [
             {
-                "hash": one.hash,
-                "manifest_digest": one.manifest_digest,
-                "previous": one.previous,
-                "after": one.after,
-                "run": one.run,
-                "plan_digest": one.plan_digest,
-                "period": one.period,
-                "held": one.held.to_payload(),
-                "drawn": one.drawn.to_payload(),
-                **one.charge.to_payload(),
+                "hash": release.hash,
+                "manifest_digest": release.manifest_digest,
+                "previous": release.previous,
+                "after": release.after,
+                "run": release.run,
+                "plan_digest": release.plan_digest,
+                "period": release.period,
+                "held": release.held.to_payload(),
+                "drawn": release.drawn.to_payload(),
+                **release.charge.to_payload(),
             }
-            for one in releases
+            for release in releases
         ],
         "loss": loss.to_payload(),
         "reads": reads,
@@ -178,14 +178,15 @@ def check_releases(
     """
     if type(reads) is not int or not 0 <= reads <= MOST_READS:
         raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
-    for one in releases:
-        if book.in_chain(one.hash):
-            raise LedgerConflictError(f"recover: head {one.hash[:12]} is not missing")
-        if one.after is not None and not (one.previous and book.in_chain(one.after)):
+    for release in releases:
+        if book.in_chain(release.hash):
+            raise LedgerConflictError(f"recover: head {release.hash[:12]} is not missing")
+        if release.after is not None and not (release.previous and book.in_chain(release.after)):
             raise LedgerConflictError(
-                f"recover: head {one.after[:12]}, of the release before it, is not in this ledger"
+                f"recover: head {release.after[:12]}, of the release before it, is not in this"
+                " ledger"
             )
-    digests = [one.manifest_digest for one in (*recovered(book.recoveries), *releases)]
+    digests = [release.manifest_digest for release in (*recovered(book.recoveries), *releases)]
     if len(set(digests)) != len(digests):
         raise LedgerConflictError("recover: a release is recovered once")
     if not releases and loss.free and not reads:
@@ -194,7 +195,7 @@ def check_releases(
 
 def recovered(recoveries: Iterable[Recovery]) -> list[RecoveredRelease]:
     """All releases of some recoveries."""
-    return [release for one in recoveries for release in one.releases]
+    return [release for recovery in recoveries for release in recovery.releases]
 
 
 def stated_loss(account: Account, cost: PrivacyCost) -> Charge:
@@ -212,7 +213,7 @@ def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease
     name = account.population.name
     total = Account.opened(account.population).held
     paid = {id(run) for run in _paid_before(book, name)}
-    before = recovered(one for one in book.recoveries if one.population == name)
+    before = recovered(recovery for recovery in book.recoveries if recovery.population == name)
     for release in releases:
         lost = release.held.beyond(_baseline(book, account, release, before))
         asked = release.charge.plus(lost.beyond(release.charge))  # the larger of both
@@ -230,10 +231,10 @@ def _baseline(
     book: _Book, account: Account, release: RecoveredRelease, before: Sequence[RecoveredRelease]
 ) -> Charge:
     """What is sure to be counted here of the spending that the release's certificate states."""
-    for one in before:
-        if one.manifest_digest == release.previous:
-            continued = any(other.previous == release.previous for other in before)
-            return one.drawn if continued else one.held
+    for earlier in before:
+        if earlier.manifest_digest == release.previous:
+            continued = any(sibling.previous == release.previous for sibling in before)
+            return earlier.drawn if continued else earlier.held
     if release.after is not None:
         return book.drawn_by(account.population.name, release.after)
     return Account.opened(account.population).held
@@ -247,7 +248,7 @@ def covers(release: RecoveredRelease, run: RunRecord) -> bool:
 def _paid_before(book: _Book, population: str) -> list[RunRecord]:
     """Runs that were matched with a release in an earlier recovery."""
     before = recovered(book.recoveries)
-    return [r for r in book.runs_of(population) if any(covers(one, r) for one in before)]
+    return [r for r in book.runs_of(population) if any(covers(release, r) for release in before)]
 
 
 def _release(item: Mapping[str, Any], account: Account) -> RecoveredRelease:
@@ -271,10 +272,10 @@ def _release(item: Mapping[str, Any], account: Account) -> RecoveredRelease:
 
 def check_charges(population: Population, releases: Iterable[RecoveredRelease]) -> None:
     """Raise unless everything these releases state is of the population's relation and rule."""
-    for one in releases:
-        for charge in (one.charge, one.held, one.drawn):
+    for release in releases:
+        for charge in (release.charge, release.held, release.drawn):
             check_kind(population, charge)
-        if not one.drawn.beyond(one.held).free:
+        if not release.drawn.beyond(release.held).free:
             raise SpecError("recover.drawn: expected a part of what was held")
 
 

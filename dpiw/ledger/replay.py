@@ -121,7 +121,7 @@ def _chain_fault(
     row = rows[index]
     if row["seq"] != seq:
         return Fault(kind=FaultKind.MISSING, seq=seq, reason="no entry of this number")
-    known = {other["hash"] for other in rows}
+    known = {stored["hash"] for stored in rows}
     if entry is None:
         return _moved_fault(row, known, len(rows)) or Fault(
             kind=FaultKind.EDITED, seq=seq, reason="its fields do not match its hash"

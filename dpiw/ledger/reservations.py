@@ -27,7 +27,9 @@ def reservation_payload(
         "relation": charge.cost.relation.value,
         **charge.to_payload(),
         "stages": {
-            check_name("stage", name): [canonical(one, field=f"stages.{name}") for one in events]
+            check_name("stage", name): [
+                canonical(event, field=f"stages.{name}") for event in events
+            ]
             for name, events in stages.items()
         },
         "plan_digest": check_digest("plan_digest", plan_digest),

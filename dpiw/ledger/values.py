@@ -157,8 +157,8 @@ class AttemptRecord:
         A fit that died is one: a lost draw, or a training that had to be resumed.
         """
         stages = self.stages.values()
-        died = sum(one.state is StageState.LOST for one in stages)
-        died += sum(len(one.earlier_tokens) for one in stages)
+        died = sum(stage.state is StageState.LOST for stage in stages)
+        died += sum(len(stage.earlier_tokens) for stage in stages)
         return died + self.reads - int(self.reads > 0 and self.committed)
 
     @property

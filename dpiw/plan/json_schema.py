@@ -41,10 +41,10 @@ def local_schema() -> dict[str, Any]:
 
 def _of_model(model: type[BaseModel], module: ModuleType, title: str) -> dict[str, Any]:
     """Of a model whose sections stand in a module."""
-    made = _standard(model.model_json_schema(by_alias=True))
-    named = {name: getattr(module, name) for name in made["$defs"]}
-    made["$defs"] = {name: _told(made["$defs"][name], kind) for name, kind in named.items()}
-    return {"$schema": DIALECT, **_told(made, model), "title": title}
+    schema = _standard(model.model_json_schema(by_alias=True))
+    named = {name: getattr(module, name) for name in schema["$defs"]}
+    schema["$defs"] = {name: _told(schema["$defs"][name], kind) for name, kind in named.items()}
+    return {"$schema": DIALECT, **_told(schema, model), "title": title}
 
 
 def dictionary_schema() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def dictionary_schema() -> dict[str, Any]:
     fields = {
         **_told(column, Column)["properties"],
         **_told(TypeAdapter(CellFormat).json_schema(), CellFormat)["properties"],
-        **{name: {"type": "string", "description": told} for name, told in _FILES.items()},
+        **{name: {"type": "string", "description": text} for name, text in _FILES.items()},
     }
     del fields["written"]  # its fields stand among the column's own
     identifier = {"properties": {"role": {"const": "identifier"}}, "required": ["role"]}
@@ -77,7 +77,7 @@ def dictionary_schema() -> dict[str, Any]:
         "anyOf": [{"required": ["kind"]}, identifier],
         "additionalProperties": False,
     }
-    made = {
+    schema = {
         "$schema": DIALECT,
         **_told(whole, PublicSchema),
         "$defs": {
@@ -85,7 +85,7 @@ def dictionary_schema() -> dict[str, Any]:
             "Column": {**_told(column, Column), **rest},
         },
     }
-    return _standard(made)
+    return _standard(schema)
 
 
 def _constraints() -> list[dict[str, Any]]:
@@ -125,11 +125,11 @@ def _constraints() -> list[dict[str, Any]]:
             for key in ("at_most", "equals")
         ),
     ]
-    own: dict[str, dict[str, Any]] = {
+    common: dict[str, dict[str, Any]] = {
         "name": {"type": "string", "pattern": CONSTRAINT_NAME},
         "repair": {"enum": [repair.value for repair in Repair]},
     }
-    return [_constraint(kind, {**own, **fields}) for kind, fields in kinds]
+    return [_constraint(kind, {**common, **fields}) for kind, fields in kinds]
 
 
 def _constraint(kind: type, fields: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -158,17 +158,17 @@ _FILES = {
 def _told(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """The same, with what the docstrings of a class say of it and of its fields."""
     said = _of_fields(kind)
-    told = {**schema, "description": _parts(kind)[0]}
+    described = {**schema, "description": _parts(kind)[0]}
     if "properties" in schema:
         aliases = {
             field.alias or name: name
             for name, field in (kind.model_fields if issubclass(kind, BaseModel) else {}).items()
         }
-        told["properties"] = {
+        described["properties"] = {
             name: {**field, "description": said[aliases.get(name, name)]}
             for name, field in schema["properties"].items()
         }
-    return told
+    return described
 
 
 def _parts(kind: type) -> tuple[str, str]:
@@ -180,9 +180,9 @@ def _parts(kind: type) -> tuple[str, str]:
 def _of_fields(kind: type) -> dict[str, str]:
     """What the docstrings of a class and of those it is made of say of each field."""
     said: dict[str, str] = {}
-    for one in kind.__mro__:
-        if one.__module__.startswith("dpiw."):
-            for names, text in _ATTRIBUTE.findall(_parts(one)[1]):
+    for base in kind.__mro__:
+        if base.__module__.startswith("dpiw."):
+            for names, text in _ATTRIBUTE.findall(_parts(base)[1]):
                 said |= dict.fromkeys(names.split(", "), " ".join(text.split()))
     return said
 
@@ -200,6 +200,6 @@ def _standard(schema: Mapping[str, Any]) -> dict[str, Any]:
     def said(value: Any) -> Any:
         if isinstance(value, Mapping):
             return _standard(value)
-        return [said(one) for one in value] if isinstance(value, list) else value
+        return [said(item) for item in value] if isinstance(value, list) else value
 
     return {_STANDARD.get(key, key): said(value) for key, value in schema.items()}

@@ -160,12 +160,12 @@ def write_parameters(spec: LocalSpec) -> LocalParameters:
     path = Path(spec.parameters)
     if path.exists():
         return read_parameters(spec)
-    made = spec.calibrated()
+    parameters = spec.calibrated()
     try:
-        write_durably(path, made.to_json(), mode=0o644)
+        write_durably(path, parameters.to_json(), mode=0o644)
     except OSError as reason:
         raise SpecError(f"parameters: {path.name} cannot be written: {reason.strerror}") from reason
-    return made
+    return parameters
 
 
 def read_parameters(spec: LocalSpec) -> LocalParameters:
@@ -179,11 +179,11 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
     """
     given, meant = LocalParameters.read(spec.parameters), spec.calibrated()
     asked = replace(given, stddev=meant.stddev, kept=meant.kept)
-    other = [f.name for f in fields(meant) if getattr(asked, f.name) != getattr(meant, f.name)]
-    if other:
+    names = [f.name for f in fields(meant) if getattr(asked, f.name) != getattr(meant, f.name)]
+    if names:
         raise SpecError(
             f"parameters: {Path(spec.parameters).name}, which clients were given, is of another"
-            f" spec ({', '.join(_FIELDS.get(name, name) for name in other)}); put the spec back to"
+            f" spec ({', '.join(_FIELDS.get(name, name) for name in names)}); put the spec back to"
             " publish their reports, also to publish more of them: for that change `publish_to`"
             " alone. Another collection, of new reports, needs another `name`, `parameters` and"
             " `reports`"

@@ -131,18 +131,18 @@ def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:
 
 
 def _promised(spec: ReleaseSpec, events: Sequence[PrivacyEvent]) -> dict[str, float]:
-    own = [event for event in events if not isinstance(event, DeclaredEvent)]
+    own_events = [event for event in events if not isinstance(event, DeclaredEvent)]
     taken = sum(written(event.delta) for event in events if isinstance(event, DeclaredEvent))
-    delta = float_below(spec.delta - taken) if own else 0.0
-    epsilon = accounting.epsilon(own, delta=delta) if own else 0.0
+    delta = float_below(spec.delta - taken) if own_events else 0.0
+    epsilon = accounting.epsilon(own_events, delta=delta) if own_events else 0.0
     return {"promised_epsilon": epsilon, "promised_delta": delta}
 
 
 def told_alone(plan: Plan, stage: StagePlan) -> str:
     """Why what our stage costs alone is not what a release promises of it; empty where it is."""
-    events = [event for one in plan.stages for event in one.events]
+    events = [event for stage_plan in plan.stages for event in stage_plan.events]
     declared = [event for event in events if isinstance(event, DeclaredEvent)]
-    if not any(one.delta for one in declared) or set(declared) & set(stage.events):
+    if not any(event.delta for event in declared) or set(declared) & set(stage.events):
         return ""
     promised = _promised(plan.spec, events)
     return (
@@ -183,20 +183,20 @@ def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
     of = "person" if unit.id_column is None else f"value of {unit.id_column}"
     group = said["rows_per_unit"]
     if group is None:
-        told = ""
+        text = ""
     elif group == 1:
-        told = f" It is stated for all rows of one {of} together."
+        text = f" It is stated for all rows of one {of} together."
     else:
-        told = (
+        text = (
             f" It is stated for single rows, of which at most {group} were one {of}: a public"
             f" bound, kept before {said['tool']} read its table."
         )
     if (cost.epsilon, cost.delta) != (float(said["epsilon"]), float(said["delta"])):
-        told += (
+        text += (
             f" For one {of}, under {unit.relation.value}, that is epsilon={cost.epsilon},"
             f" delta={cost.delta}."
         )
-    return told
+    return text
 
 
 def caveats(generator: MadeElsewhere) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
     """The data dictionary that a spec with open fields names; None where it may be the source."""
     named, source = mapping.get("schema"), mapping.get("source")
     place = source.get("path", "") if isinstance(source, dict) else ""
-    if not all(isinstance(one, str) and is_plain(one) for one in (named, place)):
+    if not all(isinstance(value, str) and is_plain(value) for value in (named, place)):
         return None
     path = base / str(named)
     is_source = is_same_file(path, base / str(place))

@@ -30,8 +30,8 @@ def told(error: ValidationError, model: type[BaseModel]) -> str:
     ]
     faults.sort(key=lambda item: (item["type"] == "missing", item["type"] != "extra_forbidden"))
     lines = [line for item in faults for line in _lines(item, model)]
-    more = [f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else []
-    return "\n".join(lines[:_MOST] + more)
+    rest = [f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else []
+    return "\n".join(lines[:_MOST] + rest)
 
 
 def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
@@ -39,17 +39,17 @@ def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
     owner, field = _declared(model, keys)
     where = ".".join(map(_shown, keys)) or "spec"
     allowed = _allowed(field) if field else _ITEMS.get(kind, "")
-    own = item["msg"].removeprefix("Value error, ")
+    message = item["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         known = _fields(owner)
         yield f"{where}: unknown key{nearest(keys[-1], known) or '; known: ' + ', '.join(known)}"
     elif kind == "missing":
         yield f"{where}: missing; expected {allowed}"
     elif not allowed or (kind == "value_error" and _is_text(field)):
-        yield f"{where}: {own}"  # a text may hold a password
+        yield f"{where}: {message}"  # a text may hold a password
     else:
         if kind == "value_error" and _bounds(field) == (None, None):
-            allowed = own.removeprefix("expected ")
+            allowed = message.removeprefix("expected ")
         hint = nearest(_codec(item["input"]), map(str, _choices(field)))
         yield f"{where}: found {_found(item['input'])}; expected {allowed}{hint}"
 
@@ -122,7 +122,9 @@ def _bounds(field: FieldInfo | None) -> tuple[Any, Any]:
 def _allowed(field: FieldInfo) -> str:
     """What may stand in a field, for people."""
     if choices := _choices(field):
-        words = [one if re.fullmatch(r"[\w-]+", str(one)) else repr(one) for one in choices]
+        words = [
+            choice if re.fullmatch(r"[\w-]+", str(choice)) else repr(choice) for choice in choices
+        ]
         return " or ".join(filter(None, (", ".join(map(str, words[:-1])), str(words[-1]))))
     least, most = _bounds(field)
     if most is not None:

@@ -34,7 +34,7 @@ def _plain_text(value: str) -> str:
 
 
 def _ledger(value: str) -> str:
-    check_location(value, error=lambda told: ValueError(told.removeprefix("ledger: ")))
+    check_location(value, error=lambda message: ValueError(message.removeprefix("ledger: ")))
     return value
 
 

@@ -139,7 +139,7 @@ class PrivateMethods:
     def events(self, spec: ReleaseSpec, schema: PublicSchema) -> list[PrivacyEvent]:
         """Everything the calibrated methods will do, in order."""
         unit, methods = spec.privacy_unit, self.by_stage.values()
-        return [event for one in methods for event in one.events(schema=schema, unit=unit)]
+        return [event for method in methods for event in method.events(schema=schema, unit=unit)]
 
     def stages(self, spec: ReleaseSpec, schema: PublicSchema) -> tuple[StagePlan, ...]:
         """What each calibrated method will do, in order."""

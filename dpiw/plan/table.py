@@ -48,10 +48,10 @@ def _stage(stage: StagePlan, plan: Plan) -> list[str]:
 
 def _provenances(plan: Plan) -> list[str]:
     """Of the columns with bounds or levels, if any of them states where it has them from."""
-    listed = [one for one in plan.schema.released if one.hash_buckets is None]
-    bounded = [one for one in listed if one.is_numeric or one.levels]
-    told = provenance_summary(column.provenance for column in bounded)
-    return [f"  bounds, levels  {told}"] if told else []
+    listed = [column for column in plan.schema.released if column.hash_buckets is None]
+    bounded = [column for column in listed if column.is_numeric or column.levels]
+    summary = provenance_summary(column.provenance for column in bounded)
+    return [f"  bounds, levels  {summary}"] if summary else []
 
 
 def _cells(plan: Plan) -> list[str]:
@@ -60,10 +60,10 @@ def _cells(plan: Plan) -> list[str]:
     settled = settled_formats(plan.schema, source.written, file_format=source.format)
     groups: dict[str, list[str]] = {}
     for column in plan.schema.released:
-        told = _written(column, settled[column.name])
-        if told:
-            groups.setdefault(told, []).append(column.name)
-    lines = [f"{told}: {_listed(names)}" for told, names in groups.items()]
+        description = _written(column, settled[column.name])
+        if description:
+            groups.setdefault(description, []).append(column.name)
+    lines = [f"{text}: {_listed(names)}" for text, names in groups.items()]
     if lines:
         lines.append("what is written otherwise is unreadable: missing, or filled in")
     return [f"  {'' if place else 'cells':<14}  {line}" for place, line in enumerate(lines)]
@@ -91,13 +91,13 @@ def _bins(plan: Plan) -> list[str]:
     if not isinstance(bins, int):
         return []
     columns = [c for c in plan.schema.released if c.is_numeric and not c.cuts]
-    told = [
+    wide = [
         f"{column.name} {count} of {float(f'{width:.4g}'):,.10g} each"
         for column in columns
         if (count := min(column.bins or bins, _MANY_BINS)) < _MANY_BINS
         and (width := (column.upper_number - column.lower_number) / count) > 1
     ]
-    lines = [f"  bins            {_listed(told)}{_BLIND}: consider `cuts`"] if told else []
+    lines = [f"  bins            {_listed(wide)}{_BLIND}: consider `cuts`"] if wide else []
     cut = [line for column in plan.schema.released if (line := _widest(column))]
     return lines + [f"  cuts            {_listed(cut)}{_BLIND}: consider more cuts"] * bool(cut)
 

@@ -29,8 +29,10 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     source = Path(spec.source.path)
     if fault := source_fault(spec):
         yield fault
-    other = {".parquet": "parquet", ".csv": "csv"}.get(source.suffix.lower(), spec.source.format)
-    if other != spec.source.format:
+    suffix_format = {".parquet": "parquet", ".csv": "csv"}.get(
+        source.suffix.lower(), spec.source.format
+    )
+    if suffix_format != spec.source.format:
         yield f"source.path: {source.name}, and source.format is {spec.source.format}"
     if not os.path.isfile(spec.signing_key):  # as False where its folder is closed
         key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
@@ -94,8 +96,8 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         if run.release == spec.name and run.period == label and run.state in _STANDS
     ]
     others = [run for run in same if run.run_key != key]
-    own = ledger.find_run(key)
-    if others and (own is None or not own.drawn):
+    run = ledger.find_run(key)
+    if others and (run is None or not run.drawn):
         last = others[-1]
         yield (
             f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"

@@ -59,7 +59,7 @@ def budget_line(plan: Plan, path: Path) -> str:
         [
             f"ledger: population {name} has {left}" + (f"; {fits}" if count or done else ""),
             *done,
-            *(f"warning: {one}" for one in warned),
+            *(f"warning: {warning}" for warning in warned),
         ]
     )
 
@@ -75,8 +75,8 @@ def _published(plan: Plan, ledger: Ledger) -> list[str]:
     if not periods:
         return []
     shown = ", ".join(periods[-_SHOWN:])
-    more = f" and {len(periods) - _SHOWN} before" if len(periods) > _SHOWN else ""
-    return [f"published: as planned here ({shown}{more}); to run that again spends nothing"]
+    earlier = f" and {len(periods) - _SHOWN} before" if len(periods) > _SHOWN else ""
+    return [f"published: as planned here ({shown}{earlier}); to run that again spends nothing"]
 
 
 def _doubt(spec: ReleaseSpec, ledger: Ledger, account: Account) -> str:

@@ -120,16 +120,16 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
     Voided ones are left out, and nothing here numbers them: that a read failed is not published.
     """
     attempts = []
-    for attempt in (one for one in record.attempts if not one.voided):
+    for attempt in (attempt for attempt in record.attempts if not attempt.voided):
         epsilon, delta = _decimals(attempt.held)
         states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
-        one: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
+        facts: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
         resumed = {
             name: len(stage.earlier_tokens)
             for name, stage in sorted(attempt.stages.items())
             if stage.earlier_tokens
         }
-        attempts.append(one | {"resumed": resumed} if resumed else one)
+        attempts.append(facts | {"resumed": resumed} if resumed else facts)
     return tuple(attempts)
 
 

@@ -150,9 +150,9 @@ def take_over(run: ReleaseRun, grant: Grant, *, step: int, data: bytes) -> None:
 
 
 def _forget_others(path: Path, stage: str) -> None:
-    for other in _files(path.parent, stage):
-        if other != path:
-            other.unlink(missing_ok=True)
+    for checkpoint in _files(path.parent, stage):
+        if checkpoint != path:
+            checkpoint.unlink(missing_ok=True)
 
 
 def forget_checkpoints(folder: Path, stage: str) -> None:

@@ -96,11 +96,11 @@ def _problems(client: Any, snapshot: Path) -> list[str]:
     client.wait_for_workers(1, timeout=CONNECT_SECONDS)
     here = arithmetic(), state_of(snapshot)
     looking = [
-        client.submit(_look, str(snapshot), here, workers=[one], pure=False)
-        for one in client.nthreads()
+        client.submit(_look, str(snapshot), here, workers=[worker], pure=False)
+        for worker in client.nthreads()
     ]
     distributed.wait(looking, timeout=PATIENCE_SECONDS)  # they may count for another stage
-    return sorted({one.result(timeout=PATIENCE_SECONDS) for one in looking} - {""})
+    return sorted({future.result(timeout=PATIENCE_SECONDS) for future in looking} - {""})
 
 
 def local_cluster(workers: int, scratch: Path) -> Any:
@@ -134,12 +134,12 @@ def local_cluster(workers: int, scratch: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _closing(one: Any) -> Iterator[Any]:
+def _closing(resource: Any) -> Iterator[Any]:
     try:
-        yield one
+        yield resource
     finally:
         with contextlib.suppress(Exception):
-            one.close(timeout=10)
+            resource.close(timeout=10)
 
 
 def _look(snapshot: str, here: tuple[str, str]) -> str:

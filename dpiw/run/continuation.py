@@ -40,8 +40,8 @@ def goes_on(run: ReleaseRun, name: str) -> str:
         return f"{_SAME}: this stage drew nothing, and no more is held than before"
     if stage.state is StageState.COMMITTED or _kept(run, stage):
         return f"{_SAME}: what this stage drew is on record, and is not paid twice"
-    if told := used_up(run):
-        return f"next: the draw was cut off and stays charged; {told}"
+    if reason := used_up(run):
+        return f"next: the draw was cut off and stays charged; {reason}"
     return (
         f"{_SAME}, and pays again where the budget allows it: the draw was cut off and stays"
         f" charged; at most {_left(record)} more of max_attempts {record.max_attempts}"

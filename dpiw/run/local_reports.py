@@ -68,7 +68,7 @@ def read_reports(spec: LocalSpec) -> Reports:
     )
     frame = frame.drop_duplicates()
     ids = frame["report_id"]
-    known = np.array([_REPORT_ID.fullmatch(one) is not None for one in ids], dtype=bool)
+    known = np.array([_REPORT_ID.fullmatch(report_id) is not None for report_id in ids], dtype=bool)
     _refuse(
         frame,
         ~known | ids.duplicated(keep=False),
@@ -104,8 +104,8 @@ def _frame(path: Path, wanted: set[str]) -> pd.DataFrame:
     frame = pd.DataFrame()
     if path.is_dir():
         names = sorted(path.glob("*.json"))
-        rows = [_keys_of(one, wanted) for one in names]
-        frame = pd.DataFrame(rows, index=pd.Index([repr(one.name) for one in names]))
+        rows = [_keys_of(file, wanted) for file in names]
+        frame = pd.DataFrame(rows, index=pd.Index([repr(file.name) for file in names]))
     with contextlib.suppress(*_UNREADABLE):
         if path.suffix in _TABLES and not path.is_dir():
             frame = _TABLES[path.suffix](path)
@@ -141,24 +141,24 @@ def _refuse(frame: pd.DataFrame, bad: Any, expected: str) -> None:
     bad = np.asarray(bad, dtype=bool)
     if bad.any():
         names, count = [str(name) for name in frame.index[bad][:_MOST_NAMED]], int(bad.sum())
-        more = f" and {count - len(names):,} more" if count > len(names) else ""
+        rest = f" and {count - len(names):,} more" if count > len(names) else ""
         raise SourceError(
-            f"reports: {expected}; not so in {count:,} of {len(frame):,}: {', '.join(names)}{more}"
+            f"reports: {expected}; not so in {count:,} of {len(frame):,}: {', '.join(names)}{rest}"
         )
 
 
 def _told(
     frame: pd.DataFrame, name: str, parameters: LocalParameters, j: int
 ) -> NDArray[np.float64]:
-    told = np.array([_number(value) for value in frame[name]], dtype=np.float64)
+    values = np.array([_number(value) for value in frame[name]], dtype=np.float64)
     private = parameters.features[j].private
     farthest = parameters.radius + _FARTHEST * parameters.stddev if private else 1.0
-    within = np.abs(told) <= farthest  # false of NaN
+    within = np.abs(values) <= farthest  # false of NaN
     _refuse(frame, ~within, f"{name}: expected numbers within +-{farthest:.6g}")
     if private:
-        off = told / lattice_step(parameters.stddev) % 1 != 0
+        off = values / lattice_step(parameters.stddev) % 1 != 0
         _refuse(frame, off, f"{name}: expected multiples of the lattice step; was it rounded?")
-    return told
+    return values
 
 
 def _number(value: str) -> float:

@@ -80,8 +80,8 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYST
 
 
 def _environment(directory: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    return kept | {
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return inherited | {
         "HOME": str(directory / "private"),
         "TMPDIR": str(directory / "private"),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),

@@ -63,8 +63,8 @@ def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: P
     for path in state.glob(f"workspace/{spec.population}/*/run.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             record = json.loads(path.read_bytes())
-            kept = record["spec"]["weights"]["post_processing"]
-            (digest,) = (step["sha256"] for step in kept if step["step"] == "beta_calibrate")
+            run_steps = record["spec"]["weights"]["post_processing"]
+            (digest,) = (step["sha256"] for step in run_steps if step["step"] == "beta_calibrate")
             steps = [step | {"sha256": digest} if step.get("rows") else step for step in given]
             weights = spec.weights.model_copy(update={"post_processing": steps})
             settled = spec.model_copy(update={"weights": weights})
@@ -75,8 +75,8 @@ def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: P
 
 def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:
     step = parse_post_processing(plan.spec.weights.post_processing).calibrate
-    kept = directory / PUBLIC_ROWS
-    if step is None or step.rows is None or kept.exists():
+    snapshot = directory / PUBLIC_ROWS
+    if step is None or step.rows is None or snapshot.exists():
         return
     source = plan.spec.source
     limits = IngestLimits(
@@ -88,15 +88,15 @@ def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:
         Path(step.rows), sha256=str(step.sha256), schema=plan.schema,
         directory=directory / "private", limits=limits,
     )  # fmt: skip
-    write_snapshot(scaled, kept)
+    write_snapshot(scaled, snapshot)
 
 
 def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
-    kept, source = directory / MADE_ELSEWHERE, Path(plan.spec.source.path)
+    target, source = directory / MADE_ELSEWHERE, Path(plan.spec.source.path)
     if not isinstance(plan.generator, MadeElsewhere):
         return
-    if kept.exists():
-        plan.generator.at(kept).check_file(source)
+    if target.exists():
+        plan.generator.at(target).check_file(source)
         return
     plan.generator.check_file(source)
     copy, copied = directory / f".{MADE_ELSEWHERE}-{secrets.token_hex(8)}", False
@@ -104,7 +104,7 @@ def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
         copy_source(Path(plan.spec.generator.settings["rows"]), copy)
         copied = True
         plan.generator.at(copy).kept(plan.schema)
-        write_durably(kept, copy.read_bytes())
+        write_durably(target, copy.read_bytes())
     except SourceError:
         pass
     finally:

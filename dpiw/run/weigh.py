@@ -212,8 +212,8 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
     with durable_file(run.directory / "weights.npz") as file:
         np.savez(file, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)
-    told = weights.diagnostics.to_json() | dict(weights.facts)
-    facts = {"steps": list(weights.steps), "diagnostics": told}
+    diagnostics = weights.diagnostics.to_json() | dict(weights.facts)
+    facts = {"steps": list(weights.steps), "diagnostics": diagnostics}
     write_durably(run.directory / "weights.json", compact_json(facts).encode())
 
 
@@ -228,8 +228,8 @@ def _diagnose(run: ReleaseRun) -> dict[str, Any]:
     diagnostics: dict[str, Any] = facts["diagnostics"]
     if run.plan.weights is None:
         admission = admission_of(run)
-        told = () if admission is None else (text for _, text in admission.findings)
-        diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *told]}
+        findings = () if admission is None else (text for _, text in admission.findings)
+        diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *findings]}
     elif run.plan.forecast is not None:
         diagnostics["tau"] = run.plan.forecast.tau
     write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())

@@ -77,7 +77,7 @@ def _beside(path: Path) -> list[str]:
     """Names of files that look like ledgers, in the folder of one that is not there."""
     with suppress(OSError):
         like = (path.suffix, ".sqlite")
-        return [one.name for one in path.parent.iterdir() if one.suffix in like]
+        return [file.name for file in path.parent.iterdir() if file.suffix in like]
     return []
 
 

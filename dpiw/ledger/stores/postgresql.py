@@ -229,8 +229,8 @@ def _check_url(url: URL) -> None:
             f"ledger: these options of the URL are not admissible: {', '.join(unknown)}"
         )
     hosts = [host for host in (url.host, url.query.get("host")) if host]
-    one = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
-    if not (one and url.username and url.database):
+    one_host = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
+    if not (one_host and url.username and url.database):
         raise LedgerError(f"ledger: {EXPECTED}, with a user, one host and a database")
     _check_encryption(url, str(hosts[0]))
 

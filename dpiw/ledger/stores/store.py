@@ -123,8 +123,8 @@ class Store(ABC):
         values = {**entry.to_json(), "payload": entry_json(entry.stored_payload)}
         connection.execute(sa.insert(entries).values(values))
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
-        own = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
-        if connection.execute(sa.select(entries.c.seq).where(own)).first() is None:
+        condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
+        if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
             raise LedgerError(f"ledger {self.location}: the database did not keep the entry")
 
 

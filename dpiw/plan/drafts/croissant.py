@@ -43,33 +43,37 @@ def read_croissant(path: Path, *, table: str | None = None) -> TableDraft:
     """
     text = read_text(path, suffixes=(".json", ".jsonld"), what=_WHAT)
     document = parse_json(text, what=_WHAT)
-    sets = {_id(one): one for one in mappings(document.get("recordSet"))}
-    tables = {name: one for name, one in sets.items() if not _is_enumeration(one)}
+    sets = {_id(record_set): record_set for record_set in mappings(document.get("recordSet"))}
+    tables = {
+        name: record_set for name, record_set in sets.items() if not _is_enumeration(record_set)
+    }
     name, chosen = one_of(tables, table, what=_WHAT)
-    codes = {name: _codes(one) for name, one in sets.items() if _is_enumeration(one)}
-    columns = tuple(_column(one, codes) for one in mappings(chosen.get("field")))
-    keys = [_id(one).rpartition("/")[2] for one in mappings(chosen.get("key"))]
+    codes = {
+        name: _codes(record_set) for name, record_set in sets.items() if _is_enumeration(record_set)
+    }
+    columns = tuple(_column(field, codes) for field in mappings(chosen.get("field")))
+    keys = [_id(key).rpartition("/")[2] for key in mappings(chosen.get("key"))]
     return TableDraft(columns=columns, name=name).with_key(keys)
 
 
-def _id(one: Mapping[str, Any]) -> str:
-    return text_of(one.get("@id")) or text_of(one.get("name"))
+def _id(node: Mapping[str, Any]) -> str:
+    return text_of(node.get("@id")) or text_of(node.get("name"))
 
 
-def _types(one: Mapping[str, Any]) -> list[str]:
-    told = one.get("dataType", [])
-    every = told if isinstance(told, list) else [told]
+def _types(node: Mapping[str, Any]) -> list[str]:
+    data_type = node.get("dataType", [])
+    every = data_type if isinstance(data_type, list) else [data_type]
     return [str(name).rpartition(":")[2].rpartition("/")[2] for name in every]
 
 
-def _is_enumeration(one: Mapping[str, Any]) -> bool:
-    return "Enumeration" in _types(one)
+def _is_enumeration(record_set: Mapping[str, Any]) -> bool:
+    return "Enumeration" in _types(record_set)
 
 
-def _codes(one: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _codes(record_set: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """The levels that an enumeration's own rows state, by the place `set/field`."""
-    rows = mappings(one.get("data"))
-    fields = [_id(field) for field in mappings(one.get("field"))]
+    rows = mappings(record_set.get("data"))
+    fields = [_id(field) for field in mappings(record_set.get("field"))]
     named = {place: place.rpartition("/")[2] for place in fields}
     return {
         place: texts(row.get(place, row.get(name)) for row in rows) for place, name in named.items()
@@ -80,7 +84,7 @@ def _column(
     field: Mapping[str, Any], codes: Mapping[str, Mapping[str, tuple[str, ...]]]
 ) -> ColumnDraft:
     kind = next((_KINDS[name] for name in _types(field) if name in _KINDS), None)
-    place = next((_id(one) for one in _referred(field)), "")
+    place = next((_id(target) for target in _referred(field)), "")
     levels = codes.get(place.rpartition("/")[0], {}).get(place, ())
     name = text_of(field.get("name")) or _id(field)
     return sourced(
@@ -98,8 +102,8 @@ def _referred(field: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Which field of another record set this one refers to: never followed further."""
     return [
         target
-        for one in mappings(field.get("references"))
-        for target in (*mappings(one.get("field")), one)
+        for reference in mappings(field.get("references"))
+        for target in (*mappings(reference.get("field")), reference)
         if _id(target)
     ]
 

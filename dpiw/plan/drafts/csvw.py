@@ -48,7 +48,9 @@ def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
         SchemaError: no such metadata, or a schema at an address that is not below its folder.
     """
     document = parse_json(read_text(path, suffixes=_SUFFIXES, what=_WHAT), what=_WHAT)
-    tables = {text_of(one.get("url")) or "table": one for one in mappings(document.get("tables"))}
+    tables = {
+        text_of(entry.get("url")) or "table": entry for entry in mappings(document.get("tables"))
+    }
     url, chosen = one_of(tables or {"": document}, table if tables else None, what=_WHAT)
     schema = chosen.get("tableSchema", document.get("tableSchema"))
     if isinstance(schema, str):
@@ -56,11 +58,14 @@ def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
     if not isinstance(schema, Mapping):
         raise SchemaError("CSVW: expected a table with a tableSchema")
     keys = schema.get("primaryKey", ())
-    columns = [one for one in mappings(schema.get("columns")) if one.get("virtual") is not True]
-    drafted = tuple(_column(one) for one in columns)
+    columns = [
+        column for column in mappings(schema.get("columns")) if column.get("virtual") is not True
+    ]
+    drafted = tuple(_column(column) for column in columns)
     name = text_of(url or chosen.get("url")).rpartition("/")[2].partition(".")[0]
     known = {
-        text_of(one.get("name")): column.name for one, column in zip(columns, drafted, strict=True)
+        text_of(column.get("name")): draft.name
+        for column, draft in zip(columns, drafted, strict=True)
     }
     named = [known.get(key, "") for key in ([keys] if isinstance(keys, str) else keys)]
     return TableDraft(columns=drafted, name=name).with_key(named)
@@ -79,14 +84,14 @@ def _schema_beside(path: Path, address: str) -> Any:
 
 def _written(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:
     """What of a datatype's format and of `null` our data dictionary has words for."""
-    told: dict[str, Any] = {"missing": [one for one in _list(null) if one]}
+    fields: dict[str, Any] = {"missing": [token for token in _list(null) if token]}
     if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS) and isinstance(style, Mapping):
-        told["decimal"], told["thousands"] = style.get("decimalChar"), style.get("groupChar")
+        fields["decimal"], fields["thousands"] = style.get("decimalChar"), style.get("groupChar")
     if kind in (ColumnKind.DATE, ColumnKind.DATETIME) and isinstance(style, str):
         for sign, directive in _DATE_SIGNS:
             style = style.replace(sign, directive)
-        told["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
-    return {name: value for name, value in told.items() if value}
+        fields["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
+    return {name: value for name, value in fields.items() if value}
 
 
 def _list(value: object) -> list[Any]:

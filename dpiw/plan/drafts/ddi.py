@@ -77,13 +77,13 @@ def _text(element: ElementTree.Element | None) -> str:
 
 def _column(variable: ElementTree.Element) -> ColumnDraft:
     codes = {
-        _text(one.find("catValu")): _text(one.find("labl"))
-        for one in variable.findall("catgry")
-        if one.get("missing") != "Y"
+        _text(category.find("catValu")): _text(category.find("labl"))
+        for category in variable.findall("catgry")
+        if category.get("missing") != "Y"
     }
     kind = _kind(variable, has_codes=bool(codes))
     coded = kind is ColumnKind.CATEGORICAL and bool(codes)
-    told = ", ".join(f"{code}={label}" for code, label in codes.items()) if coded else ""
+    legend = ", ".join(f"{code}={label}" for code, label in codes.items()) if coded else ""
     low, high, notes = _range(variable)
     return sourced(
         ColumnDraft(
@@ -93,7 +93,7 @@ def _column(variable: ElementTree.Element) -> ColumnDraft:
             levels=texts(codes) if coded else (),
             decimals=_decimals(variable),
             written=_missing(variable),
-            description=_text(variable.find("labl")) + (f" ({told})" if told else ""),
+            description=_text(variable.find("labl")) + (f" ({legend})" if legend else ""),
             notes=(*notes, _CODES) if coded else notes,
         ),
         "codebook: DDI-Codebook",
@@ -102,10 +102,12 @@ def _column(variable: ElementTree.Element) -> ColumnDraft:
 
 def _missing(variable: ElementTree.Element) -> dict[str, list[str]]:
     """Codes that mean missing."""
-    categories = [one for one in variable.findall("catgry") if one.get("missing") == "Y"]
-    invalid = [one.get("VALUE", "") for one in variable.findall("invalrng/item")]
-    tokens = texts([*(_text(one.find("catValu")) for one in categories), *invalid])
-    return {"missing": [one for one in tokens if one]} if any(tokens) else {}
+    categories = [
+        category for category in variable.findall("catgry") if category.get("missing") == "Y"
+    ]
+    invalid = [item.get("VALUE", "") for item in variable.findall("invalrng/item")]
+    tokens = texts([*(_text(category.find("catValu")) for category in categories), *invalid])
+    return {"missing": [token for token in tokens if token]} if any(tokens) else {}
 
 
 def _range(
@@ -116,30 +118,35 @@ def _range(
     if len(ranges) != 1:
         return None, None, ()
     stated = {end: ranges[0].get(end) for end in ("min", "max")}
-    told = {one.get("type"): number(_text(one)) for one in variable.findall("sumStat")}
-    kept = {
+    statistics = {
+        statistic.get("type"): number(_text(statistic)) for statistic in variable.findall("sumStat")
+    }
+    limits = {
         end: value
         for end, value in stated.items()
-        if told.get(end) is None or number(value) != told[end]
+        if statistics.get(end) is None or number(value) != statistics[end]
     }
-    return kept.get("min"), kept.get("max"), () if kept == stated else (_FROM_TABLE,)
+    return limits.get("min"), limits.get("max"), () if limits == stated else (_FROM_TABLE,)
 
 
 def _kind(variable: ElementTree.Element, *, has_codes: bool) -> ColumnKind | None:
     form = variable.find("varFormat")
-    told = {} if form is None else form.attrib
-    if "date" in told.get("category", "") or "date" in told.get("formatname", "").casefold():
+    attributes = {} if form is None else form.attrib
+    if (
+        "date" in attributes.get("category", "")
+        or "date" in attributes.get("formatname", "").casefold()
+    ):
         return ColumnKind.DATE
     if has_codes and variable.get("intrvl") != "contin":
         return ColumnKind.CATEGORICAL
-    if told.get("type") == "character":
+    if attributes.get("type") == "character":
         return ColumnKind.CATEGORICAL
-    if told.get("type") == "numeric":
+    if attributes.get("type") == "numeric":
         return ColumnKind.CONTINUOUS if _decimals(variable) else ColumnKind.INTEGER
     return None
 
 
 def _decimals(variable: ElementTree.Element) -> int | None:
     form = variable.find("varFormat")
-    told = variable.get("dcml", "") or ("" if form is None else form.get("dcml", ""))
-    return int(told) if told.isdecimal() and len(told) < 3 and int(told) > 0 else None
+    digits = variable.get("dcml", "") or ("" if form is None else form.get("dcml", ""))
+    return int(digits) if digits.isdecimal() and len(digits) < 3 and int(digits) > 0 else None

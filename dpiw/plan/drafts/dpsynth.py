@@ -32,24 +32,28 @@ def read_dpsynth(path: Path, *, table: str | None = None) -> TableDraft:
     attributes = document.get("attributes", document) if isinstance(document, Mapping) else None
     if not isinstance(attributes, Mapping) or table is not None:
         raise SchemaError(f"{_WHAT}: expected one mapping from columns to attributes")
-    return TableDraft(columns=tuple(_column(str(k), one) for k, one in attributes.items()))
+    return TableDraft(
+        columns=tuple(_column(str(k), attribute) for k, attribute in attributes.items())
+    )
 
 
-def _column(name: str, told: Any) -> ColumnDraft:
-    if told is not None and not isinstance(told, Mapping):
+def _column(name: str, attribute: Any) -> ColumnDraft:
+    if attribute is not None and not isinstance(attribute, Mapping):
         raise SchemaError(f"{_WHAT}: expected a mapping for each column")
-    told = told or {}
-    description = text_of(told.get("description"))
-    if isinstance(told.get("possible_values"), list):
-        draft = _categorical(name, told["possible_values"], told.get("out_of_domain_index", 0))
-    elif "min_value" in told:
-        kind = ColumnKind.INTEGER if told.get("dtype") == "int" else ColumnKind.CONTINUOUS
-        stated = bounds(kind, told["min_value"], told.get("max_value"))
-        clipped = told.get("clip_to_range", True) is not False
+    attribute = attribute or {}
+    description = text_of(attribute.get("description"))
+    if isinstance(attribute.get("possible_values"), list):
+        draft = _categorical(
+            name, attribute["possible_values"], attribute.get("out_of_domain_index", 0)
+        )
+    elif "min_value" in attribute:
+        kind = ColumnKind.INTEGER if attribute.get("dtype") == "int" else ColumnKind.CONTINUOUS
+        stated = bounds(kind, attribute["min_value"], attribute.get("max_value"))
+        clipped = attribute.get("clip_to_range", True) is not False
         draft = ColumnDraft(name=name, kind=kind, nullable=not clipped, **stated)
-    elif "max_tokens" in told:
+    elif "max_tokens" in attribute:
         draft = ColumnDraft(name=name, notes=("free text there: it cannot be released here",))
-    elif told.keys() - _OPEN_SET:
+    elif attribute.keys() - _OPEN_SET:
         raise SchemaError(f"{_WHAT}: expected the fields of an attribute for each column")
     else:
         draft = ColumnDraft(
@@ -65,11 +69,11 @@ def _categorical(name: str, values: list[Any], outside: Any) -> ColumnDraft:
     if all(isinstance(value, bool) for value in values):
         return ColumnDraft(name=name, kind=ColumnKind.BOOLEAN, nullable=False)
     levels = texts(values)
-    kept = isinstance(outside, int) and 0 <= outside < len(levels)
+    in_range = isinstance(outside, int) and 0 <= outside < len(levels)
     return ColumnDraft(
         name=name,
         kind=ColumnKind.CATEGORICAL,
         nullable=False,
         levels=levels,
-        other=levels[outside] if kept else None,
+        other=levels[outside] if in_range else None,
     )

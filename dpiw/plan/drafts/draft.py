@@ -88,8 +88,8 @@ class ColumnDraft:
     def to_mapping(self) -> dict[str, Any]:
         """The settled fields, as a data dictionary has them."""
         if self.role is ColumnRole.IDENTIFIER:
-            told = {"description": self.description} if self.description else {}
-            return {"name": self.name, "role": self.role.value} | told
+            description = {"description": self.description} if self.description else {}
+            return {"name": self.name, "role": self.role.value} | description
         words = self.words if self.kind is ColumnKind.BOOLEAN else None
         values: dict[str, Any] = {
             "name": self.name,
@@ -200,15 +200,15 @@ class TableDraft:
         """The same, with another role for the column of that name; SchemaError if there is none."""
         names = [column.name for column in self.columns]
         if name not in names:
-            told = nearest(name, names)
-            raise SchemaError(f"{role.value}: no column of that name in the metadata{told}")
+            hint = nearest(name, names)
+            raise SchemaError(f"{role.value}: no column of that name in the metadata{hint}")
         return dataclasses.replace(
             self,
             columns=tuple(
-                dataclasses.replace(one, role=role, notes=(note,) if note else one.notes)
-                if one.name == name
-                else one
-                for one in self.columns
+                dataclasses.replace(column, role=role, notes=(note,) if note else column.notes)
+                if column.name == name
+                else column
+                for column in self.columns
             ),
         )
 
@@ -248,12 +248,12 @@ def bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, A
 
 def texts(values: Iterable[object]) -> tuple[str, ...]:
     """Levels as text: whole numbers without a point, each once, in order."""
-    told = (
+    levels = (
         str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
         for value in values
         if not isinstance(value, bool) and value is not None
     )
-    return tuple(dict.fromkeys(text.strip() for text in told))
+    return tuple(dict.fromkeys(text.strip() for text in levels))
 
 
 def sourced(draft: ColumnDraft, provenance: str) -> ColumnDraft:

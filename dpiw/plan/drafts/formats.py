@@ -40,20 +40,23 @@ class Metadata:
 
 
 FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
-    "header": lambda one: read_header(
-        typed_line(one.place, encoding=one.encoding), delimiter=one.delimiter
+    "header": lambda metadata: read_header(
+        typed_line(metadata.place, encoding=metadata.encoding), delimiter=metadata.delimiter
     ),
-    "header-file": lambda one: read_header(
-        read_only_line(Path(one.place), encoding=one.encoding), delimiter=one.delimiter
+    "header-file": lambda metadata: read_header(
+        read_only_line(Path(metadata.place), encoding=metadata.encoding),
+        delimiter=metadata.delimiter,
     ),
-    "csvw": lambda one: read_csvw(Path(one.place), table=one.table),
-    "table-schema": lambda one: read_table_schema(Path(one.place), table=one.table),
-    "croissant": lambda one: read_croissant(Path(one.place), table=one.table),
-    "ddi": lambda one: read_ddi(Path(one.place), table=one.table),
-    "sql": lambda one: read_sql(Path(one.place), table=one.table, dialect=one.dialect),
-    "pydantic": lambda one: read_model(one.place),
-    "smartnoise": lambda one: read_smartnoise(Path(one.place), table=one.table),
-    "dpsynth": lambda one: read_dpsynth(Path(one.place), table=one.table),
+    "csvw": lambda metadata: read_csvw(Path(metadata.place), table=metadata.table),
+    "table-schema": lambda metadata: read_table_schema(Path(metadata.place), table=metadata.table),
+    "croissant": lambda metadata: read_croissant(Path(metadata.place), table=metadata.table),
+    "ddi": lambda metadata: read_ddi(Path(metadata.place), table=metadata.table),
+    "sql": lambda metadata: read_sql(
+        Path(metadata.place), table=metadata.table, dialect=metadata.dialect
+    ),
+    "pydantic": lambda metadata: read_model(metadata.place),
+    "smartnoise": lambda metadata: read_smartnoise(Path(metadata.place), table=metadata.table),
+    "dpsynth": lambda metadata: read_dpsynth(Path(metadata.place), table=metadata.table),
 }
 """Option of `dpiw init`: its reader."""
 

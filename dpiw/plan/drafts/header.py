@@ -27,13 +27,13 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
     except csv.Error:
         rows = []
     names = [name.strip() for name in rows[0]] if len(rows) == 1 else []
-    other = next(
+    separator = next(
         (sign for sign in ";\t|" if delimiter == "," and len(names) == 1 and sign in line), ""
     )
-    if other:
-        told = "$'\\t'" if other == "\t" else f"'{other}'"
+    if separator:
+        quoted = "$'\\t'" if separator == "\t" else f"'{separator}'"
         raise SchemaError(
-            f"header: its names stand between {told}, not ','; add --delimiter {told}"
+            f"header: its names stand between {quoted}, not ','; add --delimiter {quoted}"
         )
     if not names or any("\n" in name for name in names):
         raise SchemaError("header: expected one line of column names")

@@ -38,12 +38,12 @@ def read_model(place: str) -> TableDraft:
     from pydantic import BaseModel
 
     module, _, name = place.partition(":")
-    told = "pydantic: expected module:Class, a model that can be imported from here"
+    message = "pydantic: expected module:Class, a model that can be imported from here"
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", place):
-        raise SchemaError(told)
+        raise SchemaError(message)
     model = _imported(module, name)
     if not isinstance(model, type) or not issubclass(model, BaseModel):
-        raise SchemaError(told)
+        raise SchemaError(message)
     return read_json_schema(model.model_json_schema())
 
 
@@ -67,42 +67,44 @@ def read_json_schema(schema: Mapping[str, Any]) -> TableDraft:
     Raises:
         SchemaError: no properties, or a reference that leads out or in a circle.
     """
-    named = schema.get("properties")
-    if not isinstance(named, Mapping):
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
         raise SchemaError("JSON Schema: expected an object with properties")
     required = schema.get("required", [])
-    columns = tuple(_column(name, one, schema, name in required) for name, one in named.items())
+    columns = tuple(
+        _column(name, subschema, schema, name in required) for name, subschema in properties.items()
+    )
     return TableDraft(columns=columns, name=text_of(schema.get("title")))
 
 
-def _resolved(one: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolved(subschema: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a `$ref` stands for, with what stands beside it; never in a circle."""
     definitions = schema.get("$defs", {})
     for _ in range(len(definitions) + 1):
-        if "$ref" not in one:
-            return one
-        name = str(one["$ref"]).removeprefix("#/$defs/")
-        beside = {key: value for key, value in one.items() if key != "$ref"}
+        if "$ref" not in subschema:
+            return subschema
+        name = str(subschema["$ref"]).removeprefix("#/$defs/")
+        beside = {key: value for key, value in subschema.items() if key != "$ref"}
         if not isinstance(definitions.get(name), Mapping):
             break
-        one = {**definitions[name], **beside}
+        subschema = {**definitions[name], **beside}
     raise SchemaError("JSON Schema: a $ref leads out of the document or in a circle")
 
 
 def _column(
-    name: str, told: Mapping[str, Any], schema: Mapping[str, Any], required: bool
+    name: str, subschema: Mapping[str, Any], schema: Mapping[str, Any], required: bool
 ) -> ColumnDraft:
-    one = _resolved(told, schema)
-    choices = [_resolved(choice, schema) for choice in mappings(one.get("anyOf", []))]
+    resolved = _resolved(subschema, schema)
+    choices = [_resolved(choice, schema) for choice in mappings(resolved.get("anyOf", []))]
     nullable = any(choice.get("type") == "null" for choice in choices)
     rest = [choice for choice in choices if choice.get("type") != "null"]
     if choices:
-        one = {**one, **(rest[0] if len(rest) == 1 else {})}
-    listed = one.get("enum", [one["const"]] if "const" in one else [])
-    kind = _FORMATS.get(one.get("format", "")) or _KINDS.get(one.get("type", ""))
+        resolved = {**resolved, **(rest[0] if len(rest) == 1 else {})}
+    listed = resolved.get("enum", [resolved["const"]] if "const" in resolved else [])
+    kind = _FORMATS.get(resolved.get("format", "")) or _KINDS.get(resolved.get("type", ""))
     if listed and not all(isinstance(value, bool) for value in listed):
         kind = ColumnKind.CATEGORICAL
-    low, high = _bound(one, "inimum", 1, kind), _bound(one, "aximum", -1, kind)
+    low, high = _bound(resolved, "inimum", 1, kind), _bound(resolved, "aximum", -1, kind)
     return sourced(
         ColumnDraft(
             name=name,
@@ -110,16 +112,17 @@ def _column(
             nullable=nullable or not required,
             **bounds(kind, low, high),
             levels=texts(listed) if kind is ColumnKind.CATEGORICAL else (),
-            description=text_of(told.get("description")) or text_of(one.get("description")),
+            description=text_of(subschema.get("description"))
+            or text_of(resolved.get("description")),
         ),
         "other: the Pydantic model of a row",
     ).admissible()
 
 
-def _bound(one: Mapping[str, Any], word: str, inwards: int, kind: ColumnKind | None) -> Any:
+def _bound(subschema: Mapping[str, Any], word: str, inwards: int, kind: ColumnKind | None) -> Any:
     """`minimum` or `maximum`; an exclusive one of a whole number is the next number inwards."""
-    stated = one.get(f"m{word}")
-    beyond = number(one.get(f"exclusiveM{word}"))
+    stated = subschema.get(f"m{word}")
+    beyond = number(subschema.get(f"exclusiveM{word}"))
     if stated is not None or beyond is None:
         return stated
     whole = kind is ColumnKind.INTEGER and float(beyond).is_integer()

@@ -50,18 +50,18 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
     Raises:
         SchemaError: not a regular file, not in that encoding, or more than one line.
     """
-    told = f"header: expected a file with one line of at most {MAX_HEADER_BYTES} bytes"
-    line, more = b"", b"?"
+    message = f"header: expected a file with one line of at most {MAX_HEADER_BYTES} bytes"
+    line, rest = b"", b"?"
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(handle, "rb", buffering=0) as stream:
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 line = stream.readline(MAX_HEADER_BYTES)
-                more = stream.read(1)
-        if not more:
+                rest = stream.read(1)
+        if not rest:
             return decoded(line, encoding).rstrip("\r\n")
-        told = "header: expected one line; this may be a table: give --header its first line"
-    raise SchemaError(told)
+        message = "header: expected one line; this may be a table: give --header its first line"
+    raise SchemaError(message)
 
 
 def typed_line(text: str, *, encoding: str = "utf-8") -> str:
@@ -84,8 +84,8 @@ def decoded(line: bytes, encoding: str) -> str:
     try:
         return line.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except ValueError:
-        other = "; state its own, such as --encoding cp1252" if encoding == "utf-8" else ""
-        raise SchemaError(f"header: not text in {encoding}{other}") from None
+        hint = "; state its own, such as --encoding cp1252" if encoding == "utf-8" else ""
+        raise SchemaError(f"header: not text in {encoding}{hint}") from None
 
 
 def parse_json(text: str, *, what: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def mappings(value: object) -> list[Mapping[str, Any]]:
     """The objects of a list, or the one object; nothing else."""
     values = value if isinstance(value, list) else [value]
-    return [one for one in values if isinstance(one, Mapping)]
+    return [item for item in values if isinstance(item, Mapping)]
 
 
 def text_of(value: object) -> str:

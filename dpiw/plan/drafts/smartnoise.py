@@ -40,10 +40,10 @@ def read_smartnoise(path: Path, *, table: str | None = None) -> TableDraft:
     text = read_text(path, suffixes=(".yaml", ".yml"), what=_WHAT)
     document = load_text(text, what=_WHAT, error=SchemaError)
     name, chosen = one_of(dict(_tables("", document, _MAX_DEPTH)), table, what=_WHAT)
-    columns = {str(key): one for key, one in chosen.items() if isinstance(one, Mapping)}
+    columns = {str(key): column for key, column in chosen.items() if isinstance(column, Mapping)}
     rows = chosen.get("max_ids", chosen.get("max_contributions"))
     return TableDraft(
-        columns=tuple(_column(key, one) for key, one in columns.items()),
+        columns=tuple(_column(key, column) for key, column in columns.items()),
         name=name,
         max_rows=rows if isinstance(rows, int) and rows >= 1 else None,
     )
@@ -53,24 +53,24 @@ def _tables(name: str, value: Any, depth: int) -> Iterator[tuple[str, Mapping[st
     """Every mapping that has a column among its own: `type` or `private_id` in a mapping."""
     if not isinstance(value, Mapping) or depth == 0:
         return
-    inner = [one for one in value.values() if isinstance(one, Mapping)]
-    if any(isinstance(one.get("type"), str) or "private_id" in one for one in inner):
+    inner = [child for child in value.values() if isinstance(child, Mapping)]
+    if any(isinstance(child.get("type"), str) or "private_id" in child for child in inner):
         yield name, value
         return
-    for key, one in value.items():
-        yield from _tables(str(key), one, depth - 1)
+    for key, child in value.items():
+        yield from _tables(str(key), child, depth - 1)
 
 
-def _column(name: str, told: Mapping[str, Any]) -> ColumnDraft:
-    kind = _KINDS.get(text_of(told.get("type")))
-    person, nullable = (_truth(told.get(field)) for field in ("private_id", "nullable"))
+def _column(name: str, column: Mapping[str, Any]) -> ColumnDraft:
+    kind = _KINDS.get(text_of(column.get("type")))
+    person, nullable = (_truth(column.get(field)) for field in ("private_id", "nullable"))
     return sourced(
         ColumnDraft(
-            name=text_of(told.get("name")) or name,
+            name=text_of(column.get("name")) or name,
             kind=kind,
             role=ColumnRole.IDENTIFIER if person else ColumnRole.FEATURE,
             nullable=nullable,
-            **bounds(kind, told.get("lower"), told.get("upper")),
+            **bounds(kind, column.get("lower"), column.get("upper")),
         ),
         "other: the table's SmartNoise metadata",
     ).admissible()

@@ -48,14 +48,14 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
     tables = dict(_tables(statements))
     name, definition = one_of(tables, table, what=_WHAT)
     comments = dict(_comments(statements, name))
-    checks = [rule for one in definition.expressions for rule in _conditions(one)]
+    checks = [rule for element in definition.expressions for rule in _conditions(element)]
     keys = list(_keys(definition))
     from sqlglot import exp
 
     columns = [
-        _column(one, checks, types, comments)
-        for one in definition.expressions
-        if isinstance(one, exp.ColumnDef)
+        _column(element, checks, types, comments)
+        for element in definition.expressions
+        if isinstance(element, exp.ColumnDef)
     ]
     return TableDraft(columns=tuple(columns), name=name).with_key(keys)
 
@@ -65,7 +65,7 @@ def _statements(text: str, dialect: str) -> list[Any]:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
-    told = "SQL: expected definitions that sqlglot reads; try another --dialect"
+    message = "SQL: expected definitions that sqlglot reads; try another --dialect"
     parsed: list[Any] = []
     try:
         pieces = _pieces(sqlglot.tokenize(text, read=dialect or None), text)
@@ -75,7 +75,7 @@ def _statements(text: str, dialect: str) -> list[Any]:
         return parsed
     except (SqlglotError, ValueError, RecursionError):
         pass  # what sqlglot says quotes the file
-    raise SchemaError(told)
+    raise SchemaError(message)
 
 
 def _pieces(tokens: list[Any], text: str) -> list[str]:
@@ -93,47 +93,54 @@ def _pieces(tokens: list[Any], text: str) -> list[str]:
 def _tables(statements: list[Any]) -> Iterator[tuple[str, Any]]:
     from sqlglot import exp
 
-    for one in statements:
-        if isinstance(one, exp.Create) and isinstance(one.this, exp.Schema):
-            yield one.this.this.name, one.this
+    for statement in statements:
+        if isinstance(statement, exp.Create) and isinstance(statement.this, exp.Schema):
+            yield statement.this.this.name, statement.this
 
 
 def _enumerations(statements: list[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
     from sqlglot import exp
 
-    for one in statements:
-        if isinstance(one, exp.Create) and isinstance(one.expression, exp.DataType):
-            yield one.this.name, texts(level.name for level in one.expression.expressions)
+    for statement in statements:
+        if isinstance(statement, exp.Create) and isinstance(statement.expression, exp.DataType):
+            yield (
+                statement.this.name,
+                texts(level.name for level in statement.expression.expressions),
+            )
 
 
 def _comments(statements: list[Any], table: str) -> Iterator[tuple[str, str]]:
     from sqlglot import exp
 
-    for one in statements:
-        of_column = isinstance(one, exp.Comment) and isinstance(one.this, exp.Column)
-        if of_column and one.this.table == table and isinstance(one.expression, exp.Literal):
-            yield one.this.name, one.expression.name
+    for statement in statements:
+        of_column = isinstance(statement, exp.Comment) and isinstance(statement.this, exp.Column)
+        if (
+            of_column
+            and statement.this.table == table
+            and isinstance(statement.expression, exp.Literal)
+        ):
+            yield statement.this.name, statement.expression.name
 
 
 def _conditions(definition: Any) -> list[Any]:
     """What `CHECK` demands, as single conditions joined by AND."""
     from sqlglot import exp
 
-    found: list[Any] = []
+    conjuncts: list[Any] = []
     for check in definition.find_all(exp.CheckColumnConstraint, exp.Check):
         condition = check.this.unnest()
-        found += condition.flatten() if isinstance(condition, exp.And) else [condition]
-    return [one.unnest() for one in found]
+        conjuncts += condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return [conjunct.unnest() for conjunct in conjuncts]
 
 
 def _keys(definition: Any) -> Iterator[str]:
     """Columns of the primary key."""
     from sqlglot import exp
 
-    for one in definition.expressions:
-        if isinstance(one, exp.ColumnDef) and one.find(exp.PrimaryKeyColumnConstraint):
-            yield one.name
-        for key in one.find_all(exp.PrimaryKey):
+    for element in definition.expressions:
+        if isinstance(element, exp.ColumnDef) and element.find(exp.PrimaryKeyColumnConstraint):
+            yield element.name
+        for key in element.find_all(exp.PrimaryKey):
             yield from (column.name for column in key.expressions)
 
 
@@ -146,7 +153,7 @@ def _column(
     kind = _kind(declared)
     levels: tuple[str, ...] = ()
     if declared is not None and declared.this.name.startswith("ENUM"):
-        levels = texts(one.name for one in declared.expressions)
+        levels = texts(level.name for level in declared.expressions)
     elif declared is not None and declared.this is exp.DType.USERDEFINED:
         levels = types.get(str(declared.args.get("kind", "")).casefold(), ())
     stated: dict[str, Any] = {}
@@ -186,8 +193,8 @@ def _kind(declared: Any) -> ColumnKind | None:
 
 def _scale(declared: Any) -> int | None:
     """Digits after the point of a DECIMAL(precision, scale)."""
-    told = [number(one.this.name) for one in declared.expressions]
-    return int(told[1]) if len(told) == 2 and told[1] else None
+    parameters = [number(parameter.this.name) for parameter in declared.expressions]
+    return int(parameters[1]) if len(parameters) == 2 and parameters[1] else None
 
 
 def _literal(value: Any) -> Any:
@@ -198,8 +205,8 @@ def _literal(value: Any) -> Any:
     while isinstance(value, exp.Cast):
         value = value.this.unnest()
     if isinstance(value, exp.Neg):
-        told = _literal(value.this)
-        return -told if isinstance(told, int | float) else None
+        operand = _literal(value.this)
+        return -operand if isinstance(operand, int | float) else None
     if not isinstance(value, exp.Literal):
         return None
     return value.name if value.is_string else number(value.name)
@@ -217,16 +224,16 @@ def _demanded(condition: Any, name: str, *, whole: bool) -> dict[str, Any]:
     if isinstance(condition, exp.Between):
         return {"lower": _literal(condition.args["low"]), "upper": _literal(condition.args["high"])}
     if isinstance(condition, exp.In):
-        return {"levels": [_literal(one) for one in condition.expressions]}
+        return {"levels": [_literal(item) for item in condition.expressions]}
     if isinstance(condition, exp.EQ) and isinstance(condition.expression, exp.Any):
         listed = condition.expression.find(exp.Array)
-        return {} if listed is None else {"levels": [_literal(one) for one in listed.expressions]}
+        return {} if listed is None else {"levels": [_literal(item) for item in listed.expressions]}
     side = {exp.GTE: "lower", exp.GT: "lower", exp.LTE: "upper", exp.LT: "upper"}.get(
         type(condition)
     )
-    told = _literal(condition.expression) if side else None
-    if side is None or told is None:
+    bound = _literal(condition.expression) if side else None
+    if side is None or bound is None:
         return {}
-    if isinstance(condition, exp.GT | exp.LT) and whole and isinstance(told, int):
-        told += 1 if side == "lower" else -1
-    return {side: told}
+    if isinstance(condition, exp.GT | exp.LT) and whole and isinstance(bound, int):
+        bound += 1 if side == "lower" else -1
+    return {side: bound}

@@ -38,7 +38,7 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
         SchemaError: no such metadata, or a schema that lies elsewhere.
     """
     document = parse_json(read_text(path, suffixes=(".json",), what=_WHAT), what=_WHAT)
-    resources = {text_of(one.get("name")): one for one in mappings(document.get("resources"))}
+    resources = {text_of(entry.get("name")): entry for entry in mappings(document.get("resources"))}
     alone: Mapping[str, Any] = {"schema": document}
     name, resource = one_of(resources, table, what=_WHAT) if resources else ("", alone)
     schema = resource.get("schema")
@@ -48,7 +48,7 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
         )
     keys = schema.get("primaryKey", ())
     missing = schema.get("missingValues", [""])
-    columns = tuple(_column(one, missing) for one in mappings(schema.get("fields")))
+    columns = tuple(_column(field, missing) for field in mappings(schema.get("fields")))
     draft = TableDraft(columns=columns, name=name)
     return draft.with_key([keys] if isinstance(keys, str) else keys)
 
@@ -62,7 +62,7 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
         kind = ColumnKind.CATEGORICAL
     if field.get("categoriesOrdered") is True and kind is ColumnKind.CATEGORICAL:
         kind = ColumnKind.ORDINAL
-    codes = [one.get("value") if isinstance(one, Mapping) else one for one in _list(listed)]
+    codes = [code.get("value") if isinstance(code, Mapping) else code for code in _list(listed)]
     required = rules.get("required")
     words = tuple(_list(field.get("trueValues"))), tuple(_list(field.get("falseValues")))
     return sourced(
@@ -83,17 +83,17 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
 def _written(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None) -> dict[str, Any]:
     """What of the field's format our data dictionary has words for."""
     tokens = [
-        one.get("value") if isinstance(one, Mapping) else one
-        for one in _list(field.get("missingValues", missing))
+        token.get("value") if isinstance(token, Mapping) else token
+        for token in _list(field.get("missingValues", missing))
     ]
-    told: dict[str, Any] = {"missing": [one for one in tokens if one]}
+    fields: dict[str, Any] = {"missing": [token for token in tokens if token]}
     if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
-        told["decimal"] = field.get("decimalChar")
-        told["thousands"] = _GROUPS.get(field.get("groupChar", ""))
+        fields["decimal"] = field.get("decimalChar")
+        fields["thousands"] = _GROUPS.get(field.get("groupChar", ""))
     style = field.get("format")
     if kind in (ColumnKind.DATE, ColumnKind.DATETIME) and isinstance(style, str) and "%" in style:
-        told["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
-    return {name: value for name, value in told.items() if value}
+        fields["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
+    return {name: value for name, value in fields.items() if value}
 
 
 def _list(value: object) -> list[Any]:

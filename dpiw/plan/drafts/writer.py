@@ -128,7 +128,9 @@ def spec_text(
     """A first release spec for the dictionary beside it, with what is to be decided left open."""
     between = "" if delimiter == "," else f"\n  delimiter: {_scalar(delimiter)}"
     between += "" if encoding == "utf-8" else f"\n  encoding: {encoding}"
-    person = next((one.name for one in draft.columns if one.role is ColumnRole.IDENTIFIER), None)
+    person = next(
+        (column.name for column in draft.columns if column.role is ColumnRole.IDENTIFIER), None
+    )
     unit = _UNIT.format(column=_scalar(person), rows=draft.max_rows or OPEN) if person else _ROW
     return _SPEC.format(
         name=_scalar(name), unit=unit, open=OPEN, dictionary=DICTIONARY, between=between

@@ -123,14 +123,16 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
             " the real population, and no stand-in is; `dpiw plan` says what can be known before"
         )
     compiled = [none]
-    own = spec.weights
-    if own.wanted:
-        plan = compile_plan(_weighted(spec, own.method, own.settings), schema)
-        compiled.append(Candidate(name=OWN, told=_told(own.method, own.settings), plan=plan))
+    weights = spec.weights
+    if weights.wanted:
+        plan = compile_plan(_weighted(spec, weights.method, weights.settings), schema)
+        compiled.append(
+            Candidate(name=OWN, told=_told(weights.method, weights.settings), plan=plan)
+        )
     for name, (settings, shares) in MEASURED.items():
-        made = _measured(spec, schema, name, settings, shares)
-        if not any(_same(made, other) for other in compiled):
-            compiled.append(made)
+        candidate = _measured(spec, schema, name, settings, shares)
+        if not any(_same(candidate, earlier) for earlier in compiled):
+            compiled.append(candidate)
     return tuple(compiled)
 
 
@@ -141,19 +143,19 @@ def _measured(
     settings: Mapping[str, Any],
     shares: SharesSpec | None,
 ) -> Candidate:
-    told, own = _told("measured", settings), spec.weights.settings
-    beside = {name: own[name] for name in _BESIDE if name in own}
+    description, own_settings = _told("measured", settings), spec.weights.settings
+    beside = {name: own_settings[name] for name in _BESIDE if name in own_settings}
     asked = _weighted(spec, "measured", {**settings, **beside})
     if shares is None and "shares" not in spec.model_fields_set:
         shares = SharesSpec.usual("measured")
     if shares is not None:
-        told += f", effort {shares.generator:g} to {shares.weights:g}"
+        description += f", effort {shares.generator:g} to {shares.weights:g}"
         asked = asked.model_copy(update={"shares": shares})
     try:
         plan = compile_plan(asked, schema)
     except SpecError as error:
-        return Candidate(name=name, told=told, plan=None, reason=str(error))
-    return Candidate(name=name, told=told, plan=plan)
+        return Candidate(name=name, told=description, plan=None, reason=str(error))
+    return Candidate(name=name, told=description, plan=plan)
 
 
 def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> ReleaseSpec:
@@ -172,10 +174,10 @@ def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> Re
     )
 
 
-def _same(one: Candidate, other: Candidate) -> bool:
-    if one.plan is None or other.plan is None or other.plan.weights is None:
+def _same(candidate: Candidate, earlier: Candidate) -> bool:
+    if candidate.plan is None or earlier.plan is None or earlier.plan.weights is None:
         return False
-    return [*map(_of_law, one.plan.stages)] == [*map(_of_law, other.plan.stages)]
+    return [*map(_of_law, candidate.plan.stages)] == [*map(_of_law, earlier.plan.stages)]
 
 
 def _of_law(stage: StagePlan) -> StagePlan:

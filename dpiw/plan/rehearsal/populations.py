@@ -121,8 +121,8 @@ class RandomLaw:
         from scipy.special import ndtr
 
         factors = rng.standard_normal((rows, self.loadings.shape[1]))
-        own = np.sqrt(1 - (self.loadings**2).sum(axis=1))
-        latent = factors @ self.loadings.T + own * rng.standard_normal((rows, len(own)))
+        unique_sd = np.sqrt(1 - (self.loadings**2).sum(axis=1))
+        latent = factors @ self.loadings.T + unique_sd * rng.standard_normal((rows, len(unique_sd)))
         uniform = ndtr(latent)
         classes = rng.choice(len(self.shares), size=rows, p=self.shares)
         columns: dict[str, NDArray[Any]] = {}

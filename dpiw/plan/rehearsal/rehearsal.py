@@ -237,17 +237,17 @@ def _played(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
         if candidate.plan is None:
             continue
         try:
-            made = rehearse_release(candidate.plan, table, labelled=labelled, rng=stream(1))
+            release = rehearse_release(candidate.plan, table, labelled=labelled, rng=stream(1))
         except WeightError:
             scores.append(replace(blank, candidate=candidate.name, verdict=FAILED))
             continue
-        diagnostics = made.weights.diagnostics
+        diagnostics = release.weights.diagnostics
         scores.append(
             replace(
                 blank,
                 candidate=candidate.name,
-                distances=scored(made.rows),
-                verdict=made.verdict,
+                distances=scored(release.rows),
+                verdict=release.verdict,
                 ess_share=diagnostics.effective_sample_size / diagnostics.rows,
             )
         )
@@ -273,16 +273,16 @@ def rehearse_release(
     Raises:
         WeightError: a stage would fail.
     """
-    made = play(
+    release = play(
         plan.recipe.with_public_rows(labelled),
         PrivateTable(schema=plan.schema, scaled=stand_in),
         noise=SeededNoise(int(rng.integers(2**62))),
         rng=rng,
     )
-    weights = made.weights
-    verdict = "none" if made.estimator is None else weights.diagnostics.verdict.value
+    weights = release.weights
+    verdict = "none" if release.estimator is None else weights.diagnostics.verdict.value
     used = np.exp(weights.log_weights - weights.log_weights.max())
     if verdict == Verdict.DO_NOT_USE.value:  # resampled rows cannot be unweighted
         used = np.ones_like(used)
-    rows = WeightedRows(scaled=made.rows.scaled, weights=used / used.sum())
+    rows = WeightedRows(scaled=release.rows.scaled, weights=used / used.sum())
     return RehearsedRelease(rows=rows, weights=weights, verdict=verdict)

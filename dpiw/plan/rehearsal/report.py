@@ -47,10 +47,10 @@ def report_lines(
     """
     report: list[str] = []
     for population in rehearsal.populations:
-        told = stand_in if stand_in is not None else KINDS[population].told
+        description = stand_in if stand_in is not None else KINDS[population].told
         here = [line for line in lines if line.population == population]
         runs = max((sum(line.verdicts.values()) for line in here), default=0)
-        report += ["", f"{population}: {told}; {runs} runs"]
+        report += ["", f"{population}: {description}; {runs} runs"]
         names = [MEASURES[name] for name in rehearsal.scorer.measures]
         report.append(" " * _NAME + "".join(f"{name:<{_CELL}}" for name in names) + "ESS share")
         for line in here:
@@ -61,7 +61,9 @@ def report_lines(
         report += ["", *textwrap.wrap(f"{text}.", width=100, break_on_hyphens=False)]
     if finished:
         named = advise(lines).named
-        report += [one for c in rehearsal.candidates if c.name in named for one in _typed(c)]
+        report += [
+            spec_line for c in rehearsal.candidates if c.name in named for spec_line in _typed(c)
+        ]
     return report
 
 

@@ -164,10 +164,10 @@ class Scorer:
         target = self.schema.target
         if target is None:
             return np.zeros(0)
-        own = np.concatenate(
+        target_columns = np.concatenate(
             [np.arange(b.start, b.stop) for b in self.schema.blocks if b.column == target.name]
         )
-        x = np.delete(self.schema.centred(scaled), own, axis=1)
+        x = np.delete(self.schema.centred(scaled), target_columns, axis=1)
         place, present = _places(target, scaled)
         x, place, share = x[present], place[present], weights[present]
         share = share / max(share.sum(), 1e-300)

@@ -136,14 +136,14 @@ def summarise(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[Line]:
 
 
 def _line(measures: Iterable[str], population: str, name: str, here: list[Score]) -> Line:
-    own = {score.run: score for score in here if score.candidate == name}
+    scores = {score.run: score for score in here if score.candidate == name}
     base = {score.run: score for score in here if score.candidate == NONE}
-    runs = [run for run in own if FAILED not in (own[run].verdict, base[run].verdict)]
+    runs = [run for run in scores if FAILED not in (scores[run].verdict, base[run].verdict)]
     changes = {}
     for measure in measures:
         norms = [score.norms[measure] for score in base.values() if measure in RELATIVE]
         scale = max(float(np.mean(norms)), 1e-300) if norms else 1.0
-        values = np.array([own[run].distances[measure] for run in runs]) / scale
+        values = np.array([scores[run].distances[measure] for run in runs]) / scale
         others = np.array([base[run].distances[measure] for run in runs]) / scale
         mean, error = _mean(values)
         difference, difference_error = _mean(values - others)
@@ -154,8 +154,8 @@ def _line(measures: Iterable[str], population: str, name: str, here: list[Score]
         population=population,
         candidate=name,
         changes=changes,
-        verdicts=Counter(score.verdict for score in own.values()),
-        ess_share=float(np.mean([own[run].ess_share for run in runs])) if runs else math.nan,
+        verdicts=Counter(score.verdict for score in scores.values()),
+        ess_share=float(np.mean([scores[run].ess_share for run in runs])) if runs else math.nan,
         paired=len(runs),
     )
 
@@ -201,7 +201,7 @@ def advise(lines: Sequence[Line]) -> Advice:
         named = tuple(name for name in traded if where(name, TRADES))
         return _advice(NONE, f"publish none: no weights help.{text}", of, *named)
     best = order[0]
-    told = _weights(best)
+    best_weights = _weights(best)
     helped = _listed(where(best, HELPS))
     price = _price(of[best], asked)
     if len(where(best, HELPS)) < len(asked):
@@ -215,12 +215,14 @@ def advise(lines: Sequence[Line]) -> Advice:
         )
         text = f"publish none, unless public knowledge says that the table is like {helped}: there"
         verdicts = _verdicts(of[best], where(best, HELPS))
-        return _advice(NONE, f"{text} {told} help{rest}.{verdicts}{price}", of, best)
-    text = f"publish {told}: they help on {helped}.{_verdicts(of[best], asked)}{price}"
+        return _advice(NONE, f"{text} {best_weights} help{rest}.{verdicts}{price}", of, best)
+    text = f"publish {best_weights}: they help on {helped}.{_verdicts(of[best], asked)}{price}"
     if best != OWN and OWN in of:
-        own = where(OWN, HELPS)
+        own_kinds = where(OWN, HELPS)
         text += (
-            f" The spec's own help on {_listed(own)}." if own else " The spec's own do not help."
+            f" The spec's own help on {_listed(own_kinds)}."
+            if own_kinds
+            else " The spec's own do not help."
         )
     return _advice(best, text, of)
 
