@@ -9,10 +9,9 @@ import math
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,9 @@ from dpiw.data.tables import PrivateTable
 from dpiw.methods.weights.stack import Stack
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 Array = NDArray[np.float64]
 
@@ -142,25 +144,23 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
 def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
     """The rounded features in units, shape (d,), and the number of rows, shape (1,)."""
     total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
-    with ExitStack() as open_threads:
-        threads = None
+    workers = min(_THREADS, os.cpu_count() or 1)
+    threads = _matrix_threads().limit(limits=1)
+    with threads, ThreadPoolExecutor(max_workers=workers) as pool:
         for batch in batches:
-            if threads is None and batch.rows > _BLOCK:  # they cost more than few rows
-                threads = _threads(open_threads)
-            map_blocks = map if threads is None else threads.map
-            for part in map_blocks(partial(_block_sum, stack), batch.batches(_BLOCK)):
+            each = map if batch.rows <= _BLOCK else pool.map  # a thread costs more than few rows
+            for part in each(partial(_block_sum, stack), batch.batches(_BLOCK)):
                 total += part
             rows += batch.rows
     return total, np.array([rows], dtype=np.int64)
 
 
-def _threads(until: ExitStack) -> ThreadPoolExecutor:
-    """Threads of ours, in each of which the matrix library has one."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+@cache
+def _matrix_threads() -> ThreadpoolController:
+    """Of the libraries that NumPy has loaded: to look for them takes longer than a small sum."""
+    from threadpoolctl import ThreadpoolController
 
-    until.enter_context(threadpool_limits(limits=1))
-    workers = min(_THREADS, os.cpu_count() or 1)
-    return until.enter_context(ThreadPoolExecutor(max_workers=workers))
+    return ThreadpoolController()
 
 
 def exact_sum(
