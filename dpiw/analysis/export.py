@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import re
 import tempfile
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.export_names import CSV, SPSS, STATA, renamed
 from dpiw.analysis.optional import optional
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.names import folded_name
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
@@ -24,16 +21,8 @@ from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
 if TYPE_CHECKING:
     from dpiw.analysis.release import Release
 
-_STATA_NAME, _STATA_LABEL = 32, 80
-"""Longest name and label that Stata has, in letters."""
-
-_SPSS_NAME = 64
-"""Longest name that SPSS has, in bytes."""
-
-_SPSS_WORDS = frozenset(
-    {"ALL", "AND", "BY", "EQ", "GE", "GT", "LE", "LT", "NE", "NOT", "OR", "TO", "WITH"}
-)
-"""Which SPSS keeps for itself, in any case."""
+_STATA_LABEL = 80
+"""Longest label that Stata has, in letters."""
 
 _STATA_WEIGHT = "Synthetic rows. Declare the weights: svyset [pweight = weight]"
 _SPSS_WEIGHT = "Synthetic rows. Declare the weights: WEIGHT BY weight."
@@ -84,20 +73,23 @@ def export(
 
     Raises:
         ReleaseError: another ending, no replicate weights, names that the format cannot hold or
-            that are there twice, a path that cannot be written, or pyreadstat is not installed.
+            that are alike but for their case, a path that cannot be written, or pyreadstat is not
+            installed.
     """
     path = Path(path)
-    writers = {".csv": _csv, ".dta": _stata, ".sav": _spss}
+    writers = {".csv": (_csv, CSV), ".dta": (_stata, STATA), ".sav": (_spss, SPSS)}
     if path.suffix not in writers:
         raise ReleaseError(f"export: expected a name that ends with {', '.join(writers)}")
     weights, names = _weights(release, replicates), dict(names or {})
-    table = _renamed(release.table, weights, names)
-    columns = _called(PublicSchema.from_mapping(release.schema).released, names)
+    write, rule = writers[path.suffix]
+    released = PublicSchema.from_mapping(release.schema).released
+    columns = renamed(released, names, weights=map(str, weights.columns), rule=rule)
+    table = release.table.rename(columns=names)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as beside:
             whole = Path(beside) / path.name
-            writers[path.suffix](whole, table, columns, weights)
+            write(whole, table, columns, weights)
             whole.replace(path)
     except OSError as reason:
         raise ReleaseError(f"export: {path}: {reason.strerror or 'not writable'}") from reason
@@ -123,29 +115,6 @@ def _weights(release: Release, replicates: bool) -> _Weights:
     )
 
 
-def _renamed(table: pd.DataFrame, weights: _Weights, names: Mapping[str, str]) -> pd.DataFrame:
-    unknown = [name for name in names if name not in table.columns]
-    if unknown:
-        raise ReleaseError(f"export: names: no column {unknown[0]!r}")
-    renamed, seen = table.rename(columns=dict(names)), {w: w for w in map(str, weights.columns)}
-    for name in map(str, renamed.columns):
-        if folded_name(name) in seen:
-            twice = seen[folded_name(name)]
-            raise ReleaseError(f"export: columns {twice!r} and {name!r} would have one name")
-        seen[folded_name(name)] = name
-    return renamed
-
-
-def _called(columns: Sequence[Column], names: Mapping[str, str]) -> list[Column]:
-    """By their new names; the old one tells what has no description."""
-    return [
-        replace(c, name=names[c.name], description=c.description or c.name)
-        if c.name in names
-        else c
-        for c in columns
-    ]
-
-
 def _csv(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
     """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
     recoded = table.copy(deep=False)
@@ -156,7 +125,6 @@ def _csv(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weigh
 
 
 def _stata(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
-    _check_names(columns, _stata_holds, f"letters, digits and `_`, at most {_STATA_NAME}")
     coded = {c.name: _coded(table[c.name], c) for c in columns}
     frame = pd.concat([pd.DataFrame(coded), weights.columns], axis=1)
     texts = _texts(columns) | weights.texts
@@ -172,7 +140,6 @@ def _stata(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Wei
 
 def _spss(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
     library = optional("pyreadstat", extra="export")
-    _check_names(columns, _spss_holds, f"letters, digits and `_`, at most {_SPSS_NAME} bytes")
     coded = {c.name: _coded(table[c.name], c) for c in columns}
     for column in _dated(columns):
         coded[column.name] = _python_dates(coded[column.name], column)
@@ -193,32 +160,6 @@ def _python_dates(values: pd.Series, column: Column) -> pd.Series:
         None if pd.isna(cell) else cell.date() if days else cell.to_pydatetime() for cell in values
     ]
     return pd.Series(cells, dtype=object)
-
-
-def _check_names(columns: list[Column], holds: Callable[[str], bool], rule: str) -> None:
-    bad = next((column.name for column in columns if not holds(column.name)), None)
-    if bad is not None:
-        like = re.sub(r"\W+", "_", bad).strip("_")[: _STATA_NAME - 2]
-        like = like if like.isidentifier() and holds(like) else f"v_{like}"
-        raise ReleaseError(
-            f"export: column {bad!r}: expected {rule}, and no word of the format's own;"
-            f" give it another name: names={{{bad!r}: {like!r}}}"
-        )
-
-
-def _stata_holds(name: str) -> bool:
-    """Asks pandas, which would write another name and only warn."""
-    with warnings.catch_warnings(action="error", category=pd.errors.InvalidColumnName):
-        try:
-            pd.DataFrame({name: [0.0]}).to_stata(io.BytesIO(), write_index=False, version=118)
-        except pd.errors.InvalidColumnName:
-            return False
-    return True
-
-
-def _spss_holds(name: str) -> bool:
-    fits = name.isidentifier() and not name.startswith("_") and len(name.encode()) <= _SPSS_NAME
-    return fits and name.upper() not in _SPSS_WORDS
 
 
 def _dated(columns: list[Column]) -> list[Column]:

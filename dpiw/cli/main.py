@@ -38,7 +38,7 @@ def _say(text: str) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from dpiw.data.headers import check_names, header_cells
+    from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
@@ -52,7 +52,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         schema = load_schema(spec)
         if arguments.header is not None:
             names, source = [column.name for column in schema.columns], spec.source
-            line = arguments.header.removeprefix("\ufeff")  # a file may begin with this sign
+            line = typed_line(arguments.header, encoding=source.encoding)
             cells = header_cells(line, names, source.delimiter)
             check_names(cells, names, max_columns=source.max_columns, typed=True)
         plan = compile_plan(spec, schema)
@@ -227,7 +227,8 @@ def main(arguments: list[str] | None = None) -> int:
         show = "dpiw ledger show"
         place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"
         sys.stderr.write(f"{type(error).__name__}: {str(error).replace(show, place)}\n")
-        if _stands_in_a_file(error) and parsed.command != "init":
+        typed = "".join(words).isprintable()  # no bytes of a header in another encoding
+        if typed and _stands_in_a_file(error) and parsed.command != "init":
             sys.stderr.write(f"mend it, then: dpiw {shlex.join(words)}\n")
         return error.exit_code
     except ModuleNotFoundError as error:

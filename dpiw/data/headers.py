@@ -12,16 +12,46 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
+import os
 from collections.abc import Iterable, Sequence
 
 from dpiw.data.names import folded_name
-from dpiw.errors import SourceError
+from dpiw.errors import SchemaError, SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")
 _SHOWN, _COMPARED = 8, 80
 """Names that one message lists; characters by which two names are compared."""
 
 _LINE = "the first line must hold the declared names"
+
+
+def typed_line(text: str, *, encoding: str) -> str:
+    """A line as a shell hands it on: of a file that is not in UTF-8, `head` gives bytes.
+
+    Args:
+        text: bytes that are no UTF-8 stand in it as surrogates.
+        encoding: of the file.
+
+    Raises:
+        SchemaError: such bytes, which are not text in that encoding either.
+    """
+    is_bytes = any("\udc80" <= letter <= "\udcff" for letter in text)
+    return decoded(os.fsencode(text), encoding) if is_bytes else text.removeprefix("\ufeff")
+
+
+def decoded(line: bytes, encoding: str) -> str:
+    """A header's text, without the byte-order mark that a file may begin with.
+
+    Raises:
+        SchemaError: it is not in that encoding. The message never quotes it.
+    """
+    try:
+        return line.decode(encoding).removeprefix("\ufeff")
+    except ValueError:
+        raise SchemaError(
+            f"header: not text in {encoding}; state the encoding that it has, such as cp1252:"
+            " --encoding of dpiw init, source.encoding of a spec"
+        ) from None
 
 
 def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:

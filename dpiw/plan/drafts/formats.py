@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpiw.data.headers import typed_line
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.croissant import read_croissant
 from dpiw.plan.drafts.csvw import read_csvw
@@ -14,7 +15,7 @@ from dpiw.plan.drafts.dpsynth import read_dpsynth
 from dpiw.plan.drafts.draft import TableDraft
 from dpiw.plan.drafts.header import read_header
 from dpiw.plan.drafts.model import read_model
-from dpiw.plan.drafts.reading import read_only_line, typed_line
+from dpiw.plan.drafts.reading import read_only_line
 from dpiw.plan.drafts.smartnoise import read_smartnoise
 from dpiw.plan.drafts.sql import read_sql
 from dpiw.plan.drafts.table_schema import read_table_schema

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dpiw.data.headers import decoded
 from dpiw.errors import SchemaError
 
 _T = TypeVar("_T")
@@ -52,40 +53,16 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
     """
     message = f"header: expected a file with one line of at most {MAX_HEADER_BYTES} bytes"
     line, rest = b"", b"?"
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(handle, "rb", buffering=0) as stream:
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 line = stream.readline(MAX_HEADER_BYTES)
                 rest = stream.read(1)
-        if not rest:
-            return decoded(line, encoding).rstrip("\r\n")
         message = "header: expected one line; this may be a table: give --header its first line"
-    raise SchemaError(message)
-
-
-def typed_line(text: str, *, encoding: str = "utf-8") -> str:
-    """A line from a shell, where `head` of a file in another encoding gives bytes, not letters.
-
-    Raises:
-        SchemaError: such bytes, which are not text in that encoding either.
-    """
-    if text.isascii() or not any("\udc80" <= sign <= "\udcff" for sign in text):
-        return text
-    return decoded(os.fsencode(text), encoding)
-
-
-def decoded(line: bytes, encoding: str) -> str:
-    """Text of a header; a byte-order mark is dropped.
-
-    Raises:
-        SchemaError: it is not in that encoding. The message never quotes it.
-    """
-    try:
-        return line.decode("utf-8-sig" if encoding == "utf-8" else encoding)
-    except ValueError:
-        hint = "; state its own, such as --encoding cp1252" if encoding == "utf-8" else ""
-        raise SchemaError(f"header: not text in {encoding}{hint}") from None
+    if rest:
+        raise SchemaError(message)
+    return decoded(line, encoding).rstrip("\r\n")
 
 
 def parse_json(text: str, *, what: str) -> dict[str, Any]:

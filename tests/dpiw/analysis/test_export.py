@@ -245,7 +245,12 @@ def test_what_is_refused(released, tmp_path):
     with pytest.raises(ReleaseError, match="names: no column 'b'"):
         renamed.export(tmp_path / "x.csv", names={"b": "c"})
     for word in ("Weight", "INCOME"):
-        with pytest.raises(ReleaseError, match=f"(?i)'{word}' and '{word}' would have one name"):
+        with pytest.raises(ReleaseError, match=f"(?i){word}"):
+            renamed.export(tmp_path / "x.csv", names={"a b": word})
+    with pytest.raises(ReleaseError, match="columns 'z' and 'z' would be one name"):
+        renamed.export(tmp_path / "x.csv", names={"a b": "z", "income": "z"})
+    for word in ("", " x", 5, None, "log_weight", "x" * 200):
+        with pytest.raises(ReleaseError, match="names: column 'a b': a "):
             renamed.export(tmp_path / "x.csv", names={"a b": word})
     assert not list(tmp_path.iterdir())
 
@@ -260,7 +265,10 @@ def one_column(name, tmp_path):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["größe in cm", "class", "and", "_n", "2x", "x" * 65, "_"])
+STRANGE = ["größe in cm", "class", "and", "_n", "2x", "x" * 65, "_", "m²", "½ share", "Ⅷ", "str5"]
+
+
+@pytest.mark.parametrize("name", STRANGE)
 def test_a_name_that_a_format_lacks_is_given_another(name, tmp_path):
     """As the message says it; labels and the old name go along."""
     library, source = pytest.importorskip("pyreadstat"), one_column(name, tmp_path)
@@ -279,6 +287,42 @@ def test_a_name_that_a_format_lacks_is_given_another(name, tmp_path):
         assert list(frame.columns) == [names.get(name, name), "weight"]
         assert set(about.variable_value_labels[names.get(name, name)].values()) == {"true", "false"}
     assert refused
+
+
+def test_one_refusal_has_names_for_all(tmp_path):
+    """Also for those that would be alike, and beside the names that were given."""
+    pytest.importorskip("pyreadstat")
+    long = "a very long name of a column, as one finds it in questionnaires, "
+    told = [*STRANGE, "a b", "a_b", "a-b", "weight %", f"{long}1", f"{long}2", "log weight"]
+    schema = PublicSchema(
+        name="many", columns=tuple(Column(name=one, kind=ColumnKind.BOOLEAN) for one in told)
+    )
+    source = types.SimpleNamespace(
+        table=pd.DataFrame({one: [True, False] for one in told}), weights=np.ones(2),
+        schema=schema.to_mapping(), replicate_weights=None,
+    )  # fmt: skip
+    for ending in ("dta", "sav"):
+        with pytest.raises(ReleaseError, match="what would do") as refusal:
+            export(source, tmp_path / f"x.{ending}", names={"a_b": "given"})
+        names = ast.literal_eval(str(refusal.value).rpartition("names=")[2])
+        assert names["a_b"] == "given"
+        assert export(source, tmp_path / f"x.{ending}", names=names).stat().st_size > 100
+
+
+def test_a_column_of_a_replicate_s_name_gets_another(publishing, tmp_path):
+    _, measured = publishing(weights=REPLICATES)
+    columns = [dict(column) for column in measured.schema["columns"]]
+    old, columns[0]["name"] = columns[0]["name"], "R1"
+    other = dataclasses.replace(
+        measured,
+        schema={**measured.schema, "columns": columns},
+        table=measured.table.rename(columns={old: "R1"}),
+    )
+    path = tmp_path / "r.csv"
+    with pytest.raises(ReleaseError, match=r"'R1': the weights need that name; .*'R1': 'v_R1'"):
+        other.export(path, replicates=True)
+    assert "R1" in pd.read_csv(other.export(path))  # without replicates
+    assert "v_R1" in pd.read_csv(other.export(path, replicates=True, names={"R1": "v_R1"}))
 
 
 def test_letters_beyond_ascii_are_letters(tmp_path):

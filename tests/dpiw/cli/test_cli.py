@@ -1,11 +1,19 @@
 """The command line: exit codes, clear lines, and nothing read that need not be."""
 
 import json
+import os
 
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError, LedgerError, SignatureError, SourceError, SpecError
+from dpiw.errors import (
+    BudgetExceededError,
+    LedgerError,
+    SchemaError,
+    SignatureError,
+    SourceError,
+    SpecError,
+)
 from dpiw.ledger import Ledger
 from dpiw.release.verification import verify
 from tests.support.whole_runs import publish_run
@@ -47,6 +55,18 @@ def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys)
         assert told in shown
         assert "canary" not in shown  # where a table has no names, its first line is a row
     assert Ledger.open(workplace.ledger).account("town").unpaid_reads == 0
+
+
+def test_a_header_in_the_table_s_own_encoding(workplace, capsys):
+    line = os.fsdecode("age,income,region,ill,größe".encode("cp1252"))
+    call = ["plan", str(workplace.spec), "--header", line]
+    assert main(call) == SchemaError.exit_code
+    assert "not text in utf-8; state the encoding" in capsys.readouterr().err
+    spec = workplace.spec.read_text()
+    workplace.spec.write_text(spec.replace("format: csv", "format: csv, encoding: cp1252"))
+    assert workplace.spec.read_text() != spec
+    assert main(call) == SourceError.exit_code
+    assert "does not declare (größe)" in capsys.readouterr().err
 
 
 def test_a_bad_spec_is_one_clear_line_and_what_to_type_next(workplace, capsys):

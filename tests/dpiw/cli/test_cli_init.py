@@ -186,12 +186,22 @@ def test_a_header_in_another_encoding(desk, capsys, way, encoding):
     assert main(["init", "town", *words]) != 0
     told = capsys.readouterr().err
     assert "not text in utf-8; " in told
-    assert "--encoding cp1252" in told
+    assert "cp1252: --encoding" in told
     assert "rper" not in told
     assert not (desk / "town").exists()
     assert main(["init", "town", *words, "--encoding", encoding]) == 0
     assert '{name: "Körper", kind: TODO' in (desk / "town" / "schema.yaml").read_text()
-    assert f"\n  encoding: {encoding}\n" in (desk / "town" / "release.yaml").read_text()
+    spec = desk / "town" / "release.yaml"
+    assert f"\n  encoding: {encoding}\n" in spec.read_text()
+    schema = settled((desk / "town" / "schema.yaml").read_text(), {})
+    assert [column["name"] for column in schema["columns"]] == ["Körper", "a"]
+
+
+@pytest.mark.parametrize("way", ["--header", "--header-file"])
+def test_a_byte_order_mark_is_no_part_of_a_name(desk, way):
+    (desk / "line.txt").write_text("\ufeffage,sex\n", encoding="utf-8")
+    assert main(["init", "town", way, "\ufeffage,sex" if way == "--header" else "line.txt"]) == 0
+    assert "{name: age, kind" in (desk / "town" / "schema.yaml").read_text()
 
 
 def test_the_encodings_are_those_of_a_spec_whose_lines_end_with_one_byte():
