@@ -45,6 +45,10 @@ def add_audit_command(subparsers: Any) -> None:
 
 
 def _release(arguments: argparse.Namespace) -> int:
+    if not arguments.spec.exists():  # told before the flow makes Prefect's folder
+        from dpiw.plan.spec import load_spec
+
+        load_spec(arguments.spec)
     return run_module(
         "flows.release", [str(arguments.spec), *_stated(arguments, "period", "until")]
     )

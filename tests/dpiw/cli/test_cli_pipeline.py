@@ -18,7 +18,7 @@ import pytest
 from dpiw.cli import pipeline
 from dpiw.cli.main import main
 from dpiw.data.yaml import load_file
-from dpiw.errors import LedgerConflictError, SchemaError, SourceError
+from dpiw.errors import LedgerConflictError, SchemaError, SourceError, SpecError
 from dpiw.ledger import CompositionRule, Ledger
 from dpiw.ledger.location import REGISTER
 from dpiw.plan.json_schema import SCHEMAS
@@ -293,3 +293,13 @@ def test_ctrl_c_is_no_traceback(
     monkeypatch.setattr(pipeline.runpy, "run_module", interrupted)
     assert main(["release", "a.yaml"]) == 130
     assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_spec_that_is_not_there_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "release.yaml").touch()
+    assert main(["release", "relaese.yaml"]) == SpecError.exit_code
+    assert "relaese.yaml: no such file; did you mean 'release.yaml'?" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["release.yaml"]
