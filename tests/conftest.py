@@ -149,8 +149,8 @@ class Workplace:
 
     def add_steps(self, *steps: str) -> None:
         """Add post-processing steps to the spec."""
-        kept, listed = "when_infeasible: keep", ", ".join(steps)
-        text = self.spec.read_text().replace(kept, f"{kept}, post_processing: [{listed}]")
+        anchor, listed = "when_infeasible: keep", ", ".join(steps)
+        text = self.spec.read_text().replace(anchor, f"{anchor}, post_processing: [{listed}]")
         self.spec.write_text(text)
 
 

@@ -28,11 +28,14 @@ def oldest(chosen: list[str]) -> Iterator[str]:
     extras = project["optional-dependencies"]
     wanted = chosen or [name for name in extras if name not in LEFT_OUT]
     bounds: dict[str, Version] = {}
-    for asked in [*project["dependencies"], *(one for name in wanted for one in extras[name])]:
-        found = re.fullmatch(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+).*", asked)
-        if found:
-            bound = Version(found[2])
-            bounds[found[1]] = max(bound, bounds.get(found[1], bound))
+    for requirement in [
+        *project["dependencies"],
+        *(dependency for name in wanted for dependency in extras[name]),
+    ]:
+        match = re.fullmatch(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+).*", requirement)
+        if match:
+            bound = Version(match[2])
+            bounds[match[1]] = max(bound, bounds.get(match[1], bound))
     return (f"{name}=={bound}" for name, bound in sorted(bounds.items()))
 
 

@@ -62,15 +62,15 @@ def filled(code: str, places) -> str:
 @pytest.fixture(scope="module")
 def names(places, tmp_path_factory):
     """What is defined once every Python block of the guide has run, in order."""
-    found: dict[str, object] = {}
+    namespace: dict[str, object] = {}
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         # 5,000 people: the verdict may be any, and the page tells what to do then
         warnings.simplefilter("ignore", UnreliableWeightsWarning)
         # files that the guide writes go here; no window opens for its plots
         patch.chdir(tmp_path_factory.mktemp("analyst"))
         patch.setenv("MPLBACKEND", "Agg")
-        exec(filled("".join(blocks("python")), places), found)
-    return found
+        exec(filled("".join(blocks("python")), places), namespace)
+    return namespace
 
 
 def test_the_commands_of_the_guide_run(places, capsys):
@@ -107,18 +107,18 @@ def test_the_guide_names_every_public_function():
 def test_the_sentence_for_a_paper_has_its_five_facts(names, capsys):
     code = blocks("python")[-1]
     exec(code, dict(names))
-    told, certificate = capsys.readouterr().out, names["release"].certificate
+    sentence, certificate = capsys.readouterr().out, names["release"].certificate
     size = certificate.diagnostics["effective_sample_size"]
     for fact in (
         f"epsilon = {certificate.epsilon}", f"delta = {certificate.delta}",
         certificate.relation.value, f"{size:.0f}", f"'{certificate.verdict}'", certificate.digest,
     ):  # fmt: skip
-        assert fact in told
+        assert fact in sentence
 
 
 def test_each_method_holds_the_errors_the_guide_says(names):
-    found = names["age"]
-    assert set(found.interval(method="sandwich").parts) == {"rows"}
+    estimate = names["age"]
+    assert set(estimate.interval(method="sandwich").parts) == {"rows"}
     assert set(names["parts"]) == {"rows", "private", "noise", "fitting", "shrinkage"}
     assert set(names["undone"].parts) == {"rows", "private", "coefficients"}
 
@@ -132,8 +132,10 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     assert (means_verdict.ROWS_USE, means_verdict.ROWS_CARE) == (500, 50)
     assert means_verdict.QUANTILE_USE == 0.85
     assert means_verdict.GUESSED == 0.6
-    told = "support of at least 0.5 (of a quantile of a formula, or of rows from networks, 0.85)"
-    assert f"{told}, `use with care` from 0.3" in text
+    support_rule = (
+        "support of at least 0.5 (of a quantile of a formula, or of rows from networks, 0.85)"
+    )
+    assert f"{support_rule}, `use with care` from 0.3" in text
     assert "fewer than 500 or 50 of the rows" in text
     assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 
@@ -208,5 +210,5 @@ def test_the_notebook_runs_and_says_when_to_stop(kernel_home):
     client.execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", {}) for output in shown)
-    told = "".join(output.get("text", "") for output in shown)
-    assert "verdict: do not use" in told
+    printed = "".join(output.get("text", "") for output in shown)
+    assert "verdict: do not use" in printed

@@ -38,7 +38,7 @@ def parsed(path: Path) -> ast.Module:
 def imports(path: Path, *, lazy: bool = True) -> frozenset[str]:
     """Names of the modules a file imports at run time (type-checking blocks left out)."""
     tree = parsed(path)
-    found: set[str] = set()
+    modules: set[str] = set()
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -46,15 +46,15 @@ def imports(path: Path, *, lazy: bool = True) -> frozenset[str]:
         if not lazy and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            modules.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            modules.add(node.module)
+            modules.update(f"{node.module}.{alias.name}" for alias in node.names)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
     visit(tree)
-    return frozenset(found)
+    return frozenset(modules)
 
 
 def tops(path: Path) -> set[str]:
@@ -113,7 +113,7 @@ def test_tasks_do_not_import_tasks():
                 "tasks.window",
                 "tasks.pages",
             )  # no tasks: what tasks are made of
-            assert all(other.startswith(shared) for other in others), name
+            assert all(module.startswith(shared) for module in others), name
 
 
 def test_no_circle_inside_dpiw():
@@ -135,9 +135,9 @@ def test_no_circle_inside_dpiw():
 
 def test_generators_and_weights_do_not_know_each_other():
     for name, path in MODULES.items():
-        for one, other in (("generators", "weights"), ("weights", "generators")):
-            if name.startswith(f"dpiw.methods.{one}"):
-                others = {i for i in imports(path) if i.startswith(f"dpiw.methods.{other}")}
+        for package, foreign in (("generators", "weights"), ("weights", "generators")):
+            if name.startswith(f"dpiw.methods.{package}"):
+                others = {i for i in imports(path) if i.startswith(f"dpiw.methods.{foreign}")}
                 assert not others, name
 
 
@@ -288,9 +288,11 @@ def test_analysts_do_not_pay_for_the_pipeline():
 )  # fmt: skip
 def test_a_start_leaves_out_what_it_may_never_need(start: str, left_out: set[str]) -> None:
     """What imports take is most of a small run's time (benchmarks/results/startup.md)."""
-    told = "import atexit, json, sys; atexit.register(lambda: print(json.dumps([*sys.modules])))"
+    reporter = (
+        "import atexit, json, sys; atexit.register(lambda: print(json.dumps([*sys.modules])))"
+    )
     shown = subprocess.run(
-        [sys.executable, "-c", f"{told}; {start}"],
+        [sys.executable, "-c", f"{reporter}; {start}"],
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     loaded = {name.split(".")[0] for name in json.loads(shown.stdout.splitlines()[-1])}
@@ -353,17 +355,17 @@ def classes_of(folder: str) -> set[str]:
 
 def test_methods_know_themselves():
     """Outside their room nobody asks which method, ratio or step it is, but what it does."""
-    own = classes_of("dpiw.methods.generators") | classes_of("dpiw.methods.weights")
+    method_classes = classes_of("dpiw.methods.generators") | classes_of("dpiw.methods.weights")
     for name, path in MODULES.items():
         if name.startswith("dpiw.methods."):
             continue
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
-                asked = set(re.findall(r"\w+", ast.unparse(node.args[1])))
-                assert not asked & own, f"{name}:{node.lineno}"
+                classes = set(re.findall(r"\w+", ast.unparse(node.args[1])))
+                assert not classes & method_classes, f"{name}:{node.lineno}"
             if isinstance(node, ast.Compare):
-                told = ast.unparse(node)
-                assert not re.search(r"\bmethod\b.* '[a-z_]+'", told), f"{name}:{node.lineno}"
+                comparison = ast.unparse(node)
+                assert not re.search(r"\bmethod\b.* '[a-z_]+'", comparison), f"{name}:{node.lineno}"
 
 
 DEBTS = {
@@ -400,19 +402,21 @@ def test_what_a_module_exports_is_there_and_sorted():
             if not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"):
                 continue
             names = ast.literal_eval(node.value)
-            kind = {one: (not one.isupper(), not one[0].isupper(), one) for one in names}
+            kind = {
+                export: (not export.isupper(), not export[0].isupper(), export) for export in names
+            }
             assert list(names) == sorted(names, key=kind.__getitem__), name
             module = importlib.import_module(name)
-            assert all(hasattr(module, one) for one in names), name
+            assert all(hasattr(module, export) for export in names), name
 
 
 def test_files_that_pages_name_are_there():
     """Paths below dpiw/ and tests/ in the pages about the house."""
     for page in ("docs/architecture.md", "CONTRIBUTING.md"):
-        for found in re.findall(r"`((?:\w+/)+\w+\.py)", (ROOT / page).read_text()):
-            home = ROOT / found if found.startswith("tests/") else ROOT / "dpiw" / found
-            known = home.exists() or (ROOT / found).exists() or "walk" in found
-            assert known, f"{page}: {found}"
+        for cited in re.findall(r"`((?:\w+/)+\w+\.py)", (ROOT / page).read_text()):
+            home = ROOT / cited if cited.startswith("tests/") else ROOT / "dpiw" / cited
+            known = home.exists() or (ROOT / cited).exists() or "walk" in cited
+            assert known, f"{page}: {cited}"
 
 
 def test_what_is_cited_is_in_the_repository():

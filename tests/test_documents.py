@@ -169,11 +169,11 @@ def test_every_command_is_typed_or_listed():
     for page in SCRIPTS:  # of a script's page: the lines of its blocks, nothing else
         lines = {line for block in blocks(page, *SHELLS) for line in lines_of(block)}
         assert {c.text for c in commands() if c.page == page and c.text in scripted} <= lines
-    found = {c.text for c in commands() if not c.mention} - scripted
+    documented = {c.text for c in commands() if not c.mention} - scripted
     listed = [*TYPED, *AT_LENGTH, *ELSEWHERE]
     assert len(listed) == len(set(listed))
-    assert found - set(listed) == set(), "neither typed by a test nor listed"
-    assert set(listed) - found == set(), "listed, and in no document"
+    assert documented - set(listed) == set(), "neither typed by a test nor listed"
+    assert set(listed) - documented == set(), "listed, and in no document"
 
 
 def test_every_block_is_of_a_kind_that_is_run_or_read():
@@ -230,19 +230,19 @@ def test_every_block_of_settings_is_read(tmp_path):
             continue
         local = block.text.startswith("format: 1\nname: commute\nfeatures:")
         exact = local or not re.search(r"^columns:|^\s*- ", block.text, re.M)  # not as schemas are
-        found = load_text(block.text, what=block.page, exact=exact)
+        settings = load_text(block.text, what=block.page, exact=exact)
         if local:
-            parse_local_spec(found)
+            parse_local_spec(settings)
         elif not exact:  # a schema, or some of its columns
-            columns = {"columns": found} if isinstance(found, list) else found
+            columns = {"columns": settings} if isinstance(settings, list) else settings
             for name in re.findall(r"hierarchy_file: ([\w.-]+)", block.text):
                 (tmp_path / name).write_text("code,chapter\nA00,A\n")
             path = tmp_path / "schema.yaml"
             path.write_text(json.dumps({"name": "page"} | columns))  # which is YAML, too
             PublicSchema.from_yaml(path)
         else:
-            assert found.keys() <= {f.alias or n for n, f in ReleaseSpec.model_fields.items()}
-            parse_spec(example | found)
+            assert settings.keys() <= {f.alias or n for n, f in ReleaseSpec.model_fields.items()}
+            parse_spec(example | settings)
 
 
 # --- what is typed ------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def before(line: str) -> str:
 @pytest.mark.parametrize("command", TYPED)
 def test_a_command_does_what_its_page_says(command, readme, tmp_path, monkeypatch):
     """Typed on a copy of the reader's desk as README left it."""
-    (page,) = {found.page for found in commands() if found.text == command}
+    (page,) = {candidate.page for candidate in commands() if candidate.text == command}
     names = names_of(readme)[page]
     shutil.copytree(readme, tmp_path / "desk")
     shutil.copy(readme.parent / "before", tmp_path / "before")
@@ -363,8 +363,8 @@ def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch
     shutil.copy(example / "made_by_smartnoise.parquet", "made.parquet")
     assert spec["generator"]["settings"]["sha256"] in shell(digest, Path.cwd()).stdout
     typed(plan)
-    told = capsys.readouterr().out
-    assert "made by smartnoise-synth (MST) 1.0.8 at a cost declared by Data office" in told
+    output = capsys.readouterr().out
+    assert "made by smartnoise-synth (MST) 1.0.8 at a cost declared by Data office" in output
 
 
 @pytest.mark.parametrize("tool", ["smartnoise", "dpmm"])
@@ -400,11 +400,11 @@ def test_a_first_audit_finds_the_changed_byte(readme, tmp_path, capsys):
     make, *scripts = [filled(block.text, names) for block in blocks(page, "sh")]
     assert make == "make release\n"
     (tmp_path / "empty").mkdir()
-    told = [shell(script, tmp_path / "empty").stdout for script in scripts]
-    assert "(the expected key)" in told[0]
-    assert told[1] == "exit code 52\n"
-    assert "population my-people" in told[2]
-    assert told[3].startswith("ok: ")
+    outputs = [shell(script, tmp_path / "empty").stdout for script in scripts]
+    assert "(the expected key)" in outputs[0]
+    assert outputs[1] == "exit code 52\n"
+    assert "population my-people" in outputs[2]
+    assert outputs[3].startswith("ok: ")
 
 
 def test_a_first_estimate_has_an_interval_and_a_verdict(readme, capsys):
@@ -413,10 +413,10 @@ def test_a_first_estimate_has_an_interval_and_a_verdict(readme, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableWeightsWarning)  # 569 rows: it may well say so
         exec("".join(python_of(page, **worked_example(readme))), names)
-    told = capsys.readouterr().out
-    (shown,) = [one for one in blocks(page) if not one.language]
-    assert all(word in told for word in shown.text.splitlines()[0].split())
-    assert names["release"].certificate.verdict in told
+    output = capsys.readouterr().out
+    (shown,) = [block for block in blocks(page) if not block.language]
+    assert all(word in output for word in shown.text.splitlines()[0].split())
+    assert names["release"].certificate.verdict in output
     people_s = people()["mean_radius"].corr(people()["mean_concavity"])
     assert f"In the table it is {people_s:.2f}" in (ROOT / page).read_text()
 
@@ -426,14 +426,14 @@ def test_a_first_estimate_has_an_interval_and_a_verdict(readme, capsys):
 
 def test_the_readme_s_python_runs_on_its_release(readme):
     release = released(readme)
-    block, more = python_of(
+    block, second_block = python_of(
         "README.md",
         **{"breast-cancer-once-1a2b3c4d": release, "curator.pub": readme / "keys" / "mine.pub"},
     )
     names = {"rng": np.random.default_rng(1)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableWeightsWarning)  # 569 rows: it may well say so
-        exec(block + more, names)
+        exec(block + second_block, names)
     assert names["model"].coef_.shape == (1, 4)
     assert len(names["sample"]) == 1000
     assert len([line for line in block.splitlines() if line]) <= 10
@@ -443,8 +443,8 @@ def test_the_auditor_s_blocks_find_what_was_promised(readme, capsys):
     """docs/privacy.md: the epsilon again, with our accountant and without any of our code."""
     accountant, closed_form = python_of("docs/privacy.md", FOLDER=released(readme))
     exec(accountant, {})
-    found, promised = re.match(r"(\S+) promised: (\S+)", capsys.readouterr().out).groups()
-    assert 2.9 < float(found) <= float(promised) == 3
+    epsilon, promised = re.match(r"(\S+) promised: (\S+)", capsys.readouterr().out).groups()
+    assert 2.9 < float(epsilon) <= float(promised) == 3
     exec(closed_form, {})
     delta, promised = capsys.readouterr().out.split("<=")
     assert 0.9 * float(promised) < float(delta) <= float(promised)
@@ -457,9 +457,9 @@ PRINTED = (
 
 @pytest.mark.parametrize("place", range(len(PRINTED)))
 def test_the_method_s_blocks_print_what_the_page_says(place, capsys):
-    found = python_of("docs/method.md")
-    assert len(found) == len(PRINTED)
-    exec(found[place], {})
+    sources = python_of("docs/method.md")
+    assert len(sources) == len(PRINTED)
+    exec(sources[place], {})
     numbers = [float(text) for text in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
     assert numbers == pytest.approx(PRINTED[place], rel=5e-3)
 

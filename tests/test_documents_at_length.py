@@ -106,7 +106,7 @@ def server(tmp_path) -> Iterator[dict[str, str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    more = {
+    variables = {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_HOME": str(tmp_path / "home"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -118,15 +118,15 @@ def server(tmp_path) -> Iterator[dict[str, str]]:
             [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
              "--port", str(port), "--no-ui"],
             stdout=log, stderr=log, start_new_session=True,
-            env=environment(programs(tmp_path / "tools"), **more),
+            env=environment(programs(tmp_path / "tools"), **variables),
         )  # fmt: skip
         try:
             shell(
-                f"for _ in $(seq 240); do curl -sf {more['PREFECT_API_URL']}/health && exit 0;"
+                f"for _ in $(seq 240); do curl -sf {variables['PREFECT_API_URL']}/health && exit 0;"
                 " sleep 0.5; done; exit 1",
-                tmp_path / "home", **more,
+                tmp_path / "home", **variables,
             )  # fmt: skip
-            yield more
+            yield variables
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=60)

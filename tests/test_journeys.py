@@ -57,12 +57,12 @@ def test_the_journeys_are_walked_from_an_empty_folder(tmp_path, monkeypatch, cap
     _, published = publish_run(Path("clinic/release.yaml").absolute())
 
     assert audited(*lines_of(checked)).ok
-    told = shown(Path("audit/audit.html").read_text())
+    report = shown(Path("audit/audit.html").read_text())
     answers = [row.split("|")[1:4] for row in re.findall(r"^\| .*\? \|.*$", PAGE, re.M)]
     assert len(answers) == 10
     for question, _, answer in answers:
         for words in re.findall(r"`([^`]+)`", answer):
-            assert words in told, question
+            assert words in report, question
 
     named = {journeys.NAMED: published.relative_to(folder)}
     exec(filled(blocks(journeys.PAGE, "python")[1].text, named), {})
@@ -99,8 +99,8 @@ def test_an_interval_that_misses_what_was_simulated_is_told():
     }
     assert journeys.held(around) == "Of 5 intervals in this walk 5 hold it."
     missed = {"lower": 0, "upper": 1, "verdict": "use with care"}
-    told = journeys.held(around | {"age": missed})
-    assert told == "Of 5 intervals in this walk 4 hold it; missed: `age` (use with care)."
+    sentence = journeys.held(around | {"age": missed})
+    assert sentence == "Of 5 intervals in this walk 4 hold it; missed: `age` (use with care)."
 
 
 def test_what_is_made_anew_replaces_what_stood_there():

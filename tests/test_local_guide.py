@@ -38,9 +38,9 @@ def send(parameters: LocalParameters, path: Path, count: int) -> None:
     frame = pd.DataFrame(values, columns=sample.names)
     frame["at_home"] = np.array(parameters.levels)[sample.labels]
     frame["report_id"] = [f"{row:032x}" for row in range(count)]
-    own = json.loads(Path("me.report.json").read_bytes())
+    own_report = json.loads(Path("me.report.json").read_bytes())
     frame = frame.assign(parameters=parameters.digest)
-    pd.concat([frame, pd.DataFrame([own])]).to_csv(path, index=False)
+    pd.concat([frame, pd.DataFrame([own_report])]).to_csv(path, index=False)
 
 
 def test_the_guide_runs_from_an_empty_folder(tmp_path, monkeypatch, capsys):

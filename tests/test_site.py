@@ -50,7 +50,7 @@ class Loaded(HTMLParser):
 def elsewhere(text: str, *, of_css: bool = False) -> list[str]:
     """The addresses on other hosts that a page, or a style sheet, loads."""
     addresses = re.findall(r"url\(['\"]?([^)'\"]+)", text) if of_css else Loaded(text).addresses
-    return [one for one in addresses if re.match(r"(https?:)?//", one)]
+    return [address for address in addresses if re.match(r"(https?:)?//", address)]
 
 
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_what_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
     (checkout / "docs" / "alone.md").write_text("# Alone\n")
     done = built(tmp_path / "site", checkout)
     assert done.returncode == 1
-    for told in ("nowhere.md", "#nowhere", "docs/alone.md"):
-        assert told in done.stderr
+    for fault in ("nowhere.md", "#nowhere", "docs/alone.md"):
+        assert fault in done.stderr
 
 
 def test_what_a_page_loads_is_seen() -> None:

@@ -21,7 +21,7 @@ def from_test_files(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
         for name in names:
             yield from re.findall(r"^tests\.(?:\w+\.)*?test_\w+", name)
 

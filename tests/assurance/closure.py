@@ -125,7 +125,9 @@ def read(text: str, package: tuple[str, ...]) -> Source:
     tree = ast.parse(text)
     for node in ast.walk(tree):  # docstrings and other strings that stand alone say nothing
         if hasattr(node, "body") and isinstance(node.body, list):
-            node.body = [one for one in node.body if not _is_statement(one)] or [ast.Pass()]
+            node.body = [statement for statement in node.body if not _is_statement(statement)] or [
+                ast.Pass()
+            ]
     nodes = list(ast.walk(tree))
     texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     tops = "|".join(MODULES)
@@ -169,21 +171,21 @@ class Snapshot:
 
     def closure(self, test: str) -> frozenset[str]:
         """All that the tests of this file reach, itself among them."""
-        found: set[str] = set()
+        reached: set[str] = set()
         data = [name for top in DATA for name in self._below(top) if not name.endswith(".py")]
         waiting = [test, *self._above(test), *data]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in reached:
+                reached.add(name)
                 waiting += self.reached(name)
-        return frozenset(found)
+        return frozenset(reached)
 
     def reached(self, name: str) -> frozenset[str]:
         """What one file reaches by itself."""
         if name not in self._reached:
-            found = frozenset(self._walk(name)) if name.endswith(".py") else frozenset()
-            self._reached[name] = found
+            files = frozenset(self._walk(name)) if name.endswith(".py") else frozenset()
+            self._reached[name] = files
         return self._reached[name]
 
     def wide(self, name: str) -> bool:
@@ -237,7 +239,9 @@ class Snapshot:
 def _names(root: Path) -> Iterator[str]:
     """Files of a checkout that anybody wrote."""
     for folder, folders, files in os.walk(root):
-        folders[:] = [one for one in folders if not one.startswith((".", "__")) and one not in MADE]
+        folders[:] = [
+            name for name in folders if not name.startswith((".", "__")) and name not in MADE
+        ]
         place = Path(folder).relative_to(root)
         for file in files:
             if not file.startswith(".") and not file.endswith(IGNORED):
@@ -279,10 +283,10 @@ class Keys:
         around = surroundings(self._root)
         tests = {node: node.partition("::")[0] for node in nodes}
         files = {test: _digests(snapshot, test) for test in set(tests.values())}
-        told = {node: [FORMAT, node, files[test], around] for node, test in tests.items()}
+        payloads = {node: [FORMAT, node, files[test], around] for node, test in tests.items()}
         return {
-            node: hashlib.sha256(json.dumps(one, sort_keys=True).encode()).hexdigest()
-            for node, one in told.items()
+            node: hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
+            for node, payload in payloads.items()
         }
 
 

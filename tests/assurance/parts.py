@@ -29,8 +29,8 @@ class Suite:
 
 
 SUITES: Mapping[str, Suite] = {
-    one.name: one
-    for one in (
+    suite.name: suite
+    for suite in (
         Suite(name="proof", marker="proof", jobs=2),
         Suite(name="test-crash", marker="crash", jobs=1),
         Suite(name="nightly", marker="crash or nightly", jobs=1),
@@ -94,17 +94,17 @@ class Kept:
 
     def keep(self, part: Part) -> None:
         """Write a part; a reader sees all of it or nothing."""
-        told = json.dumps(dataclasses.asdict(part), indent=1)
-        write(self._folder / f"{part.key}.json", told + "\n")
+        text = json.dumps(dataclasses.asdict(part), indent=1)
+        write(self._folder / f"{part.key}.json", text + "\n")
 
     def seconds(self, nodes: Iterable[str]) -> dict[str, float]:
         """How long each took when it was green last, under whatever key; not all are known."""
-        wanted, found = set(nodes), {}
+        wanted, durations = set(nodes), {}
         parts = filter(None, map(self._read, self._folder.glob("*.json")))
-        for part in sorted(parts, key=lambda one: one.date):
+        for part in sorted(parts, key=lambda record: record.date):
             if part.node in wanted and part.green:
-                found[part.node] = part.seconds
-        return found
+                durations[part.node] = part.seconds
+        return durations
 
     @staticmethod
     def _read(path: Path) -> Part | None:

@@ -46,11 +46,13 @@ def judge(record: Path, status: int) -> tuple[str, int, int]:
     counts: Counter[str] = Counter()
     faults = []
     for case in ET.parse(record).getroot().iter("testcase"):
-        found = {child.tag: child for child in case if child.tag in ("failure", "error", "skipped")}
-        kind = next(iter(found), "passed")
+        outcomes = {
+            child.tag: child for child in case if child.tag in ("failure", "error", "skipped")
+        }
+        kind = next(iter(outcomes), "passed")
         counts[kind] += 1
         if kind == "skipped":
-            reason = found[kind].get("message", "")
+            reason = outcomes[kind].get("message", "")
             faults += [] if reason in ALLOWED_SKIPS else [f"skipped: {reason}"]
         elif kind != "passed":
             faults.append(kind)
@@ -88,11 +90,11 @@ class Runner:
     def _run(self, node: str, place: Path) -> Ended:
         record, figures, log = place / "record.xml", place / "figures.jsonl", place / "log"
         begun = time.monotonic()
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "pytest", node, "-m", self.marker, "-p", "no:cacheprovider",
                  "--junitxml", record, "--figures", figures, "--basetemp", place / "tmp"],
-                cwd=self.root, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                cwd=self.root, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env={"OMP_NUM_THREADS": "1", **os.environ}, start_new_session=True, umask=0o022,
             )  # fmt: skip
         self.guard.started(process.pid, place)
@@ -103,11 +105,11 @@ class Runner:
         if self.guard.stopped:
             raise StoppedError
         why, passed, skipped = judge(record, process.returncode)
-        told = figures.read_text().splitlines() if figures.exists() else []
+        lines = figures.read_text().splitlines() if figures.exists() else []
         return Ended(
             why=f"killed after {self.limit:.0f} s" if late else why,
             seconds=round(time.monotonic() - begun, 1), cpu_seconds=round(cpu, 1),
-            passed=passed, skipped=skipped, figures=tuple(map(json.loads, told)),
+            passed=passed, skipped=skipped, figures=tuple(map(json.loads, lines)),
             log=log.read_text(errors="replace"),
         )  # fmt: skip
 

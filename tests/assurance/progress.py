@@ -48,8 +48,8 @@ class Progress:
         if not self._waiting or not known:
             return ""
         mean = statistics.mean(known)
-        each = [self._known.get(node, mean) for node in self._waiting]
-        seconds = max(sum(each) / self._jobs, max(each))
+        durations = [self._known.get(node, mean) for node in self._waiting]
+        seconds = max(sum(durations) / self._jobs, max(durations))
         unknown = sum(node not in self._known for node in self._waiting)
         guess = f" ({unknown} guessed)" if unknown else ""
         return f"  left {_clock(seconds)}{guess}"

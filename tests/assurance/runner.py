@@ -110,8 +110,8 @@ class Assurance:
 
     def _green(self, nodes: Sequence[str]) -> dict[str, Part]:
         """What is kept of them, as their files are now."""
-        found = [self._kept.find(key) for key in self._keys.of(nodes).values()]
-        return {part.node: part for part in found if part is not None and part.green}
+        parts = [self._kept.find(key) for key in self._keys.of(nodes).values()]
+        return {part.node: part for part in parts if part is not None and part.green}
 
     def _run(self, nodes: Sequence[str]) -> Iterator[tuple[Part, str]]:
         """Run parts, several at once; yields each as it ends, with what it said."""
@@ -147,15 +147,15 @@ class Assurance:
         return self._keys.of([node])[node]
 
     def _report(self, parts: Sequence[Part], total: int, now: int) -> Summary:
-        found = Summary.of(self._order.suite.name, parts, total=total, now=now)
-        text = f"{table(parts)}\n\n{found.line()}\n"
+        summary = Summary.of(self._order.suite.name, parts, total=total, now=now)
+        text = f"{table(parts)}\n\n{summary.line()}\n"
         write(self._page("md"), text)
-        write(self._page("json"), found.text())
+        write(self._page("json"), summary.text())
         if self._order.figures is not None:
-            told = [json.dumps(figure) for part in parts for figure in part.figures]
-            write(self._order.figures, "".join(f"{one}\n" for one in told))
+            lines = [json.dumps(figure) for part in parts for figure in part.figures]
+            write(self._order.figures, "".join(f"{line}\n" for line in lines))
         Progress.say("\n" + text)
-        return found
+        return summary
 
 
 def _part(node: str, key: str, ended: Ended, commit: str, dirty: bool) -> Part:

@@ -110,5 +110,5 @@ class Summary:
 
     def text(self) -> str:
         """JSON."""
-        told = dataclasses.asdict(self) | {"missing": self.missing, "ok": self.ok}
-        return json.dumps(told, indent=1) + "\n"
+        facts = dataclasses.asdict(self) | {"missing": self.missing, "ok": self.ok}
+        return json.dumps(facts, indent=1) + "\n"

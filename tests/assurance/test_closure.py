@@ -93,8 +93,8 @@ def test_an_installed_version_counts(changes, checkout, monkeypatch):
 
 
 def test_two_tests_of_one_file_have_two_keys(checkout):
-    one, other = Keys(checkout).of([NODE, NODE + "[x]"]).values()
-    assert one != other
+    first, second = Keys(checkout).of([NODE, NODE + "[x]"]).values()
+    assert first != second
 
 
 WIDE = (
@@ -137,12 +137,12 @@ def test_what_is_known_of_a_file_is_void_with_one_sign_more(checkout):
     file = checkout / "dpiw" / "indirect.py"
     file.write_text("import subprocess\n")
     known = {"dpiw/indirect.py": Known(signs=1, modules=("flows.release",), why="starts a flow")}
-    found = Snapshot(checkout, Parser(), known).closure("tests/proof/test_one.py")
-    assert "flows/release.py" in found
-    assert "dpiw/apart.py" not in found
+    reached = Snapshot(checkout, Parser(), known).closure("tests/proof/test_one.py")
+    assert "flows/release.py" in reached
+    assert "dpiw/apart.py" not in reached
     file.write_text("import subprocess\nsubprocess.run()\n")
-    found = Snapshot(checkout, Parser(), known).closure("tests/proof/test_one.py")
-    assert "dpiw/apart.py" in found
+    reached = Snapshot(checkout, Parser(), known).closure("tests/proof/test_one.py")
+    assert "dpiw/apart.py" in reached
 
 
 def test_in_this_checkout_what_is_known_is_so():

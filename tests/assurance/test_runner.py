@@ -93,15 +93,15 @@ class Toy:
 
     def run(self, *arguments: str, suite: str = "proof") -> tuple[int, str]:
         process = self.start(*arguments, suite=suite)
-        said, _ = process.communicate(timeout=300)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=300)
+        return process.returncode, output
 
     def ran(self) -> list[str]:
         return sorted((self.root / "build" / "ran").read_text().split())
 
     def parts(self) -> dict[str, dict[str, object]]:
-        found = [json.loads(path.read_text()) for path in (self.keep / "parts").glob("*.json")]
-        return {part["node"].rpartition("::")[2]: part for part in found}
+        records = [json.loads(path.read_text()) for path in (self.keep / "parts").glob("*.json")]
+        return {part["node"].rpartition("::")[2]: part for part in records}
 
     def summary(self, suite: str = "proof") -> dict[str, object]:
         return json.loads((self.keep / f"{suite}.json").read_text())
@@ -114,11 +114,11 @@ def toy(tmp_path: Path) -> Toy:
 
 def test_a_green_run_ends_with_its_table_and_is_kept(toy, tmp_path):
     figures = tmp_path / "figures.jsonl"
-    code, said = toy.run("--figures", str(figures))
-    assert code == 0, said
+    code, output = toy.run("--figures", str(figures))
+    assert code == 0, output
     assert toy.ran() == sorted(ALL)
     table = (toy.keep / "proof.md").read_text()
-    assert table in said
+    assert table in output
     for row in (
         "| P1: sums \\| 1 | `test_one.py::test_one` | 10% is found | 1 of 1 | a search | unknown |",
         "| toy kills | `test_two.py::test_two` |  | kills 7; lost 0 |  | unknown |",
@@ -126,13 +126,13 @@ def test_a_green_run_ends_with_its_table_and_is_kept(toy, tmp_path):
         assert row in table
     assert "| `test_slow.py::test_slow` |  | 1 passed, " in table
     assert "4 parts: 4 green, 0 failed, 0 missing; 0 kept from earlier, 4 run now" in table
-    told = [json.loads(line) for line in figures.read_text().splitlines()]
-    assert [line["test"] for line in told] == ["proof P1", "proof P1", "toy kills"]
+    records = [json.loads(line) for line in figures.read_text().splitlines()]
+    assert [line["test"] for line in records] == ["proof P1", "proof P1", "toy kills"]
     assert {part["outcome"] for part in toy.parts().values()} == {"green"}
 
-    code, said = toy.run()
+    code, output = toy.run()
     assert (code, toy.ran()) == (0, [])
-    assert "4 kept from earlier, 0 run now" in said
+    assert "4 kept from earlier, 0 run now" in output
 
     toy.write("dpiw/two.py", "VALUE = 2  # no change of value\n")
     code, _ = toy.run()
@@ -145,14 +145,14 @@ def test_a_green_run_ends_with_its_table_and_is_kept(toy, tmp_path):
 def test_a_red_part_is_told_and_never_kept_as_green(toy):
     toy.write("dpiw/two.py", "VALUE = 3\n")
     for _ in range(2):  # it is run again each time
-        code, said = toy.run("--only", "test_two")
+        code, output = toy.run("--only", "test_two")
         assert (code, toy.ran()) == (1, ["test_two"])
-        assert "FAILED" in said
-        assert "tail of a red part" in said
+        assert "FAILED" in output
+        assert "tail of a red part" in output
         assert "**FAILED**: failure" in (toy.keep / "proof.md").read_text()
-        found = toy.summary()
-        assert (found["ok"], found["failed"], found["green"]) == (False, 1, 0)
-        assert found["failures"] == ["tests/test_two.py::test_two"]
+        summary = toy.summary()
+        assert (summary["ok"], summary["failed"], summary["green"]) == (False, 1, 0)
+        assert summary["failures"] == ["tests/test_two.py::test_two"]
         assert toy.parts()["test_two"]["outcome"] == "red"
     toy.write("dpiw/two.py", "VALUE = 2\n")
     assert toy.run("--only", "test_two")[0] == 0
@@ -180,22 +180,22 @@ WHY = {
 
 def test_what_did_not_pass_is_red_but_for_a_gpu_that_is_not_there(toy):
     toy.write("tests/test_odd.py", ODD)
-    code, said = toy.run("--only", "test_odd.py")
-    assert code == 1, said
+    code, output = toy.run("--only", "test_odd.py")
+    assert code == 1, output
     assert {name: part["why"] for name, part in toy.parts().items()} == WHY
     assert {n for n, part in toy.parts().items() if part["outcome"] == "green"} == {"test_gpu"}
-    assert "0 passed, 1 skipped" in said
+    assert "0 passed, 1 skipped" in output
 
 
 def test_nothing_collected_is_a_failure(toy):
     assert toy.run("--only", "no_such_test")[0] == 2
-    code, said = toy.run(suite="nightly")
+    code, output = toy.run(suite="nightly")
     assert code == 2
-    assert "nothing to run" in said
+    assert "nothing to run" in output
     toy.write("tests/test_broken.py", "import no_such_module\n")
-    code, said = toy.run()
+    code, output = toy.run()
     assert code == 2
-    assert "no_such_module" in said
+    assert "no_such_module" in output
     assert toy.ran() == []
 
 
@@ -207,9 +207,9 @@ def test_an_edit_while_a_part_runs_voids_it(toy):
     wait_for(toy, {"test_slow"})
     toy.write("dpiw/one.py", "VALUE = 10\n")
     (toy.root / "tests" / ".wait").unlink()
-    said, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 1
-    assert "changed while it ran" in said
+    assert "changed while it ran" in output
     assert toy.run("--only", "test_slow")[0] == 0
 
 
@@ -223,12 +223,12 @@ def wait_for(toy: Toy, names: set[str]) -> None:
 
 def of_the_toy(toy: Toy) -> list[psutil.Process]:
     """Processes that work in the toy's folder."""
-    found = []
+    processes = []
     for process in psutil.process_iter(["cwd", "status"]):
         here = process.info["cwd"] == str(toy.root)
         if here and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 INTERRUPTS = [
@@ -261,16 +261,16 @@ def test_a_killed_run_loses_what_was_in_flight_and_nothing_else(toy, number):
     assert not (toy.keep / "proof.md").exists()
 
     (toy.root / "tests" / ".wait").unlink()
-    code, said = toy.run()
-    assert (code, toy.ran()) == (0, ["test_slow"]), said
-    assert "3 kept from earlier, 1 run now" in said
+    code, output = toy.run()
+    assert (code, toy.ran()) == (0, ["test_slow"]), output
+    assert "3 kept from earlier, 1 run now" in output
 
 
 @pytest.mark.crash
 def test_a_damaged_file_is_run_again(toy):
     assert toy.run("--only", "test_one")[0] == 0
-    one, _ = sorted((toy.keep / "parts").glob("*.json"))
-    one.write_text(one.read_text()[:40])
+    path, _ = sorted((toy.keep / "parts").glob("*.json"))
+    path.write_text(path.read_text()[:40])
     code, _ = toy.run("--only", "test_one")
     assert code == 0
     assert len(toy.ran()) == 1

@@ -42,8 +42,8 @@ def test_the_order_of_utility_is_the_sources():
 
 
 def test_a_chain_that_has_not_converged_costs_more_than_it_says():
-    told = bayes.chain_costs((2, 100, 10_000))
-    assert told.epsilon["2"] == np.inf
-    assert told.delta["2"] > 0.1
-    assert told.epsilon["exact draw"] <= 1
-    assert told.epsilon["10000"] == pytest.approx(told.epsilon["exact draw"], abs=1e-2)
+    costs = bayes.chain_costs((2, 100, 10_000))
+    assert costs.epsilon["2"] == np.inf
+    assert costs.delta["2"] > 0.1
+    assert costs.epsilon["exact draw"] <= 1
+    assert costs.epsilon["10000"] == pytest.approx(costs.epsilon["exact draw"], abs=1e-2)

@@ -26,7 +26,7 @@ def place(folder, **others):
 
 
 def found(ours, reference):
-    ours, reference = (record.Cost(wall=one, cpu=one) for one in (ours, reference))
+    ours, reference = (record.Cost(wall=seconds, cpu=seconds) for seconds in (ours, reference))
     return {
         "ours": vars(ours), "reference": vars(reference), "told": "a word"
     }  # fmt: skip
@@ -63,26 +63,26 @@ def test_what_was_not_run_stands_on_the_page_with_its_reason_and_its_target():
 
 
 def test_every_line_has_what_makes_it_and_nothing_is_made_in_vain():
-    made = {*bench.ITEMS, "release"}
-    assert {line.item for line in bench.LINES} == made
+    items = {*bench.ITEMS, "release"}
+    assert {line.item for line in bench.LINES} == items
     names = [line.name for line in bench.LINES]
     assert len(names) == len(set(names))
 
 
 def test_the_targets_are_those_that_were_set():
-    asked = {line.name: line.target for line in bench.LINES if line.target is not None}
+    targets = {line.name: line.target for line in bench.LINES if line.target is not None}
     wanted = {
         "features": 3, "release": 5, "scoring": 2, "privbayes": 200, "privbayes-adult-mst": 50,
         "warm": 8, "fresh": 12, "published": 3, "help": 0.3, "import": 0.5, "plan": 2,
     }  # fmt: skip
-    assert wanted.items() <= asked.items()
+    assert wanted.items() <= targets.items()
 
 
 def test_sums_and_counts_are_held_against_the_machine_here(tmp_path):
     lines = limits.features(place(tmp_path)) | limits.marginals(place(tmp_path))
     names = {line.name for line in bench.LINES if line.item in ("features", "marginals")}
     assert set(lines) == names
-    assert all(one.ours.wall > 0 and one.reference.wall > 0 for one in lines.values())
+    assert all(line.ours.wall > 0 and line.reference.wall > 0 for line in lines.values())
 
 
 def test_a_release_s_lines_add_up_its_steps():
@@ -115,8 +115,10 @@ def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch, capsys):
 
     def measured(item, place):
         tried.append(item)
-        told = {"lines": {"features": found(1.0, 2.0)}} if item == "features" else {"not_run": "no"}
-        return kept() | told if "lines" in told else {**kept(), **told, "lines": {}}
+        result = (
+            {"lines": {"features": found(1.0, 2.0)}} if item == "features" else {"not_run": "no"}
+        )
+        return kept() | result if "lines" in result else {**kept(), **result, "lines": {}}
 
     monkeypatch.setattr(bench, "apart", measured)
     arguments = ["--only", "features", "counts", "--cache", str(tmp_path / "c"),
@@ -129,38 +131,38 @@ def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "o" / "bench.md").read_text()
     assert "| **0.5** | 0.5 | at most 3 | yes | 2026-11-23 17:00, abc" in text
     assert "| diffprivlib | **not run**: no" in text
-    told = json.loads((tmp_path / "o" / "bench.json").read_text())
-    assert told["items"]["features"]["lines"]["features"]["told"] == "a word"
+    facts = json.loads((tmp_path / "o" / "bench.json").read_text())
+    assert facts["items"]["features"]["lines"]["features"]["told"] == "a word"
 
 
 def test_a_good_line_is_not_lost_to_a_later_failure(tmp_path, monkeypatch):
     arguments = ["--only", "counts", "--cache", str(tmp_path), "--out", str(tmp_path), "--again"]
-    for told in (kept(**{"counts-1": found(1, 2)}), kept() | {"not_run": "gone"}):
-        monkeypatch.setattr(bench, "apart", lambda item, place, told=told: told)
+    for result in (kept(**{"counts-1": found(1, 2)}), kept() | {"not_run": "gone"}):
+        monkeypatch.setattr(bench, "apart", lambda item, place, result=result: result)
         bench.main(arguments)
     assert bench.kept(tmp_path, "counts")["lines"]["counts-1"]["told"] == "a word"
 
 
 def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypatch):
-    for item, made in bench.ITEMS.items():
+    for item, measure in bench.ITEMS.items():
         if item not in ("features", "marginals", "starts"):
             with pytest.raises(record.NotRunError, match="without peers"):
-                made(place(tmp_path, with_peers=False))
+                measure(place(tmp_path, with_peers=False))
 
     def refused(command, **others):
         raise subprocess.CalledProcessError(1, command)
 
     monkeypatch.setattr(peers.subprocess, "run", refused)
-    told = bench.measured("counts", place(tmp_path))
-    assert told["not_run"] == "diffprivlib: its environment could not be made"
+    result = bench.measured("counts", place(tmp_path))
+    assert result["not_run"] == "diffprivlib: its environment could not be made"
     assert not (tmp_path / "diffprivlib" / ".ready").exists()
     assert "make neural" in bench.measured("dp-sgd", place(tmp_path))["not_run"]
 
 
 def test_a_public_table_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "environment", lambda folder, peer: folder)
-    told = bench.measured("privbayes", place(tmp_path))
-    assert told["not_run"] == "needs adult.csv: make bench DATA=folder"
+    result = bench.measured("privbayes", place(tmp_path))
+    assert result["not_run"] == "needs adult.csv: make bench DATA=folder"
 
 
 def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_path, monkeypatch):
@@ -174,8 +176,8 @@ def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_
         "def fit(given):\n    print('noise')\n    return {'rows': given['codes'] + 1}\n"
     )
     monkeypatch.setattr(peers, "HERE", tmp_path)
-    made, took = peers.fitted(sys.executable, "slow", {"codes": np.arange(3)})
-    assert made["rows"].tolist() == [1, 2, 3]
+    result, took = peers.fitted(sys.executable, "slow", {"codes": np.arange(3)})
+    assert result["rows"].tolist() == [1, 2, 3]
     assert 0 < took.wall < 0.6
     (tmp_path / "slow.py").write_text("def fit(given):\n    raise ValueError('no such bins')\n")
     with pytest.raises(record.NotRunError, match="no such bins"):
@@ -185,11 +187,11 @@ def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_
 def test_our_part_of_a_peer_s_line_is_on_the_same_public_codes(rng):
     from tests.benchmarks.scripts import rows, schema
 
-    own = peers.Own(schema=schema(), rows=rows(rng, 400), method="privbayes", delta=0.0)
-    cost, distance, domain = own.made(1)
+    ours = peers.Own(schema=schema(), rows=rows(rng, 400), method="privbayes", delta=0.0)
+    cost, distance, domain = ours.made(1)
     assert cost.wall > 0
     assert 0 < distance < 1
-    assert domain.codes(own.rows).shape == (400, 5)
+    assert domain.codes(ours.rows).shape == (400, 5)
     assert "**worse**" in peers._distances(0.2, 0.1)
     assert "worse" not in peers._distances(0.1, 0.1)
 

@@ -26,20 +26,20 @@ def test_every_variant_takes_a_step(name):
 
 def test_the_page_says_which_targets_are_met():
     row = {"cpu_us": 2e3, "wall_us": 1e3, "rows_per_s": 128e3, "peak_mib": 7.0}
-    found = {
+    results = {
         name: {
             variant: row | {"ratio": ratio}
             for variant, ratio in {
-                "ours": own, "torch, no privacy": 1.0, "torch, no privacy, double": 2.0,
+                "ours": ours, "torch, no privacy": 1.0, "torch, no privacy, double": 2.0,
                 "Opacus, hooks, its loader": 8.0, "Opacus, ghost, its loader": 4.0,
             }.items()
         }
-        for name, own in (("perceptron", 1.25), ("convolution", 4.0), ("embedding", 9.0))
+        for name, ours in (("perceptron", 1.25), ("convolution", 4.0), ("embedding", 9.0))
     }  # fmt: skip
     facts = dict.fromkeys(
         ("command", "commit", "machine", "cores", "python", "numpy", "torch", "opacus"), "x"
     ) | {"load_before": 0.0, "load_after": 0.0, "turns": dict.fromkeys(nets.NETS, 3)}
-    page = script.report(found, facts)
+    page = script.report(results, facts)
     for line in (
         "| perceptron | times the cost of torch, no privacy | at most 1.5 | 1.25 | yes |",
         "| perceptron | times faster than Opacus, hooks, its loader | 8 | 6.40 | no |",

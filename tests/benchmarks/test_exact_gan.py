@@ -24,12 +24,12 @@ def table(rng, size):
 @pytest.mark.parametrize("loss", ["logistic", "wasserstein"])
 @pytest.mark.parametrize("size", [0, 40])
 def test_what_they_measure_is_not_publishable(rng, method, loss, size):
-    one = EXACT[method](**SMALL, loss=loss)
-    assert not one.private
-    assert one.events(schema=schema(), unit=UNIT) == ()
+    generator = EXACT[method](**SMALL, loss=loss)
+    assert not generator.private
+    assert generator.events(schema=schema(), unit=UNIT) == ()
     with pytest.raises(UncalibratedError):
-        one.measure(table(rng, size), noise=SecureNoise())
-    ready = one.calibrate(rho=1.0, schema=schema(), unit=UNIT, nominal_rows=40)
+        generator.measure(table(rng, size), noise=SecureNoise())
+    ready = generator.calibrate(rho=1.0, schema=schema(), unit=UNIT, nominal_rows=40)
     measurement = ready.measure(table(rng, size), noise=SecureNoise())
     assert not measurement.publishable
     model = ready.model(measurement, schema=schema())

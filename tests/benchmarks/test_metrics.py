@@ -20,18 +20,22 @@ def copies(table, counts):
 
 
 def everything(table, w, test, seed=5):
-    own = schema()
-    domain = Domain.from_schema(own, bins=4)
-    x, y = metrics.design(own, table)
-    tx, ty = metrics.design(own, test)
+    public_schema = schema()
+    domain = Domain.from_schema(public_schema, bins=4)
+    x, y = metrics.design(public_schema, table)
+    tx, ty = metrics.design(public_schema, test)
     fit = metrics.linear_fit(x, y, w, regression=False)
     return np.array(
         [
             *fit.coefficients,
             metrics.auc(ty, fit.score(tx)),
-            metrics.wasserstein_1d_sum(own, table, w, test),
+            metrics.wasserstein_1d_sum(public_schema, table, w, test),
             metrics.sliced_wasserstein(
-                own.centred(table), w, own.centred(test), directions=4, seed=seed
+                public_schema.centred(table),
+                w,
+                public_schema.centred(test),
+                directions=4,
+                seed=seed,
             ),
             *metrics.total_variation(domain.codes(table), domain.codes(test), domain.sizes, w),
         ]
@@ -44,8 +48,8 @@ def test_a_weight_counts_as_copies_and_its_scale_does_not_matter(rng):
     counts = rng.integers(0, 4, table.rows)
     repeated = copies(table, counts)
     weighted = everything(table, counts.astype(float), test)
-    kept = table.take(counts > 0)
-    whole = everything(kept, counts[counts > 0] * 7.3, test)
+    positive = table.take(counts > 0)
+    whole = everything(positive, counts[counts > 0] * 7.3, test)
     plain = everything(repeated, np.ones(repeated.rows), test)
     np.testing.assert_allclose(weighted, plain, rtol=2e-4, atol=1e-6)
     np.testing.assert_allclose(whole, plain, rtol=2e-4, atol=1e-6)
@@ -54,14 +58,14 @@ def test_a_weight_counts_as_copies_and_its_scale_does_not_matter(rng):
 
 def test_a_table_has_no_distance_to_itself(rng):
     table = rows(rng, 50)
-    found = everything(table, np.ones(50), table)
-    np.testing.assert_allclose(found[-4:], 0, atol=1e-12)
+    values = everything(table, np.ones(50), table)
+    np.testing.assert_allclose(values[-4:], 0, atol=1e-12)
 
 
 def test_wasserstein_by_the_area_between_distribution_functions(rng):
     """W1 on a line is the area between the distribution functions; colours: total variation."""
     table, test, w = rows(rng, 30), rows(rng, 25, shift=2.0), rng.random(30)
-    own, grid = schema(), np.linspace(0, 1, 200_001)
+    public_schema, grid = schema(), np.linspace(0, 1, 200_001)
 
     def cdf(values, weights):
         order = np.argsort(values)
@@ -70,46 +74,46 @@ def test_wasserstein_by_the_area_between_distribution_functions(rng):
 
     expected = 0.0
     for name, width in (("size", 1), ("grade", 2), ("label", 1), ("price", 1)):
-        one, two = table.columns[name] / width, test.columns[name] / width
-        gap = np.abs(cdf(one, w) - cdf(two, np.ones(25)))
+        synthetic, real = table.columns[name] / width, test.columns[name] / width
+        gap = np.abs(cdf(synthetic, w) - cdf(real, np.ones(25)))
         expected += gap.mean()
     for level in (-1, 0, 1, 2):
-        one, two = table.columns["colour"] == level, test.columns["colour"] == level
-        expected += abs(w[one].sum() / w.sum() - two.mean()) / 2
-    found = metrics.wasserstein_1d_sum(own, table, w, test)
-    assert found == pytest.approx(expected, abs=1e-4)
+        synthetic, real = table.columns["colour"] == level, test.columns["colour"] == level
+        expected += abs(w[synthetic].sum() / w.sum() - real.mean()) / 2
+    distance = metrics.wasserstein_1d_sum(public_schema, table, w, test)
+    assert distance == pytest.approx(expected, abs=1e-4)
 
 
 def test_sliced_wasserstein_of_a_shift_in_closed_form(rng):
     """A shift by v moves every projection by v.a; E|v.a| = 2 norm(v)/pi for two columns."""
-    one, shift = rng.random((40, 2)), np.array([3.0, 4.0])
+    points, shift = rng.random((40, 2)), np.array([3.0, 4.0])
     w = np.full(40, 2.5)
-    found = metrics.sliced_wasserstein(one, w, one + shift, directions=4000, seed=1)
+    distance = metrics.sliced_wasserstein(points, w, points + shift, directions=4000, seed=1)
     # sd of |cos| is 0.308: 5/sqrt(4000) of it is 0.024; the bound is four times that.
-    assert found == pytest.approx(5 * 2 / np.pi, abs=0.1)
-    assert metrics.sliced_wasserstein(one, w, one, directions=9, seed=1) == 0
+    assert distance == pytest.approx(5 * 2 / np.pi, abs=0.1)
+    assert metrics.sliced_wasserstein(points, w, points, directions=9, seed=1) == 0
 
 
 def test_total_variation_against_tables_by_hand(rng):
-    one, two, w = rng.integers(0, 3, (30, 3)), rng.integers(0, 3, (20, 3)), rng.random(30)
+    synthetic, real, w = rng.integers(0, 3, (30, 3)), rng.integers(0, 3, (20, 3)), rng.random(30)
 
     def table(codes, weights, columns):
-        found = {}
+        shares = {}
         for row, weight in zip(codes, weights / weights.sum(), strict=True):
             key = tuple(int(row[j]) for j in columns)
-            found[key] = found.get(key, 0) + weight
-        return found
+            shares[key] = shares.get(key, 0) + weight
+        return shares
 
     def distance(columns):
-        a, b = table(one, w, columns), table(two, np.ones(20), columns)
+        a, b = table(synthetic, w, columns), table(real, np.ones(20), columns)
         return sum(max(0, a.get(key, 0) - b.get(key, 0)) for key in a)
 
     expected = [
         np.mean([distance((j,)) for j in range(3)]),
         np.mean([distance(pair) for pair in itertools.combinations(range(3), 2)]),
     ]
-    found = metrics.total_variation(one, two, (3, 3, 3), w)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    distances = metrics.total_variation(synthetic, real, (3, 3, 3), w)
+    np.testing.assert_allclose(distances, expected, rtol=1e-12)
 
 
 def test_ridge_in_closed_form(rng):

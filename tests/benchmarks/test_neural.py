@@ -52,16 +52,16 @@ def test_models_of_three_levels_score_every_level_even_one_they_never_saw():
     rng = np.random.default_rng(4)
     x, y = three_levels(rng, 600)
     held, truth = three_levels(rng, 200)
-    for kept in (y >= 0, y != 1):  # all levels, and none of the middle one
-        fit = metrics.linear_fit(x[kept], y[kept], np.ones(kept.sum()), regression=False, levels=3)
+    for mask in (y >= 0, y != 1):  # all levels, and none of the middle one
+        fit = metrics.linear_fit(x[mask], y[mask], np.ones(mask.sum()), regression=False, levels=3)
         deep = metrics.Perceptron().score(
-            x[kept], y[kept], np.ones(kept.sum()), held, regression=False, seed=0, levels=3
+            x[mask], y[mask], np.ones(mask.sum()), held, regression=False, seed=0, levels=3
         )
         for score in (fit.score(held), deep):
             assert score.shape == (200, 3)
             assert metrics.auc(truth == 0, score[:, 0]) > 0.98
             assert metrics.auc(truth == 2, score[:, 2]) > 0.98
-            if not (y[kept] == 1).any():
+            if not (y[mask] == 1).any():
                 assert not score[:, 1].any()
 
 
@@ -120,30 +120,30 @@ def cell(generator, weights, run=1):
 def test_one_generator_with_and_without_weights(world):
     """Reproducible and resumed; paired on one fit wherever the generator keeps its budget."""
     kinds = ("none", "discriminator", "linear", "critic")
-    found = {kind: cells.compute(cell("dpcgan", kind), world) for kind in kinds}
-    digest = {kind: record["generator_digest"] for kind, record in found.items()}
+    results = {kind: cells.compute(cell("dpcgan", kind), world) for kind in kinds}
+    digest = {kind: record["generator_digest"] for kind, record in results.items()}
     assert digest["none"] == digest["discriminator"]
     assert digest["linear"] == digest["critic"] != digest["none"]
     for kind in kinds[1:]:
-        assert found[kind]["metrics"]["ess_share"] < 1
-        assert found[kind]["unweighted"]["ess_share"] == 1
-    assert found["discriminator"]["unweighted"] == found["none"]["metrics"]
+        assert results[kind]["metrics"]["ess_share"] < 1
+        assert results[kind]["unweighted"]["ess_share"] == 1
+    assert results["discriminator"]["unweighted"] == results["none"]["metrics"]
     for kind in ("none", "critic"):
-        assert cells.compute(cell("dpcgan", kind), world) == json.loads(json.dumps(found[kind]))
+        assert cells.compute(cell("dpcgan", kind), world) == json.loads(json.dumps(results[kind]))
     cells._fit.cache_clear()
     fresh = cells.NeuralStore(folder=world.folder / "another", data=world.data)
     again = cells.compute(cell("dpcgan", "critic"), fresh)
-    assert again["metrics"] == found["critic"]["metrics"]
-    frame = page.table_of(list(found.values()))
+    assert again["metrics"] == results["critic"]["metrics"]
+    frame = page.table_of(list(results.values()))
     facts = {"command": "x", "commit": "y", "python": "z", "runs": {"iris": 1}, "cpu_minutes": 1}
     assert "iris 1 runs, nominal rows 120" in "\n".join(table.settings(facts))
     noise = table.plans(frame, world)
     assert table.plans(frame, world) == noise
-    kept = json.loads(table.record_of(frame, facts, noise))["cells"]
-    assert [one["weights"] for one in kept] == list(kinds)
-    assert all(one["plan"]["epsilon_pld"] <= 6 for one in kept)
-    assert kept[3]["runs"]["tv_1way"] == [
-        pytest.approx(found["critic"]["metrics"]["tv_1way"], rel=1e-4)
+    entries = json.loads(table.record_of(frame, facts, noise))["cells"]
+    assert [entry["weights"] for entry in entries] == list(kinds)
+    assert all(entry["plan"]["epsilon_pld"] <= 6 for entry in entries)
+    assert entries[3]["runs"]["tv_1way"] == [
+        pytest.approx(results["critic"]["metrics"]["tv_1way"], rel=1e-4)
     ]
 
 
@@ -155,51 +155,55 @@ def test_a_fit_is_not_shared_by_weights_that_leave_the_generator_another_budget(
 
 def test_measured_weights_choose_rows_of_a_base_of_the_same_fit(world):
     """As a release in memory would, but for the streams of rows and noise."""
-    own = cell("privbayes", "measured")
-    found = cells.compute(own, world)
-    fit = cells.fit(own, world.data)
-    assert found["unweighted"] == fit.metrics != found["metrics"]
-    assert found["unweighted"]["ess_share"] == 1 > found["metrics"]["ess_share"] >= 0.49
-    rows, weights = cells.chosen(own, weights_cells.split("iris", 1, world.data), fit, world.data)
+    measured_cell = cell("privbayes", "measured")
+    record = cells.compute(measured_cell, world)
+    fit = cells.fit(measured_cell, world.data)
+    assert record["unweighted"] == fit.metrics != record["metrics"]
+    assert record["unweighted"]["ess_share"] == 1 > record["metrics"]["ess_share"] >= 0.49
+    rows, weights = cells.chosen(
+        measured_cell, weights_cells.split("iris", 1, world.data), fit, world.data
+    )
     assert rows.rows == weights.rows == 200
-    again = cells.chosen(own, weights_cells.split("iris", 1, world.data), fit, world.data)[1]
+    again = cells.chosen(
+        measured_cell, weights_cells.split("iris", 1, world.data), fit, world.data
+    )[1]
     assert np.array_equal(weights.log_weights, again.log_weights)
 
 
 def test_without_privacy_the_same_networks_and_no_plan(world):
-    found = cells.compute(cell("cgan", "discriminator"), world)
-    assert found["metrics"]["ess_share"] < 1
+    record = cells.compute(cell("cgan", "discriminator"), world)
+    assert record["metrics"]["ess_share"] < 1
     assert (
-        found["generator_digest"] == cells.compute(cell("cgan", "none"), world)["generator_digest"]
+        record["generator_digest"] == cells.compute(cell("cgan", "none"), world)["generator_digest"]
     )
 
 
 def records(gain):
     """dpgan at half the distance of histogram; weights that add `gain` to the distance."""
-    found = []
+    entries = []
     for run in (1, 2, 3):
         level = 1 + run / 10
         values = {("histogram", "none"): level, ("privbayes", "none"): level,
                   ("dpgan", "none"): level / 2, ("dpgan", "critic"): level / 2 + gain}  # fmt: skip
         for (generator, kind), value in values.items():
-            found_by = dict.fromkeys(page.METRICS, value) | {"ess_share": 1.0}
+            scores = dict.fromkeys(page.METRICS, value) | {"ess_share": 1.0}
             record = {"dataset": "d", "generator": generator, "epsilon": "1", "weights": kind,
                       "run": run, "generator_seconds": 2.0, "weights_seconds": 0.5,
-                      "metrics": found_by}  # fmt: skip
+                      "metrics": scores}  # fmt: skip
             if kind == "critic":  # the same rows are worse without their weights
                 record["unweighted"] = dict.fromkeys(page.METRICS, 2 * value)
-            found.append(record)
-    return found
+            entries.append(record)
+    return entries
 
 
 @pytest.mark.parametrize(("gain", "outcome"), [(0.2, "hurt"), (-0.2, "helped")])
 def test_comparisons_are_signed_so_that_more_is_better(gain, outcome):
     frame = page.table_of(records(gain))
     key = ("d", "dpgan", "1", "critic")
-    other = {"hurt": "helped", "helped": "hurt"}[outcome]
+    opposite = {"hurt": "helped", "helped": "hurt"}[outcome]
     whole = page.against_none(frame)[key]
     assert whole["tv_1way"].outcome == outcome
-    assert whole["mlp_auc"].outcome == other  # a higher AUC is better
+    assert whole["mlp_auc"].outcome == opposite  # a higher AUC is better
     assert abs(whole["tv_1way"].mean) == pytest.approx(0.2)
     same = page.against_own_rows(frame)[key]
     assert same["tv_1way"].outcome == "helped"
@@ -235,8 +239,8 @@ def mnist_world(folder, monkeypatch, sizes):
         assert pixels[3, 1 * 14 + 2] == pytest.approx(expected)
         np.testing.assert_array_equal(digits, np.arange(rows) % 10)
     head = "table,dataset,sdgp,metric,iw_method,mean,se,epsilon\n"
-    told = "3,MNIST,DPCGAN,MLP_ROC_AUC,None,0.81,0.04,9.64\n"
-    (folder / "paper_tables.csv").write_text(head + told)
+    row = "3,MNIST,DPCGAN,MLP_ROC_AUC,None,0.81,0.04,9.64\n"
+    (folder / "paper_tables.csv").write_text(head + row)
     monkeypatch.setattr(mnist, "SIZES", sizes)
     monkeypatch.setattr(mnist, "ROWS", 60)
     monkeypatch.setattr(mnist, "SYNTHETIC_ROWS", 50)
@@ -250,9 +254,9 @@ def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, m
     run = mnist_world(tmp_path, monkeypatch, sizes)
     assert mnist.main([*run, "quarter"]) == 0
     facts = json.loads((tmp_path / "out" / "mnist.json").read_text())
-    own = facts["runs"]["quarter"]
-    assert own["epsilon_pld"] <= 9.64
-    assert set(own["classifier"]) == {"synthetic", "discriminator", "dp_mlp", "real"}
+    quarter = facts["runs"]["quarter"]
+    assert quarter["epsilon_pld"] <= 9.64
+    assert set(quarter["classifier"]) == {"synthetic", "discriminator", "dp_mlp", "real"}
     page = (tmp_path / "out" / "mnist.md").read_text()
     assert "**Reduced**: without the run at 28 x 28 pixels" in page
     assert "0.810" not in page, "figures of smaller images beside the paper's"
@@ -265,14 +269,17 @@ def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, m
 def test_variety_is_that_of_the_images_of_a_digit_and_none_where_they_are_one():
     rng = np.random.default_rng(3)
     x, y = rng.random((2000, 9)), np.repeat([0.0, 1.0], 1000)
-    one = judge.Judge(schema=mnist.Size(side=3, settings={}).schema, test=(x, y))
-    assert one.variety(x[::2] + y[::2, None], y[::2], np.ones(1000)) == pytest.approx(1, abs=0.03)
-    assert (
-        one.variety(np.repeat([[0.2], [0.9]], 1000, axis=0) * np.ones(9), y, np.ones(2000)) < 1e-9
+    image_judge = judge.Judge(schema=mnist.Size(side=3, settings={}).schema, test=(x, y))
+    assert image_judge.variety(x[::2] + y[::2, None], y[::2], np.ones(1000)) == pytest.approx(
+        1, abs=0.03
     )
-    doubled = one.variety(np.vstack([x, x[:500]]), np.append(y, y[:500]), np.ones(2500))
+    assert (
+        image_judge.variety(np.repeat([[0.2], [0.9]], 1000, axis=0) * np.ones(9), y, np.ones(2000))
+        < 1e-9
+    )
+    doubled = image_judge.variety(np.vstack([x, x[:500]]), np.append(y, y[:500]), np.ones(2500))
     w = np.where(np.arange(2000) < 500, 2.0, 1.0)
-    assert one.variety(x, y, w) == pytest.approx(doubled)
+    assert image_judge.variety(x, y, w) == pytest.approx(doubled)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("opacus") is None, reason="Opacus is not installed")
@@ -290,15 +297,15 @@ def test_mnist_whole_is_convolutions_beside_the_paper_and_keeps_other_sizes(tmp_
         assert mnist.main([*run, size]) == 0
     facts = json.loads((tmp_path / "out" / "mnist.json").read_text())
     assert list(facts["runs"]) == ["full", "quarter"]
-    own = facts["runs"]["full"]
-    assert {"measured", "measured: rows"} < set(own["classifier"])
-    assert [stage["step"] for stage in own["stages"]] == [2, 5, 10, 20]
-    assert own["stages"][-1]["auc"] == pytest.approx(
-        own["classifier"]["synthetic"]["auc"], abs=1e-3
+    full = facts["runs"]["full"]
+    assert {"measured", "measured: rows"} < set(full["classifier"])
+    assert [stage["step"] for stage in full["stages"]] == [2, 5, 10, 20]
+    assert full["stages"][-1]["auc"] == pytest.approx(
+        full["classifier"]["synthetic"]["auc"], abs=1e-3
     )
     # The generator that leaves weights their share gets more noise; both together have one total.
-    assert own["measured"]["noise_multiplier"] > own["noise_multiplier"]
-    assert max(own["measured"]["epsilon_pld"], own["epsilon_pld"]) <= 9.64
+    assert full["measured"]["noise_multiplier"] > full["noise_multiplier"]
+    assert max(full["measured"]["epsilon_pld"], full["epsilon_pld"]) <= 9.64
     page = (tmp_path / "out" / "mnist.md").read_text()
     assert "Reduced" not in page
     assert page.count("0.810 ± 0.040") == 1

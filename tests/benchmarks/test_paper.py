@@ -21,17 +21,17 @@ paper_report = load("paper_report")
 paper_peers = load("paper_peers")
 
 
-def least_transport(one, w, two):
+def least_transport(first, w, second):
     """Wasserstein-1 as a linear program over plans: obviously right, and slow."""
     from scipy.optimize import linprog
     from scipy.spatial.distance import cdist
 
-    n, m = len(one), len(two)
+    n, m = len(first), len(second)
     rows = np.kron(np.eye(n), np.ones(m))
     columns = np.kron(np.ones(n), np.eye(m))
     right = np.concatenate([w / w.sum(), np.full(m, 1 / m)])
-    found = linprog(cdist(one, two).ravel(), A_eq=np.vstack([rows, columns]), b_eq=right)
-    return found.fun
+    solution = linprog(cdist(first, second).ravel(), A_eq=np.vstack([rows, columns]), b_eq=right)
+    return solution.fun
 
 
 @pytest.fixture
@@ -67,13 +67,13 @@ def paper_cell(**changes):
 
 def test_a_papers_cell_is_kept_and_paired_and_spends_what_it_says(paper_store):
     """Same rows under every kind of weights of a run; per-stage budgets add, joint ones do not."""
-    found = {
+    records = {
         kind: paper_cells.compute(paper_cell(weights=kind), paper_store)
         for kind in ("none", "beta_noised", "beta_debiased", "logreg")
     }
     again = paper_cells.compute(paper_cell(weights="logreg"), paper_store)
-    assert again == json.loads(json.dumps(found["logreg"]))
-    parts = {kind: record["metrics"] for kind, record in found.items()}
+    assert again == json.loads(json.dumps(records["logreg"]))
+    parts = {kind: record["metrics"] for kind, record in records.items()}
     halves = paper_sets.split("banknote", 0, paper_store.data)
     rows = halves.ruler.rows(paper_cells.release(paper_cell(), paper_store.data)[0].scaled)
     nearest = [np.linalg.norm(rows - row, axis=1).min() for row in halves.test]
@@ -132,8 +132,8 @@ def test_known_ratios_have_the_density_they_say(rng):
 
 
 def paper_figures_of(values):
-    one = paper_summary.Figure
-    return {key: one(mean=m, error=e, runs=10) for key, (m, e) in values.items()}
+    figure = paper_summary.Figure
+    return {key: figure(mean=m, error=e, runs=10) for key, (m, e) in values.items()}
 
 
 def test_cells_won_in_the_metrics_direction_and_beyond_two_errors():
@@ -164,14 +164,19 @@ def test_our_weights_against_none_are_paired_by_run():
                 {"dataset": "banknote", "generator": "dpgan", "run": run, "weights": weights,
                  "metrics": {"wst": value, "mlp": value}}
             )  # fmt: skip
-    found = {
+    comparisons = {
         (kind, metric): paper_summary.against_none(records, kind, metric)
         for kind in ("dp_mlp", "logreg")
         for metric in ("wst", "mlp")
     }
     for kind, metric, won in (("dp_mlp", "wst", 1), ("dp_mlp", "mlp", 0), ("logreg", "mlp", 1)):
-        one = found[kind, metric]
-        assert (one.cells, one.won, one.clearly_won, one.clearly_lost) == (1, won, won, 1 - won)
+        comparison = comparisons[kind, metric]
+        assert (
+            comparison.cells,
+            comparison.won,
+            comparison.clearly_won,
+            comparison.clearly_lost,
+        ) == (1, won, won, 1 - won)
     alone = paper_summary.against_none(records[:2], "dp_mlp", "wst")
     assert (alone.won, alone.clearly_won) == (1, 0)
 
@@ -209,15 +214,15 @@ def test_the_papers_page_marks_wins_losses_and_what_no_rows_could_reach(tmp_path
 
 def boston(ours, theirs, *, better_runs):
     """Boston's printed and our figures of two metrics, ours with runs of their own."""
-    one, key = paper_summary.Figure, ("boston", "privbayes", "none", "mlp")
+    figure, key = paper_summary.Figure, ("boston", "privbayes", "none", "mlp")
     wide = ("boston", "dpgan", "none", "beta_mse")
     runs = dict(enumerate(better_runs))
     return (
-        {key: one(mean=ours, error=0.02, runs=3, by_run=runs),
-         wide: one(mean=100.0, error=60.0, runs=3),
-         ("boston", "real", "none", "wst"): one(mean=0.4, error=0.01, runs=3)},
-        {key: one(mean=theirs, error=0.01), wide: one(mean=0.2, error=0.01),
-         ("boston", "privbayes", "none", "wst"): one(mean=1.0, error=0.0009)},
+        {key: figure(mean=ours, error=0.02, runs=3, by_run=runs),
+         wide: figure(mean=100.0, error=60.0, runs=3),
+         ("boston", "real", "none", "wst"): figure(mean=0.4, error=0.01, runs=3)},
+        {key: figure(mean=theirs, error=0.01), wide: figure(mean=0.2, error=0.01),
+         ("boston", "privbayes", "none", "wst"): figure(mean=1.0, error=0.0009)},
     )  # fmt: skip
 
 
@@ -282,8 +287,8 @@ def test_peers_are_compared_run_by_run():
     ours = paper_summary.figures(records)
 
     def told(generator, metric):
-        one = paper_summary.against_peer(ours, "mst", generator, "none", metric)
-        return one.cells, one.won, one.clearly_won, one.clearly_lost
+        comparison = paper_summary.against_peer(ours, "mst", generator, "none", metric)
+        return comparison.cells, comparison.won, comparison.clearly_won, comparison.clearly_lost
 
     assert told("privbayes", "wst") == (2, 2, 2, 0)
     assert told("privbayes", "mlp") == (2, 1, 1, 1)  # an area, and Boston's squared error
@@ -293,13 +298,16 @@ def test_peers_are_compared_run_by_run():
 
 def test_one_fit_gives_both_rows_of_a_peer_and_rows_to_fit_weights_on(paper_store, monkeypatch):
     """Kept once, since its noise has no seed; what other benchmarks ask for is the same rows."""
-    asked = []
+    requests = []
 
-    def fit(python, codes, sizes, one):
-        asked.append(one)
-        rng = np.random.default_rng(len(asked))
-        own = [rng.integers(0, sizes, (n, len(sizes))) for n in (one.rows, one.fitting, one.rows)]
-        parts = dict(zip(("independent", "fitting", "as_shipped"), own, strict=True))
+    def fit(python, codes, sizes, request):
+        requests.append(request)
+        rng = np.random.default_rng(len(requests))
+        drawn = [
+            rng.integers(0, sizes, (n, len(sizes)))
+            for n in (request.rows, request.fitting, request.rows)
+        ]
+        parts = dict(zip(("independent", "fitting", "as_shipped"), drawn, strict=True))
         return paper_peers.PeerRows(**parts)
 
     monkeypatch.setattr(paper_peers, "fit", fit)
@@ -311,9 +319,12 @@ def test_one_fit_gives_both_rows_of_a_peer_and_rows_to_fit_weights_on(paper_stor
     others, _ = paper_peers.peer_tables(shipped, paper_store, Path())
     assert (rows.rows, others.rows, fitting.rows) == (1097, 1097, paper_peers.FITTING_ROWS)
     assert not rows.frame().equals(others.frame())
-    assert len(asked) == 1
+    assert len(requests) == 1
     paper_peers.peer_rows(paper_cell(generator="mst", epsilon=0.3), paper_store, Path())
-    assert [(one.epsilon, one.method) for one in asked] == [(1.0, "mst"), (0.3, "mst")]
+    assert [(request.epsilon, request.method) for request in requests] == [
+        (1.0, "mst"),
+        (0.3, "mst"),
+    ]
     text = "\n".join(paper_page.peer_counts(paper_summary.figures([
         record | {"generator": name}
         for name in ("privbayes", *paper_peers.PEERS[::2]) for record in records[:1]
@@ -334,6 +345,6 @@ def test_a_refused_fit_is_kept_and_has_no_rows(paper_store, monkeypatch):
 
 
 def test_numbers_without_powers_of_ten():
-    one = paper_summary.Figure
-    assert one(mean=1496.3, error=1234.0, runs=3).text == "1500 ± 1200"
-    assert one(mean=0.85461, error=0.02134).text == "0.855 ± 0.021"
+    figure = paper_summary.Figure
+    assert figure(mean=1496.3, error=1234.0, runs=3).text == "1500 ± 1200"
+    assert figure(mean=0.85461, error=0.02134).text == "0.855 ± 0.021"

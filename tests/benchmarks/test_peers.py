@@ -91,8 +91,8 @@ def peer(monkeypatch):
 
 def within(codes, level):
     """The correlation of the last two columns in the rows whose first has that level."""
-    own = codes[codes[:, 0] == level]
-    return np.corrcoef(own[:, 1], own[:, 2])[0, 1]
+    rows = codes[codes[:, 0] == level]
+    return np.corrcoef(rows[:, 1], rows[:, 2])[0, 1]
 
 
 def test_children_of_one_parent_share_no_ranks(peer):
@@ -111,10 +111,10 @@ def test_rows_follow_the_model_also_around_a_circle(peer):
     model, rows = ring(), 100_000
     drawn = peer.independent(model, rows, np.random.default_rng(1)).df
 
-    def distance(found, pair):
+    def distance(frame, pair):
         margin = model.margin(pair) / model.table.sum()
         counts = np.zeros((4, 4))
-        np.add.at(counts, (found[pair[0]], found[pair[1]]), 1 / rows)
+        np.add.at(counts, (frame[pair[0]], frame[pair[1]]), 1 / rows)
         return abs(counts - margin).sum() / 2
 
     assert max(distance(drawn, pair) for pair in itertools.combinations("abcd", 2)) < 0.01
@@ -128,10 +128,10 @@ def test_levels_without_weight_are_not_drawn(peer):
     margins = {("a",): np.array([0, 1, 1, 0.0]), ("a", "b"): np.array([[0, 0, 0], [0, 2, 0],
                [0, 0, 0], [1, 0, 0.0]])}  # fmt: skip
     rng = np.random.default_rng(2)
-    found = peer.independent_rows({"a": (), "b": ("a",)}, margins.__getitem__, 400, rng)
-    assert set(found["a"]) == {1, 2}
-    assert set(found["b"][found["a"] == 1]) == {1}
-    assert set(found["b"][found["a"] == 2]) == {0, 1}  # by the column's own margin
+    drawn = peer.independent_rows({"a": (), "b": ("a",)}, margins.__getitem__, 400, rng)
+    assert set(drawn["a"]) == {1, 2}
+    assert set(drawn["b"][drawn["a"] == 1]) == {1}
+    assert set(drawn["b"][drawn["a"] == 2]) == {0, 1}  # by the column's own margin
 
 
 def test_both_rows_of_a_fit_are_planned_and_share_its_file():

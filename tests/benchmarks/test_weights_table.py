@@ -112,8 +112,8 @@ def test_finished_cells_are_kept_and_code_or_data_changes_leave_them(tmp_path, m
 
 
 def test_every_schema_and_spec_of_the_table_is_admissible():
-    for dataset, own in cells.DATASETS.items():
-        PublicSchema.from_yaml(cells.ROOT / own.schema)
+    for dataset, entry in cells.DATASETS.items():
+        PublicSchema.from_yaml(cells.ROOT / entry.schema)
         for generator in cells.GENERATORS:
             for kind in cells.KINDS:
                 cells.spec_for(dataset, generator, "1", kind)
@@ -133,7 +133,7 @@ def test_one_cell_from_a_table_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(cells, "PERCEPTRON", metrics.Perceptron(steps=10))
     for cached in (cells.fingerprint, cells.table, cells.split, cells.plan_for):
         cached.cache_clear()
-    found = {}
+    records = {}
     for place in ("one", "two"):
         store = cells.Store(folder=tmp_path / place, data=data)
         for kind in ("none", "unused", "linear"):
@@ -142,18 +142,18 @@ def test_one_cell_from_a_table_of_its_own(tmp_path, monkeypatch):
             )
             record = cells.compute(cell, store)
             assert cells.compute(cell, store) == json.loads(json.dumps(record))
-            found[place, kind] = record
+            records[place, kind] = record
     for kind in ("none", "unused", "linear"):
-        assert found["one", kind]["metrics"] == found["two", kind]["metrics"]
+        assert records["one", kind]["metrics"] == records["two", kind]["metrics"]
     digests = {
-        kind: found["one", kind]["generator_digest"] for kind in ("none", "unused", "linear")
+        kind: records["one", kind]["generator_digest"] for kind in ("none", "unused", "linear")
     }
     assert digests["unused"] == digests["linear"] != digests["none"]
-    assert found["one", "unused"]["metrics"]["ess_share"] == 1
-    assert found["one", "linear"]["metrics"]["ess_share"] < 1
-    assert found["one", "linear"]["verdict"] in summary.VERDICTS
+    assert records["one", "unused"]["metrics"]["ess_share"] == 1
+    assert records["one", "linear"]["metrics"]["ess_share"] < 1
+    assert records["one", "linear"]["verdict"] in summary.VERDICTS
     real = cells.Cell(run=0, dataset="banknote", generator="real", epsilon="-", weights="-")
     floor = cells.compute(real, store)["metrics"]
-    assert floor["beta_relative_error"] < found["one", "unused"]["metrics"]["beta_relative_error"]
+    assert floor["beta_relative_error"] < records["one", "unused"]["metrics"]["beta_relative_error"]
     for cached in (cells.fingerprint, cells.table, cells.split, cells.plan_for):
         cached.cache_clear()

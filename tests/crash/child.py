@@ -195,11 +195,11 @@ class Watch:
         visible: list[Path] = []
 
         def renamed(source: Path, target: Path) -> None:
-            kept = target.name == "built"
-            self.here("before_build_rename" if kept else "before_rename")
+            is_built = target.name == "built"
+            self.here("before_build_rename" if is_built else "before_rename")
             rename(source, target)
             visible.append(target.parent)
-            self.here("after_build_rename" if kept else "after_rename")
+            self.here("after_build_rename" if is_built else "after_rename")
 
         def synced(folder: Path) -> None:
             sync(folder)
@@ -254,9 +254,9 @@ def take_all_steps(run: ReleaseRun, watch: Watch | None = None) -> None:
 def life(task: dict[str, Any], signal_to: int | None) -> int:
     """Do the task in this process; the exit code is 0, an error's own, or 1."""
     root = Path(task["root"])
-    with Path(task.get("said") or root / "child.log").open("ab") as said:
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
+    with Path(task.get("said") or root / "child.log").open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
     watch = Watch(
         point=task.get("point"), log=root / "noise.log", source=root / "data.csv",
         signal_to=signal_to,

@@ -24,9 +24,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    made = Servers(2)
-    yield made
-    made.close()
+    pool = Servers(2)
+    yield pool
+    pool.close()
 
 
 @pytest.fixture(scope="session")

@@ -29,8 +29,8 @@ class Disk:
     def passes(self, operation: str, path: Any) -> None:
         """Raise if this operation is to fail."""
         name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
-        own = ("child.log", "noise.log", "operations.jsonl", "error.txt", ".lock")
-        if not name.startswith(self.root) or name.endswith(own):
+        exempt = ("child.log", "noise.log", "operations.jsonl", "error.txt", ".lock")
+        if not name.startswith(self.root) or name.endswith(exempt):
             return
         self.count += 1
         self.log.write(json.dumps([operation, Path(name).name]) + "\n")
@@ -61,8 +61,8 @@ class Disk:
             fsync(descriptor)
 
         def stream(descriptor: int, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            found = fdopen(descriptor, mode, *args, **kwargs)
-            return _Stream(found, self, path_of(descriptor)) if "w" in mode else found
+            file = fdopen(descriptor, mode, *args, **kwargs)
+            return _Stream(file, self, path_of(descriptor)) if "w" in mode else file
 
         os.open, os.fsync, os.fdopen = open_, sync, stream  # type: ignore[assignment]
 

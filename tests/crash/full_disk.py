@@ -41,15 +41,15 @@ def try_all() -> dict[str, Any]:
             [*NAMESPACE, sys.executable, "-m", "tests.crash.full_disk", folder],
             cwd=ROOT, check=True, capture_output=True, text=True,
         )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
-def _history(server: Any, disk: Path, name: str, room: int | None, said: Path) -> tuple[bool, int]:
+def _history(server: Any, disk: Path, name: str, room: int | None, log: Path) -> tuple[bool, int]:
     """Fill the disk, run; empty it, run again. Whether the first run failed, and lost draws."""
     from tests.crash.harness import check, check_charge, check_published, make_place
 
@@ -61,23 +61,23 @@ def _history(server: Any, disk: Path, name: str, room: int | None, said: Path) -
         place.releases.mkdir(mode=0o755)
         _mount("--bind", str(place.releases), str(place.releases))
         _mount("-o", "remount,ro,bind", str(place.releases))
-        end = server.run(place, said=str(said))
+        end = server.run(place, said=str(log))
         subprocess.run(["umount", str(place.releases)], check=True)
     else:
         filler = disk / "filler"
         status = os.statvfs(disk)
         with filler.open("wb") as file:
             file.write(bytes(max(0, status.f_bavail * status.f_frsize - 1024 * room)))
-        end = server.run(place, said=str(said))
+        end = server.run(place, said=str(log))
         filler.unlink()
     check(place)
     if end not in (0, 1, 12, 30, 50, 70):
         raise AssertionError(f"the run ended with {end}")
-    words = said.read_text()
+    words = log.read_text()
     if end and not any(text in words for text in ("No space left", "Read-only", "ledger")):
         raise AssertionError(f"not a word of the disk: {words[-500:]}")
-    if server.run(place, said=str(said)) != 0:
-        raise AssertionError(f"not resumed: {said.read_text()[-500:]}")
+    if server.run(place, said=str(log)) != 0:
+        raise AssertionError(f"not resumed: {log.read_text()[-500:]}")
     check_published(place)
     return end != 0, check_charge(place)
 
@@ -90,19 +90,19 @@ def main(folder: str) -> None:
     _mount("-t", "tmpfs", "-o", "size=24m", "tmpfs", folder)
     server = ForkServer()
     server.wait_until_warm()
-    found: dict[str, Any] = {"runs": 0, "failed": 0, "draws_lost": 0, "violations": []}
+    result: dict[str, Any] = {"runs": 0, "failed": 0, "draws_lost": 0, "violations": []}
     for number, room in enumerate((*ROOM, None)):
         try:
-            said = Path(f"{folder}-said-{number}")  # not on the disk that is full
-            failed, lost = _history(server, disk, f"place{number}", room, said)
-            said.unlink()
-            found["failed"] += failed
-            found["draws_lost"] += lost
+            log = Path(f"{folder}-said-{number}")  # not on the disk that is full
+            failed, lost = _history(server, disk, f"place{number}", room, log)
+            log.unlink()
+            result["failed"] += failed
+            result["draws_lost"] += lost
         except AssertionError as error:
-            found["violations"].append(f"{room} KiB: {error}")
-        found["runs"] += 1
+            result["violations"].append(f"{room} KiB: {error}")
+        result["runs"] += 1
     server.close()
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -224,14 +224,14 @@ def _check_sums(ledger: Ledger) -> None:
 
 def _check_reads(place: Place, ledger: Ledger) -> None:
     """The table is opened only under a read on record; each is unpaid until a draw is committed."""
-    found: dict[EntryKind, list[tuple[str | None, int | None]]] = {}
+    attempts: dict[EntryKind, list[tuple[str | None, int | None]]] = {}
     for entry in ledger.entries():
-        found.setdefault(entry.kind, []).append((entry.run_key, entry.attempt))
-    reads = found.get(EntryKind.READ, [])
+        attempts.setdefault(entry.kind, []).append((entry.run_key, entry.attempt))
+    reads = attempts.get(EntryKind.READ, [])
     opened = place.openings()
     assert opened <= len(reads), f"opened {opened} times, {len(reads)} reads on record"
-    paid = set(reads) & set(found.get(EntryKind.COMMIT, []))
-    died = [*found.get(EntryKind.LOSE, []), *found.get(EntryKind.RESUME, [])]
+    paid = set(reads) & set(attempts.get(EntryKind.COMMIT, []))
+    died = [*attempts.get(EntryKind.LOSE, []), *attempts.get(EntryKind.RESUME, [])]
     assert ledger.account("town").unpaid_reads == len(reads) + len(died) - len(paid)
 
 
@@ -264,11 +264,11 @@ def _check_outputs(place: Place, ledger: Ledger) -> None:
         path = place.run.measurement(stage)
         if path.exists():
             record = ledger.run(place.run.key).stages[stage]
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
             assert record.state in (StageState.ARMED, StageState.COMMITTED)
             if measured:  # not so where the run was not a child of ours
-                assert found == measured[stage, record.attempt]  # not that of a lost attempt
-            assert record.output_digest in (None, found)
+                assert digest == measured[stage, record.attempt]  # not that of a lost attempt
+            assert record.output_digest in (None, digest)
 
 
 def _check_releases(place: Place, ledger: Ledger) -> None:

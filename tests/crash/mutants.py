@@ -35,14 +35,14 @@ def draw_before_arming(watch: Any, task: Any) -> None:
 def read_before_the_record(watch: Any, task: Any) -> None:
     """The table is read, and then the ledger is told."""
     record, read_source = Ledger.read, confidential.read_source
-    asked: list[tuple[Any, ...]] = []
+    pending: list[tuple[Any, ...]] = []
 
     def late(*args: Any, **options: Any) -> Any:
         snapshot = read_source(*args, **options)
-        record(*asked.pop())
+        record(*pending.pop())
         return snapshot
 
-    Ledger.read = lambda *args: asked.append(args)  # type: ignore[assignment, method-assign]
+    Ledger.read = lambda *args: pending.append(args)  # type: ignore[assignment, method-assign]
     confidential.read_source = late
 
 

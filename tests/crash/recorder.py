@@ -27,7 +27,7 @@ def state_of(path: Path) -> str:
 def contents(path: Path) -> dict[str, str]:
     """The states of a file, or of a folder and of everything in it."""
     inside = sorted(path.rglob("*")) if path.is_dir() else []
-    return {str(found): state_of(found) for found in (path, *inside)}
+    return {str(entry): state_of(entry) for entry in (path, *inside)}
 
 
 class Recorder:
@@ -69,7 +69,7 @@ class Recorder:
 
     def _ledger(self) -> None:
         arm, publish = Ledger.arm, Ledger.publish
-        commit, found = Ledger.commit, Ledger.commit_found
+        commit, commit_found = Ledger.commit, Ledger.commit_found
 
         def armed(ledger: Ledger, run_key: str, attempt: int, stage: str) -> Any:
             grant = arm(ledger, run_key, attempt, stage)
@@ -84,7 +84,7 @@ class Recorder:
         def committed_found(
             ledger: Ledger, run_key: str, attempt: int, stage: str, digest: str
         ) -> None:
-            found(ledger, run_key, attempt, stage, digest)
+            commit_found(ledger, run_key, attempt, stage, digest)
             self.tell("committed", stage=stage, digest=digest)
 
         def published(ledger: Ledger, run_key: str, digest: str) -> Any:

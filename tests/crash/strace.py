@@ -49,16 +49,16 @@ def traced(place: Place, *changes: str) -> list[str]:
 
 def _whole_calls(lines: list[str]) -> list[str]:
     begun: dict[tuple[str, str], str] = {}
-    found = []
+    calls = []
     for line in (" ".join(line.split(None, 1)) for line in lines):
         if halted := _UNFINISHED.match(line):
             begun[halted["pid"], halted["name"]] = halted["rest"]
         elif resumed := _RESUMED.match(line):
             rest = begun.pop((resumed["pid"], resumed["name"]), "") + resumed["rest"]
-            found.append(f"{resumed['pid']} {resumed['name']}({rest}")
+            calls.append(f"{resumed['pid']} {resumed['name']}({rest}")
         else:
-            found.append(line)
-    return found
+            calls.append(line)
+    return calls
 
 
 class Disk:
@@ -80,8 +80,8 @@ class Disk:
                 self._see(call["name"], call["rest"])
 
     def _see(self, name: str, rest: str) -> None:
-        found = _PATH.match(rest)
-        path = found["path"] if found else ""
+        path_match = _PATH.match(rest)
+        path = path_match["path"] if path_match else ""
         if path == self._noise_log:
             self._noise(rest)
         elif name in ("fsync", "fdatasync"):

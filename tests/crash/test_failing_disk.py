@@ -41,9 +41,9 @@ def statement(operations: list[str]) -> range:
 
     It decides nothing: a run goes on without it, whatever the disk says.
     """
-    found = [at for at, name in enumerate(operations, 1) if "cells.txt" in name]
-    assert operations[found[-1]].startswith("fsync")  # the operation after the last one
-    return range(found[0], found[-1] + 2)
+    positions = [at for at, name in enumerate(operations, 1) if "cells.txt" in name]
+    assert operations[positions[-1]].startswith("fsync")  # the operation after the last one
+    return range(positions[0], positions[-1] + 2)
 
 
 def fails_clearly(
@@ -52,19 +52,19 @@ def fails_clearly(
     """Fail at operation `at` (from 1), then run on a sound disk; whether a draw was lost."""
     end = server.run(place, changes=[FAIL], fail_at=at, code=code)
     if end == 0:  # mkdir of a folder that is there fails either way, and that is no failure
-        made = code == errno.EIO and operations[at - 1].startswith("mkdir")
-        assert made or at in statement(operations)
+        harmless = code == errno.EIO and operations[at - 1].startswith("mkdir")
+        assert harmless or at in statement(operations)
         check_published(place)
         return False
-    told = place.error()
+    message = place.error()
     in_public = any("mkdir releases" in name for name in operations[:at])
     if in_public:
-        assert end == ReleaseError.exit_code, told
+        assert end == ReleaseError.exit_code, message
     else:
         codes = {error.exit_code for error in (SpecError, ReleaseError, StageFailedError)}
-        assert end in {*codes, 1}, told
+        assert end in {*codes, 1}, message
     if end != StageFailedError.exit_code:  # whose reason stays in the stage's own log
-        assert os.strerror(code) in told
+        assert os.strerror(code) in message
     assert os.strerror(code) in (place.root / "child.log").read_text()
     check(place)
     before = place.ledger().spent("town")
@@ -144,7 +144,7 @@ def test_every_operation_fails_once(
 @pytest.mark.skipif(not full_disk.available(), reason="no rights to mount a small disk")
 def test_a_disk_that_is_really_full(figures: Callable[..., None]) -> None:
     """The kernel's own ENOSPC and EROFS, in SQLite and Arrow, too; on a disk of a few KiB."""
-    found = full_disk.try_all()
-    assert found["violations"] == []
-    assert found["failed"] > 10
-    figures("a really full disk", **found)
+    result = full_disk.try_all()
+    assert result["violations"] == []
+    assert result["failed"] > 10
+    figures("a really full disk", **result)

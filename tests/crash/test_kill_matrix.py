@@ -100,7 +100,7 @@ def test_a_stage_that_finds_levels(servers: Servers, new_place: Places) -> None:
     assert [stage.method for stage in place.run.plan.stages] == ["levels"]
     assert check_charge(place) == 1
     (folder,) = place.releases.iterdir()
-    assert [one["stages"] for one in verify(folder).certificate.attempts] == [
+    assert [attempt["stages"] for attempt in verify(folder).certificate.attempts] == [
         {"fit_generator": "lost"}, {"fit_generator": "committed"},
     ]  # fmt: skip
     assert sum("measured" in line for line in place.noise_log()) == 2
@@ -111,10 +111,10 @@ def test_a_stage_that_finds_levels(servers: Servers, new_place: Places) -> None:
 def test_every_single_point(
     servers: Servers, new_place: Places, figures: Callable[..., None]
 ) -> None:
-    found = live_all(servers, new_place, [(point,) for point in ALL])
-    not_reached = {points[0] for points, reached in found.items() if not reached[0]}
+    histories = live_all(servers, new_place, [(point,) for point in ALL])
+    not_reached = {points[0] for points, reached in histories.items() if not reached[0]}
     assert not_reached == set(SETTLING)  # there is nothing to settle in a first life
-    figures(f"kill matrix, single points, {new_place.kind}", histories=len(found), violations=0)
+    figures(f"kill matrix, single points, {new_place.kind}", histories=len(histories), violations=0)
 
 
 @pytest.mark.crash
@@ -147,11 +147,11 @@ def test_every_seventh_ordered_pair(
 
 def live_pairs(servers: Servers, new_place: Places, pairs: list[tuple[str, str]]) -> int:
     """How many kills there were; every first point is reached, and every second one somewhere."""
-    found = live_all(servers, new_place, list[tuple[str, ...]](pairs))
-    assert all(reached[0] for reached in found.values())
-    second = {pair[1] for pair, reached in found.items() if reached[1]}
+    histories = live_all(servers, new_place, list[tuple[str, ...]](pairs))
+    assert all(reached[0] for reached in histories.values())
+    second = {pair[1] for pair, reached in histories.items() if reached[1]}
     assert second == set(ALL)  # each is also died at in a second life
-    return sum(sum(reached) for reached in found.values())
+    return sum(sum(reached) for reached in histories.values())
 
 
 @pytest.mark.crash

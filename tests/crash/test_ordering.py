@@ -55,8 +55,8 @@ def test_the_real_pipeline_keeps_the_order(
 def test_each_wrong_order_is_caught(
     servers: Servers, new_place: Callable[..., Place], mutant: str, caught: str
 ) -> None:
-    found = Judge().judge(recorded(servers, new_place(), mutant))
-    assert any(caught in violation for violation in found), found
+    violations = Judge().judge(recorded(servers, new_place(), mutant))
+    assert any(caught in violation for violation in violations), violations
 
 
 @pytest.mark.crash

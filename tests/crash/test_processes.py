@@ -75,11 +75,11 @@ class Slow:
 
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    made = Slow(tmp_path)
+    slow_run = Slow(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield made
-    made.go()
+    yield slow_run
+    slow_run.go()
 
 
 def start_flow(place: Place) -> subprocess.Popen[bytes]:
@@ -201,9 +201,10 @@ def armed(place: Place) -> int:
 
 
 def prefect_process(server: PrefectServer, *arguments: str) -> subprocess.Popen[bytes]:
-    found = os.environ.get("PYTHONPATH", "")
+    python_path = os.environ.get("PYTHONPATH", "")
     return subprocess.Popen(
-        [sys.executable, *arguments], cwd=ROOT, env=server.environment() | {"PYTHONPATH": found},
+        [sys.executable, *arguments], cwd=ROOT,
+        env=server.environment() | {"PYTHONPATH": python_path},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 

@@ -25,10 +25,10 @@ PUBLISHERS = 32
 @pytest.fixture(scope="module")
 def place(servers: Servers, new_place: Callable[..., Place]) -> Place:
     """A place with two releases of two periods, built and published."""
-    made = new_place()
+    prepared = new_place()
     for period in ("once", "again"):
-        assert servers.run(made, period=period) == 0
-    return made
+        assert servers.run(prepared, period=period) == 0
+    return prepared
 
 
 def builds(place: Place) -> list[Path]:

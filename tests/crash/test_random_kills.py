@@ -31,20 +31,20 @@ def until_published(
 ) -> Counter[str]:
     """Kill up to `kills` processes of one run at random moments, then let it end."""
     rng = random.Random(seed)
-    found = Counter[str](histories=1)
+    counts = Counter[str](histories=1)
     for _ in range(kills):
         milestone = rng.choice(MILESTONES)
         end = server.run(place, milestone=milestone, after=rng.uniform(0, length[milestone]))
         assert end in (0, -signal.SIGKILL)
         check(place)
         if end == 0:  # it was published before its time came
-            found["too late"] += 1
+            counts["too late"] += 1
             break
-        found["kills"] += 1
+        counts["kills"] += 1
     assert server.run(place) == 0
     check_published(place)
-    found["lost draws"] = check_charge(place)
-    return found
+    counts["lost draws"] = check_charge(place)
+    return counts
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +64,14 @@ def go(
 
     def one(server: ForkServer, seed: int) -> Counter[str]:
         place = new_place(max_attempts=10)
-        found = until_published(server, place, seed=seed, kills=5, length=length)
+        counts = until_published(server, place, seed=seed, kills=5, length=length)
         new_place.done(place)
-        return found
+        return counts
 
-    found, seeds, together = Counter[str](), itertools.count(), max(2, until // 50)
-    while found["kills"] < until:
-        found += sum(servers.each(list(itertools.islice(seeds, together)), one), Counter[str]())
-    return found
+    totals, seeds, together = Counter[str](), itertools.count(), max(2, until // 50)
+    while totals["kills"] < until:
+        totals += sum(servers.each(list(itertools.islice(seeds, together)), one), Counter[str]())
+    return totals
 
 
 def test_a_few_random_kills(servers: Servers, new_place: Places, length: dict[str, float]) -> None:
@@ -86,6 +86,6 @@ def test_five_hundred_random_kills(
     length: dict[str, float],
     figures: Callable[..., None],
 ) -> None:
-    found = go(servers, new_place, length, until=500)
-    assert found["lost draws"] > 10  # some kills hit the expensive window
-    figures(f"random-time kills, {new_place.kind}", **found, violations=0)
+    counts = go(servers, new_place, length, until=500)
+    assert counts["lost draws"] > 10  # some kills hit the expensive window
+    figures(f"random-time kills, {new_place.kind}", **counts, violations=0)

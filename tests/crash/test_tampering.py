@@ -40,8 +40,8 @@ class Intruder:
 
     def rows(self) -> list[Row]:
         query = f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY seq"
-        found = self._intrude(self.location, query)
-        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+        records = self._intrude(self.location, query)
+        return [dict(zip(COLUMNS, row, strict=True)) for row in records]
 
     def store(self, rows: list[Row]) -> None:
         lines = [f"({', '.join(sql(row[name]) for name in COLUMNS)})" for row in rows]
@@ -75,8 +75,8 @@ def edit_amount(rows: list[Row], rng: random.Random) -> None:
 
 
 def swap(rows: list[Row], rng: random.Random) -> None:
-    one, other = rng.sample(range(len(rows)), 2)
-    rows[one]["seq"], rows[other]["seq"] = rows[other]["seq"], rows[one]["seq"]
+    first, second = rng.sample(range(len(rows)), 2)
+    rows[first]["seq"], rows[second]["seq"] = rows[second]["seq"], rows[first]["seq"]
 
 
 def delete(rows: list[Row], rng: random.Random) -> None:
@@ -131,18 +131,21 @@ def noticed_by(url: str, heads: list[PublishedHead]) -> str:
 @pytest.fixture
 def place(servers: Servers, new_place: Places) -> Place:
     """Two runs, one of them with a lost draw."""
-    made = new_place()
-    servers.run(made, point="after_draw:fit_weights")
+    prepared = new_place()
+    servers.run(prepared, point="after_draw:fit_weights")
     for period in ("once", "again"):
-        assert servers.run(made, period=period) == 0
-    return made
+        assert servers.run(prepared, period=period) == 0
+    return prepared
 
 
 def heads_seen(place: Place) -> list[PublishedHead]:
     """Of all published manifests, and the one an auditor wrote down last."""
-    found = [verify(folder).certificate for folder in place.releases.iterdir()]
-    hashes = [*(one.ledger_head for one in found), place.ledger().head().hash]
-    return [PublishedHead(hash=one) for one in hashes]
+    certificates = [verify(folder).certificate for folder in place.releases.iterdir()]
+    hashes = [
+        *(certificate.ledger_head for certificate in certificates),
+        place.ledger().head().hash,
+    ]
+    return [PublishedHead(hash=head) for head in hashes]
 
 
 def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:
@@ -150,7 +153,7 @@ def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:
     intruder, heads = Intruder(ledger, intrude), heads_seen(place)
     sound = intruder.rows()
     assert noticed_by(place.url, heads) == "nobody"
-    rng, found = random.Random(20270101), Counter[str]()
+    rng, counts = random.Random(20270101), Counter[str]()
     for number in range(edits):
         rows = copy.deepcopy(sound)
         KINDS[number % len(KINDS)](rows, rng)
@@ -158,10 +161,10 @@ def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:
         intruder.store(rows)
         by = noticed_by(place.url, heads)
         assert by != "nobody", (KINDS[number % len(KINDS)].__name__, number)
-        found[by] += 1
+        counts[by] += 1
         intruder.store(sound)
     assert noticed_by(place.url, heads) == "nobody"  # and the last one was put back
-    return found
+    return counts
 
 
 def restore(place: Place, servers: Servers, intrude: Intrude) -> int:
@@ -194,12 +197,12 @@ def test_two_hundred_edits_and_every_restored_backup(
     new_place: Places,
     figures: Callable[..., None],
 ) -> None:
-    found = tamper(place, intrude, 200)
+    counts = tamper(place, intrude, 200)
     backups = restore(place, servers, intrude)
     figures(
         f"tampering, {new_place.kind}",
         edits=200,
-        **found,
+        **counts,
         restored_backups=backups,
         refused=backups,
         undetected=0,

@@ -122,7 +122,7 @@ def attempt(place: Place, deadly: Deadly) -> bool:
 
     A killed stage ends as any other that fails; that it was killed, its word says, which is gone.
     """
-    told = deadly.word.exists()
+    had_word = deadly.word.exists()
     try:
         steps.reserve(place.run)
         for stage in ("ingest", "fit_generator"):
@@ -130,7 +130,7 @@ def attempt(place: Place, deadly: Deadly) -> bool:
         steps.draw_synthetic(place.run)
         launch_stage("fit_weights", place.run.directory)
     except StageFailedError as error:
-        if error.code != StageFailedError.exit_code or not told or deadly.word.exists():
+        if error.code != StageFailedError.exit_code or not had_word or deadly.word.exists():
             raise
         return False
     return True
@@ -142,13 +142,15 @@ def check(place: Place, deadly: Deadly) -> dict[str, int]:
     assert ledger.verify().ok
     record = ledger.run(place.run.key)
     expected = list(units(place.whole_cost))
-    for one in record.attempts[1:]:
-        for place_, part in enumerate(units(place.run.plan.stage_cost(frozenset(one.stages)))):
+    for run_attempt in record.attempts[1:]:
+        for place_, part in enumerate(
+            units(place.run.plan.stage_cost(frozenset(run_attempt.stages)))
+        ):
             expected[place_] += part
     assert list(units(ledger.spent("town"))) == expected
     counted = {}
     for name in place.stages:
-        paid = sum(name in one.stages for one in record.attempts)
+        paid = sum(name in run_attempt.stages for run_attempt in record.attempts)
         drawn = counted[name] = deadly.drawn(name)
         assert drawn <= ACCOUNTED * paid, f"{name}: {drawn} draws, {paid} times paid"
     return counted

@@ -62,8 +62,12 @@ class PrefectServer:
 
     def run_of(self, spec: Path) -> dict[str, Any]:
         """The one flow run of a spec."""
-        found = self.api("flow_runs/filter", {"sort": "START_TIME_DESC"})
-        (run,) = [one for one in found if one["parameters"] == {"spec": str(spec), "period": None}]
+        runs = self.api("flow_runs/filter", {"sort": "START_TIME_DESC"})
+        (run,) = [
+            candidate
+            for candidate in runs
+            if candidate["parameters"] == {"spec": str(spec), "period": None}
+        ]
         return run
 
     def tasks(self, run: dict[str, Any], *, last: str) -> list[dict[str, Any]]:
@@ -74,13 +78,15 @@ class PrefectServer:
 
         def ended() -> list[dict[str, Any]]:
             mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-            found = self.api("task_runs/filter", mine)
-            over = all(one["state_type"] in ("COMPLETED", "FAILED") for one in found)
-            names = [one["name"].rsplit("-", 1)[0] for one in found]
-            failed = any(one["state_type"] == "FAILED" for one in found)
-            return found if over and (failed or last in names) else []
+            recorded = self.api("task_runs/filter", mine)
+            over = all(task["state_type"] in ("COMPLETED", "FAILED") for task in recorded)
+            names = [task["name"].rsplit("-", 1)[0] for task in recorded]
+            failed = any(task["state_type"] == "FAILED" for task in recorded)
+            return recorded if over and (failed or last in names) else []
 
-        return sorted(until(ended, what="the end of the tasks"), key=lambda one: one["start_time"])
+        return sorted(
+            until(ended, what="the end of the tasks"), key=lambda task: task["start_time"]
+        )
 
     def log_lines(self, run: dict[str, Any], number: int) -> list[dict[str, Any]]:
         """The lines of a flow run, in order, once this many have been recorded."""

@@ -17,7 +17,7 @@ LINES = [
 
 def artifacts(server, run):
     mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    return {one["key"]: one for one in server.api("artifacts/filter", mine)}
+    return {artifact["key"]: artifact for artifact in server.api("artifacts/filter", mine)}
 
 
 def picture_taker():
@@ -43,7 +43,8 @@ def check_story(server, place):
 
     tasks = server.tasks(run, last="publish")
     parents = [
-        {one["id"] for inputs in task["task_inputs"].values() for one in inputs} for task in tasks
+        {parent["id"] for inputs in task["task_inputs"].values() for parent in inputs}
+        for task in tasks
     ]
     assert not any(task["tags"] for task in tasks)
     assert parents[1:] == [{task["id"]} for task in tasks[:-1]]  # a chain, in the story's order

@@ -47,12 +47,12 @@ def run_assurance(server, toy, limit):
 
 
 def newest(server, kind):
-    asked = {
+    bodies = {
         "flow_runs": {"sort": "START_TIME_DESC"},
         "artifacts": {"sort": "CREATED_DESC", "artifacts": {"key": {"any_": [KEY]}}},
     }
     request = urllib.request.Request(
-        f"{server.url}/{kind}/filter", data=json.dumps(asked[kind]).encode(),
+        f"{server.url}/{kind}/filter", data=json.dumps(bodies[kind]).encode(),
         headers={"Content-Type": "application/json"},
     )  # fmt: skip
     with urllib.request.urlopen(request, timeout=30) as response:
@@ -64,8 +64,8 @@ def test_a_green_suite_ends_well_and_a_red_one_alarms(prefect_server, toy):
     green = run_assurance(prefect_server, toy, limit=3)
     assert green.returncode == 0, green.stdout + green.stderr
     assert newest(prefect_server, "flow_runs")["state_type"] == "COMPLETED"
-    told = newest(prefect_server, "artifacts")
-    assert "| proof | ok | 2 | 2 | 0 | 0 | 0 | unknown |" in told["data"]
+    artifact = newest(prefect_server, "artifacts")
+    assert "| proof | ok | 2 | 2 | 0 | 0 | 0 | unknown |" in artifact["data"]
     (folder,) = (toy / "build" / "assurance").iterdir()  # named by the week
     assert "2 parts: 2 green" in (folder / "proof.md").read_text()
 
@@ -74,10 +74,10 @@ def test_a_green_suite_ends_well_and_a_red_one_alarms(prefect_server, toy):
     assert "proof failed" in red.stdout
     run = newest(prefect_server, "flow_runs")
     assert run["state_type"] == "FAILED"
-    told = newest(prefect_server, "artifacts")
-    assert told["flow_run_id"] == run["id"]
-    assert "| proof | **FAILED** | 2 | 1 | 1 | 0 | 0 | unknown |" in told["data"]
-    assert "`tests/test_it.py::test_it[2]`" in told["data"]
+    artifact = newest(prefect_server, "artifacts")
+    assert artifact["flow_run_id"] == run["id"]
+    assert "| proof | **FAILED** | 2 | 1 | 1 | 0 | 0 | unknown |" in artifact["data"]
+    assert "`tests/test_it.py::test_it[2]`" in artifact["data"]
     assert "SECRETVALUE" in (folder / "proof.log").read_text()
     assert b"SECRETVALUE" not in prefect_server.everything_stored()
 

@@ -55,6 +55,6 @@ def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_
     assert "1 error found" in failed.stdout
     assert f"error: release {folder.name}: " in failed.stdout
     facts = json.loads((out / "audit.json").read_bytes())
-    assert [one["code"] for one in facts["findings"]] == ["folder_unsound"]
+    assert [finding["code"] for finding in facts["findings"]] == ["folder_unsound"]
     assert len(facts["given_keys"]) == 2
     assert prefect_server.newest_run()["state_type"] == "FAILED"

@@ -150,8 +150,8 @@ def outside(place):
     """Everything of the workplace that is not the table and not the confidential workspace."""
     state = place.root / "state"
     inside = {place.source, state, place.root / "patch"}
-    found = [path for path in place.root.iterdir() if path not in inside]
-    return found + [path for path in state.iterdir() if path.name != "workspace"]
+    paths = [path for path in place.root.iterdir() if path not in inside]
+    return paths + [path for path in state.iterdir() if path.name != "workspace"]
 
 
 def happened(place, mode, wanted):
@@ -188,44 +188,44 @@ def scan(server, make_workplace, labels, figures):
         server.tasks(server.run_of(place.spec), last="publish")  # all is recorded
     stored = server.everything_stored()
     shared = everything(_mine(system_temporary_files() - before))
-    found, searched = [], len(stored) + len(shared)
+    leaks, searched = [], len(stored) + len(shared)
     for label in labels:
         mode, done, wanted = MODES[label], ends[label], tokens(label)
-        told = done.stdout + done.stderr
-        assert done.returncode == mode.code, (label, told.decode()[-2000:])
+        output = done.stdout + done.stderr
+        assert done.returncode == mode.code, (label, output.decode()[-2000:])
         if mode.inner:
             assert mode.inner.encode() in stored, label
         assert happened(places[label], mode, wanted), label
         around = everything(outside(places[label]))
         assert b"ledger.sqlite" in around
-        searched += len(around) + len(told)
-        found += [(label, "Prefect", *hit) for hit in hits(stored, wanted)]
-        found += [(label, "shared temporary files", *hit) for hit in hits(shared, wanted)]
-        found += [(label, "outside the workspace", *hit) for hit in hits(around, wanted)]
+        searched += len(around) + len(output)
+        leaks += [(label, "Prefect", *hit) for hit in hits(stored, wanted)]
+        leaks += [(label, "shared temporary files", *hit) for hit in hits(shared, wanted)]
+        leaks += [(label, "outside the workspace", *hit) for hit in hits(around, wanted)]
         if not mode.talks:
-            found += [(label, "terminal", *hit) for hit in hits(told, wanted)]
+            leaks += [(label, "terminal", *hit) for hit in hits(output, wanted)]
         # in the confidential zone they are all there: the table was planted
         assert len({token for token, _ in hits(places[label].source.read_bytes().replace(
             b'""', b'"'), wanted)}) == TOKENS  # fmt: skip
     figures(
         "canary scan", modes=len(labels), tokens=TOKENS * len(labels),
-        encodings=len(encodings(tokens("x")[0])), bytes_searched=searched, hits=len(found),
+        encodings=len(encodings(tokens("x")[0])), bytes_searched=searched, hits=len(leaks),
         seconds=round(time.time() - started),
     )  # fmt: skip
-    assert found == []
+    assert leaks == []
     return places
 
 
 def _mine(paths):
     """Files of this user that can be read; other programs of the machine come and go."""
-    found = []
+    files = []
     for path in paths:
         try:
             if path.lstat().st_uid == os.getuid() and not path.is_socket():
-                found.append(path)
+                files.append(path)
         except OSError:
             continue
-    return found
+    return files
 
 
 def test_no_canary_leaves_the_confidential_zone(
@@ -257,8 +257,8 @@ def test_the_scan_would_find_every_canary(prefect_server, tmp_path):
     subprocess.run([sys.executable, script], env=environment, check=False, capture_output=True)
 
     def all_found():
-        found = {token for token, _ in hits(prefect_server.everything_stored(), wanted)}
-        return found == set(wanted)
+        leaked = {token for token, _ in hits(prefect_server.everything_stored(), wanted)}
+        return leaked == set(wanted)
 
     assert until(all_found, every=1, what="the leak")
 
@@ -293,5 +293,5 @@ def test_a_canary_in_a_compressed_column_is_seen(tmp_path):
     numbers = [float(token) for token in wanted[14:17]]
     frame = pd.DataFrame({"c": list(wanted[:3]) * 500, "x": numbers * 500})
     frame.to_parquet(path, compression="zstd")
-    found = {token for token, _ in hits(b"".join(readable(path)), wanted)}
-    assert found == {*wanted[:3], *wanted[14:17]}
+    seen = {token for token, _ in hits(b"".join(readable(path)), wanted)}
+    assert seen == {*wanted[:3], *wanted[14:17]}

@@ -35,9 +35,11 @@ def without_server(monkeypatch):
 @pytest.mark.usefixtures("without_server")
 def test_the_reason_of_a_failed_stage_is_told(workplace, capsys, reachable, reads):
     """Also where the ledger is out of reach, so that nobody knows what reads are left."""
-    told = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
-    told.parent.mkdir(parents=True, exist_ok=True)
-    told.write_text("SourceError: column age: not as declared\nfor the custodian alone: row 17\n")
+    reason_file = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
+    reason_file.parent.mkdir(parents=True, exist_ok=True)
+    reason_file.write_text(
+        "SourceError: column age: not as declared\nfor the custodian alone: row 17\n"
+    )
 
     def flow(*_):
         if not reachable:
@@ -47,8 +49,10 @@ def test_the_reason_of_a_failed_stage_is_told(workplace, capsys, reachable, read
     assert console.main(flow, [str(workplace.spec)]) == SourceError.exit_code
     shown = capsys.readouterr().out
     assert "next: mend what is wrong, file, spec or data dictionary, and start the same" in shown
-    assert f"{os.path.relpath(told)}, for the custodian alone\n" in shown
-    assert "17" not in shown.replace(os.path.relpath(told), "").replace(str(told.parent), "")
+    assert f"{os.path.relpath(reason_file)}, for the custodian alone\n" in shown
+    assert "17" not in shown.replace(os.path.relpath(reason_file), "").replace(
+        str(reason_file.parent), ""
+    )
     assert "not published: stage ingest: SourceError: column age: not as declared" in shown
     assert f"reads without a draw: {reads}" in shown
 
@@ -84,11 +88,11 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace
         raise StageFailedError("fit_generator", StageFailedError.exit_code)
 
     assert console.main(flow, [str(place.spec)]) == StageFailedError.exit_code
-    told = capsys.readouterr().out
-    assert "not published: stage fit_generator ended with code 70; its log" in told
+    output = capsys.readouterr().out
+    assert "not published: stage fit_generator ended with code 70; its log" in output
     dpiw(show)
     shown = capsys.readouterr().out
-    (line,) = [one for one in told.splitlines() if one.startswith("reads without a draw: ")]
+    (line,) = [row for row in output.splitlines() if row.startswith("reads without a draw: ")]
     assert "1 of at most 20 in the life of population town" in line
     assert ("; 2 from the next start on, which counts this draw too" in line) == (left == "nothing")
     assert ("1 armed: if cut off, it will count one more" in shown) == (left != "no arm")
@@ -103,12 +107,12 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace
 
 @pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])
 def test_weights_of_no_use_come_with_what_to_do(verdict):
-    told = "\n".join(advice(verdict, Path("town.yaml")))
-    assert ("rehearse town.yaml" in told) == (verdict in ("do not use", "none"))
-    assert ("with and without weights" in told) == (verdict == "use with care")
-    told = "\n".join(advice(verdict, Path("town.yaml"), rehearsed=False))
-    assert "rehearse" not in told  # rows of another tool: there is no stand-in
-    assert ("           what helps is more" in told) == (verdict in ("do not use", "none"))
+    text = "\n".join(advice(verdict, Path("town.yaml")))
+    assert ("rehearse town.yaml" in text) == (verdict in ("do not use", "none"))
+    assert ("with and without weights" in text) == (verdict == "use with care")
+    text = "\n".join(advice(verdict, Path("town.yaml"), rehearsed=False))
+    assert "rehearse" not in text  # rows of another tool: there is no stand-in
+    assert ("           what helps is more" in text) == (verdict in ("do not use", "none"))
 
 
 def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():

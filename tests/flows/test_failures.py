@@ -66,37 +66,37 @@ def test_a_killed_stage_shows_a_sentence_and_no_traceback(
     pid = tmp_path / "pid"
     until(lambda: (pid.exists() and pid.read_text()) or process.poll() is not None, what="the draw")
     os.kill(int(pid.read_text()), signal.SIGKILL)
-    said = process.communicate(timeout=SECONDS)[0]
+    output = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == StageFailedError.exit_code
-    assert "Traceback" not in said, said
-    assert "stage fit_generator ended with code 70" in said
-    assert ("What to do: a custodian reads log/" in said) == (words[0] == "-c")
-    assert ("\nnext: " in said) == (words[0] == "-m")
+    assert "Traceback" not in output, output
+    assert "stage fit_generator ended with code 70" in output
+    assert ("What to do: a custodian reads log/" in output) == (words[0] == "-c")
+    assert ("\nnext: " in output) == (words[0] == "-m")
 
 
 # --- what a worker's log shows --------------------------------------------------------------------
 
 
 def logged(error: Exception, *, name: str) -> tuple[bool, logging.LogRecord]:
-    made = logging.LogRecord(
+    record = logging.LogRecord(
         name, logging.ERROR, "f.py", 1, "went wrong: %r", (error,), (type(error), error, None)
     )
-    return OwnFailures().filter(made), made
+    return OwnFailures().filter(record), record
 
 
 @pytest.mark.parametrize("error", [KILLED, StepFailedError("debias failed: KeyError")])
 def test_our_own_errors_are_one_sentence(error: Exception) -> None:
-    shown, told = logged(error, name="prefect.task_runs")
+    shown, record = logged(error, name="prefect.task_runs")
     assert shown
-    assert told.exc_info is None
-    assert told.getMessage().startswith(f"{type(error).__name__}: {error}. What to do: ")
+    assert record.exc_info is None
+    assert record.getMessage().startswith(f"{type(error).__name__}: {error}. What to do: ")
     assert not logged(error, name="prefect.flow_runs")[0]  # its end says the same
 
 
 def test_what_prefect_runs_into_is_shown_as_ever() -> None:
-    shown, told = logged(OSError("no route"), name="prefect.flow_runs")
+    shown, record = logged(OSError("no route"), name="prefect.flow_runs")
     assert shown
-    assert told.exc_info is not None
+    assert record.exc_info is not None
     plain = logging.LogRecord("prefect.task_runs", logging.INFO, "f.py", 1, "fine", (), None)
     assert OwnFailures().filter(plain)
 
@@ -105,8 +105,12 @@ def test_it_is_said_once() -> None:
     show_sentences()
     show_sentences()
     for name in ("prefect.task_runs", "prefect.flow_runs"):
-        found = [one for one in logging.getLogger(name).filters if isinstance(one, OwnFailures)]
-        assert len(found) == 1
+        filters = [
+            log_filter
+            for log_filter in logging.getLogger(name).filters
+            if isinstance(log_filter, OwnFailures)
+        ]
+        assert len(filters) == 1
 
 
 # --- what the custodian's log keeps ---------------------------------------------------------------
@@ -150,9 +154,9 @@ def test_what_nobody_thought_of_is_kept_and_not_shown(
     workplace: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fails(workplace, monkeypatch, broken) == 1
-    said = capsys.readouterr()
-    assert "not published: KeyError\n(confidential log: " in said.out
-    assert "of our own" not in said.out + said.err
+    captured = capsys.readouterr()
+    assert "not published: KeyError\n(confidential log: " in captured.out
+    assert "of our own" not in captured.out + captured.err
     log = ReleaseRun.prepare(workplace.spec, period=None).directory / "log" / "release.log"
     assert "KeyError: 'of our own'" in log.read_text()
 
@@ -180,10 +184,10 @@ def test_before_a_run_is_prepared_nothing_is_hidden(
 def test_a_server_that_went_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     again = "start the same command again"
-    with pytest.raises(ServerLostError, match=again) as told, servers.prefect_server():
+    with pytest.raises(ServerLostError, match=again) as caught, servers.prefect_server():
         raise httpx.ConnectError("[Errno 111] Connection refused")
-    assert told.value.exit_code == ServerUnreachableError.exit_code
-    assert told.value.__suppress_context__
+    assert caught.value.exit_code == ServerUnreachableError.exit_code
+    assert caught.value.__suppress_context__
     with pytest.raises(KeyError), servers.prefect_server():
         broken()
 
@@ -197,10 +201,10 @@ def test_what_a_server_of_the_run_s_own_says_is_kept(
     real = subprocess.Popen
     words = ["sh", "-c", "echo Traceback >&2; exit 3"]
     monkeypatch.setattr(servers.subprocess, "Popen", lambda _, **given: real(words, **given))
-    with servers.prefect_server() as wait, pytest.raises(ServerUnreachableError) as told:
+    with servers.prefect_server() as wait, pytest.raises(ServerUnreachableError) as caught:
         wait()
     log = tmp_path / "run-server.log"
-    assert str(told.value).endswith(f"stands in {os.path.relpath(log)}")
+    assert str(caught.value).endswith(f"stands in {os.path.relpath(log)}")
     assert log.read_text() == "Traceback\n"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert capfd.readouterr() == ("", "")

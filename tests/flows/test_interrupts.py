@@ -79,10 +79,10 @@ def environment(prefect_server: PrefectServer, tmp_path: Path) -> dict[str, str]
 @contextmanager
 def drawing(spec: Path, environment: dict[str, str], folder: Path) -> Iterator[subprocess.Popen]:
     """`dpiw release`, in a process group of its own, in the middle of a draw."""
-    with (folder / "said").open("wb") as said:
+    with (folder / "said").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dpiw.cli.main", "release", str(spec)],
-            stdout=said, stderr=said, env=environment, cwd=ROOT, start_new_session=True,
+            stdout=log, stderr=log, env=environment, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
     try:
         begun = lambda: (folder / "drawing").exists() or process.poll() is not None  # noqa: E731
@@ -134,15 +134,15 @@ def stopped_after_a_draw(
 def test_a_draw_is_let_end_and_nothing_is_lost(
     environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
-    own = {**environment, "PREFECT_HOME": str(tmp_path / "prefect")}
-    del own["PREFECT_API_URL"]  # a server of the run's own is sent the signal, too
-    spent = stopped_after_a_draw(workplace, own, tmp_path, number, os.killpg)
+    local_environment = {**environment, "PREFECT_HOME": str(tmp_path / "prefect")}
+    del local_environment["PREFECT_API_URL"]  # a server of the run's own is sent the signal, too
+    spent = stopped_after_a_draw(workplace, local_environment, tmp_path, number, os.killpg)
     assert (tmp_path / "left").read_text() == ""
     assert (tmp_path / "prefect" / "prefect.db").stat().st_mode & 0o077 == 0
     _, folder = publish_run(workplace.spec)
     ledger = Ledger.open(workplace.ledger)
     assert ledger.spent("town") == spent
-    assert [len(one.attempts) for one in ledger.runs("town")] == [1]
+    assert [len(run.attempts) for run in ledger.runs("town")] == [1]
     assert verify(folder).certificate.epsilon == "2"
 
 
@@ -158,7 +158,7 @@ def test_after_sigterm_to_the_run_alone_the_same_command_goes_on(
     assert done.returncode == 0, done.stdout + done.stderr
     ledger = Ledger.open(workplace.ledger)
     assert ledger.spent("town") == spent
-    assert [len(one.attempts) for one in ledger.runs("town")] == [1]
+    assert [len(run.attempts) for run in ledger.runs("town")] == [1]
     (folder,) = workplace.releases.iterdir()
     assert verify(folder).certificate.epsilon == "2"
     assert "more such release" in done.stdout
@@ -191,8 +191,8 @@ def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int)
     before = signal.getsignal(number)
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(number)
-    told = interrupts.told("dpiw release a.yaml")
-    assert told == (
+    message = interrupts.told("dpiw release a.yaml")
+    assert message == (
         "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
     )
     assert interrupts.exit_code == 128 + number
@@ -207,9 +207,9 @@ def test_a_second_one_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[st
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    told = interrupts.told("dpiw release a.yaml")
-    assert told.endswith("stays charged; to go on: dpiw release a.yaml")
-    assert told.startswith("stopped in fit_generator, at once")
+    message = interrupts.told("dpiw release a.yaml")
+    assert message.endswith("stays charged; to go on: dpiw release a.yaml")
+    assert message.startswith("stopped in fit_generator, at once")
     assert capfd.readouterr().out.count("stopping when") == 1
 
 

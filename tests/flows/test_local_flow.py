@@ -43,9 +43,9 @@ def desk(tmp_path: Path) -> Path:
     parameters = write_parameters(load_local_spec(tmp_path / "collection.yaml"))
     ages = np.linspace(-1, 1, 10)[:, None]
     none = np.empty(0, dtype=np.int64)
-    told, _ = privatise(ages, none, parameters=parameters, noise=SeededNoise(1))
+    randomised, _ = privatise(ages, none, parameters=parameters, noise=SeededNoise(1))
     pd.DataFrame(
-        {"age": told[:, 0], "report_id": [f"{row:032x}" for row in range(10)],
+        {"age": randomised[:, 0], "report_id": [f"{row:032x}" for row in range(10)],
          "parameters": parameters.digest}
     ).to_csv(tmp_path / "reports.csv", index=False)  # fmt: skip
     return tmp_path
@@ -73,5 +73,5 @@ def test_reports_are_collected_by_two_tasks_and_published(desk, prefect_server):
     assert verified.certificate.rows == 10
     run = prefect_server.newest_run()
     assert run["parameters"] == {"spec": str(desk / "collection.yaml")}
-    names = [one["name"].rsplit("-", 1)[0] for one in prefect_server.tasks(run, last="publish")]
+    names = [task["name"].rsplit("-", 1)[0] for task in prefect_server.tasks(run, last="publish")]
     assert names == ["collect", "publish"]

@@ -253,8 +253,8 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     url, met = request.getfixturevalue(kind)
     started = time.monotonic()
     with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
-        own = Window(task_run=uuid4(), flow_run=None, client=client, timeout=0.3)
-        artefact = ProgressArtefact("fit-generator-progress", own)
+        task_window = Window(task_run=uuid4(), flow_run=None, client=client, timeout=0.3)
+        artefact = ProgressArtefact("fit-generator-progress", task_window)
         tell = TrainingProgress(TRAINING, artefact)
         tell(0, 800)
         tell(40, 800)
@@ -276,11 +276,11 @@ def test_requests_that_are_left_behind_hold_none_of_the_engine_s_connections(dri
         context = SimpleNamespace(client=engine, task_run=run)
         monkeypatch.setattr(window.TaskRunContext, "get", classmethod(lambda _: context))
         windows = [Window.of_this_task() for _ in range(3)]
-        for one in windows:
-            one.line("a step")
+        for task_window in windows:
+            task_window.line("a step")
         assert until(lambda: met, what="a request")
         assert not engine._client._transport_for_url(engine.api_url)._pool.connections
-        (client,) = {one._client for one in windows}
+        (client,) = {task_window._client for task_window in windows}
     client._client.close()
     window._own_client.cache_clear()
 
@@ -355,7 +355,7 @@ def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys):
     time.sleep(0.2)
     assert capsys.readouterr().out == ""
     assert all(re.fullmatch(r"  … fit_weights {6,}\d+ s so far", line) for line in shown)
-    assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
 
 
 def test_signs_of_life_are_calm_and_end_with_what_fails():
@@ -363,7 +363,7 @@ def test_signs_of_life_are_calm_and_end_with_what_fails():
     log = StepLog(Console(file=io.StringIO()))
     log.begin("getting ready")
     log.settle()
-    assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
 
 
 def test_a_step_that_fails_is_over(capsys, caplog):
@@ -375,7 +375,7 @@ def test_a_step_that_fails_is_over(capsys, caplog):
         with caplog.at_level(logging.INFO, "dpiw.progress"), pytest.raises(StepFailedError):
             _guarded("ingest", "done", lambda: 1 / 0)()
         assert caplog.messages == ["start ingest", "failed ingest"]
-        assert not [one for one in threading.enumerate() if one.name == "heartbeat"]
+        assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
     finally:
         logger.removeHandler(log)
         log.settle()

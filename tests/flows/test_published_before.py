@@ -79,7 +79,7 @@ def bytes_of(*folders: Path) -> dict[Path, bytes]:
 
 def test_nothing_is_started_spent_or_written(workplace: Any) -> None:
     run, folder = publish_run(workplace.spec)
-    head, kept = Ledger.open(workplace.ledger).head(), bytes_of(folder)
+    head, contents = Ledger.open(workplace.ledger).head(), bytes_of(folder)
     again = start(workplace)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "already published, nothing spent" in again.stdout
@@ -88,7 +88,7 @@ def test_nothing_is_started_spent_or_written(workplace: Any) -> None:
         assert f"\n           {reason}\n" in again.stdout
     assert "loaded:\n" in again.stdout  # neither Prefect nor what reads or draws
     assert Ledger.open(workplace.ledger).head() == head
-    assert bytes_of(folder) == kept
+    assert bytes_of(folder) == contents
     assert list(workplace.releases.iterdir()) == [folder]
     assert list((run.directory / "log").iterdir()) == []
 
@@ -143,9 +143,9 @@ def test_what_was_harmed_since_is_not_called_published(
 ) -> None:  # fmt: skip
     harm(*publish_run(workplace.spec))
     assert started_here(workplace) == code
-    told = capsys.readouterr().out
-    assert "already published" not in told
-    assert "not published:" in told
+    output = capsys.readouterr().out
+    assert "already published" not in output
+    assert "not published:" in output
 
 
 def test_a_release_that_is_gone_is_published_by_the_flow(

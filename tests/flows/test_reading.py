@@ -29,8 +29,8 @@ def read(place: Any, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def line(printed: str, begins: str) -> str:
-    (found,) = [one for one in printed.splitlines() if one.startswith(begins)]
-    return found.removeprefix(begins).strip()
+    (matching,) = [candidate for candidate in printed.splitlines() if candidate.startswith(begins)]
+    return matching.removeprefix(begins).strip()
 
 
 def test_it_stops_before_the_first_draw_and_the_release_goes_on(
@@ -74,9 +74,9 @@ def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(
     run.open_ledger().arm(run.key, 1, run.plan.stages[0].name)  # and its process dies
     before = [*run.open_ledger().entries()]
     assert console.main(never, [str(workplace.spec), "--until", "ingest"]) == 32
-    told = capsys.readouterr().out
-    assert "not read: LedgerConflictError: --until ingest: a draw of this run was begun" in told
-    assert "to give up" not in told
+    output = capsys.readouterr().out
+    assert "not read: LedgerConflictError: --until ingest: a draw of this run was begun" in output
+    assert "to give up" not in output
     assert [*run.open_ledger().entries()] == before
     steps.reserve(run)  # a second attempt, of which nothing is armed: the first one's draw is lost
     assert run.open_ledger().run(run.key).state is RunState.RESERVED

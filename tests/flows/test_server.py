@@ -32,12 +32,12 @@ class Version(http.server.BaseHTTPRequestHandler):
     """Answers as a Prefect server does when it is asked for its version."""
 
     def do_GET(self) -> None:
-        told = json.dumps(prefect.__version__).encode()
+        body = json.dumps(prefect.__version__).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(told)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -55,18 +55,18 @@ def nobody(monkeypatch: pytest.MonkeyPatch, no_backoff: None) -> Iterator[str]:
 @pytest.fixture
 def comes(nobody: str) -> Iterator[Callable[[float], None]]:
     """Let the server come up; it is to be called in a pause of whoever waits for it."""
-    made: list[tuple[http.server.HTTPServer, threading.Thread]] = []
+    running: list[tuple[http.server.HTTPServer, threading.Thread]] = []
 
     def start(_: float) -> None:
-        if not made:
+        if not running:
             address = ("127.0.0.1", int(nobody.split(":")[2].split("/")[0]))
             server = http.server.ThreadingHTTPServer(address, Version)
             thread = threading.Thread(target=server.serve_forever, args=(0.05,))
             thread.start()
-            made.append((server, thread))
+            running.append((server, thread))
 
     yield start
-    for server, thread in made:
+    for server, thread in running:
         server.shutdown()
         server.server_close()
         thread.join()
@@ -173,11 +173,11 @@ def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> N
     """Every name is one that this Prefect knows, and its value arrives."""
     for name, value in flows.PATIENCE.items():
         monkeypatch.setenv(name, value)
-    found = Settings()
+    settings = Settings()
     assert [
-        found.server.ephemeral.startup_timeout_seconds, found.api.request_timeout,
-        found.client.max_retries, found.server.database.timeout,
-        found.server.database.connection_timeout,
+        settings.server.ephemeral.startup_timeout_seconds, settings.api.request_timeout,
+        settings.client.max_retries, settings.server.database.timeout,
+        settings.server.database.connection_timeout,
     ] == [float(flows.PATIENCE[name]) for name in flows.PATIENCE if "PREFECT" in name]  # fmt: skip
 
 
@@ -206,7 +206,7 @@ def test_a_server_that_a_profile_names_is_the_run_s(
     monkeypatch.setattr(waiting.subprocess, "Popen", seen)
     with waiting.prefect_server() as wait:
         assert wait is wait_for_server
-        assert [one.returncode for one in started] == [-signal.SIGTERM]
+        assert [process.returncode for process in started] == [-signal.SIGTERM]
         assert "PREFECT_API_URL" not in os.environ
 
 

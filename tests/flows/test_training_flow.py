@@ -67,14 +67,14 @@ def events(server, run):
                        "order": "ASC"}, "limit": 50}  # fmt: skip
 
     def recorded():
-        found = server.api("events/filter", body)["events"]
-        return found if len(found) == 2 + EVENTS + PAGES else []
+        batch = server.api("events/filter", body)["events"]
+        return batch if len(batch) == 2 + EVENTS + PAGES else []
 
-    found = until(recorded, every=0.5, what=f"the last of {2 + EVENTS + PAGES} events")
-    held = [one["event"].rsplit(".", 1)[1] for one in found if "limit" in one["event"]]
-    told = [one["payload"] for one in found if "artifact" in one["event"]]
+    logged = until(recorded, every=0.5, what=f"the last of {2 + EVENTS + PAGES} events")
+    held = [event["event"].rsplit(".", 1)[1] for event in logged if "limit" in event["event"]]
+    payloads = [event["payload"] for event in logged if "artifact" in event["event"]]
     pages = ("table", "markdown", "image")  # tests/flows/test_window.py looks at them
-    return held, [payload for payload in told if payload.get("type") not in pages]
+    return held, [payload for payload in payloads if payload.get("type") not in pages]
 
 
 def test_a_training_queues_for_the_gpu_and_shows_public_numbers(
@@ -94,7 +94,7 @@ def test_a_training_queues_for_the_gpu_and_shows_public_numbers(
         assert line in done.stdout
     run = prefect_server.newest_run()
     mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    held, told = events(prefect_server, run)
+    held, payloads = events(prefect_server, run)
     tasks = prefect_server.tasks(run, last="publish")
     assert {task["name"].rsplit("-", 1)[0]: task["tags"] for task in tasks if task["tags"]} == {
         "fit_generator": ["gpu"]
@@ -102,21 +102,27 @@ def test_a_training_queues_for_the_gpu_and_shows_public_numbers(
     assert held == ["acquired", "released"]
 
     artefacts = [
-        one for one in prefect_server.api("artifacts/filter", mine) if one["type"] == "progress"
+        artefact
+        for artefact in prefect_server.api("artifacts/filter", mine)
+        if artefact["type"] == "progress"
     ]
-    assert sorted(one["key"] for one in artefacts) == [
+    assert sorted(artefact["key"] for artefact in artefacts) == [
         "fit-generator-progress", "fit-weights-progress",
     ]  # fmt: skip
-    for one in artefacts:
-        assert (one["type"], one["data"], one["metadata_"]) == ("progress", 100, None)
-        assert re.fullmatch(DESCRIPTION, one["description"])
-    assert len(told) == EVENTS
-    for payload in told:
+    for artefact in artefacts:
+        assert (artefact["type"], artefact["data"], artefact["metadata_"]) == (
+            "progress",
+            100,
+            None,
+        )
+        assert re.fullmatch(DESCRIPTION, artefact["description"])
+    assert len(payloads) == EVENTS
+    for payload in payloads:
         assert set(payload) <= {"key", "type", "data", "description"}
         assert re.fullmatch(DESCRIPTION, payload["description"])
     for cell in (str(CELL), str(NUMBER)):
         assert cell not in done.stdout + done.stderr
-        assert cell not in json.dumps(told)
+        assert cell not in json.dumps(payloads)
     assert str(NUMBER).encode() not in prefect_server.everything_stored()
 
 
@@ -150,14 +156,14 @@ def test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost(
     mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
 
     def fits():
-        found = [
-            (one["name"].rsplit("-", 1)[0], one["state_type"], one["tags"])
-            for one in sorted(
-                prefect_server.api("task_runs/filter", mine), key=lambda one: one["start_time"]
+        states = [
+            (task["name"].rsplit("-", 1)[0], task["state_type"], task["tags"])
+            for task in sorted(
+                prefect_server.api("task_runs/filter", mine), key=lambda task: task["start_time"]
             )
-            if one["name"].startswith("fit_")
+            if task["name"].startswith("fit_")
         ]
-        return found if len(found) == 4 and found[-1][1] == "COMPLETED" else []
+        return states if len(states) == 4 and states[-1][1] == "COMPLETED" else []
 
     assert until(fits, every=0.5, what="four fits") == [
         (stage, state, tags)

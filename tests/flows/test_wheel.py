@@ -37,8 +37,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
         check=True, capture_output=True,
     )  # fmt: skip
-    (made,) = folder.glob("*.whl")
-    return made
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,8 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
     )  # fmt: skip
     # A path in such a file is one more to look in; what is installed there in editable form is not.
-    (own,) = home.glob("lib/python*/site-packages")
-    (own / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    (site_packages,) = home.glob("lib/python*/site-packages")
+    (site_packages / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return home / "bin"
 
 
@@ -86,21 +86,21 @@ def test_an_installed_wheel_goes_from_an_empty_folder_to_a_release(
 
     def dpiw(*commands: tuple[str, ...]) -> list[str]:
         """What each command prints; several share a process, as that is not the matter here."""
-        told = run("python", "-c", TOGETHER, json.dumps(commands)).split(BETWEEN)
-        assert Path(told[0].strip()).is_relative_to(programs.parent)  # not the checkout's
-        return told[1:]
+        outputs = run("python", "-c", TOGETHER, json.dumps(commands)).split(BETWEEN)
+        assert Path(outputs[0].strip()).is_relative_to(programs.parent)  # not the checkout's
+        return outputs[1:]
 
     terms = ("--epsilon", "6", "--delta", "1e-5", "--relation", "add_or_remove_one")
     (desk / "state").mkdir(mode=0o700)
     ledger = ("--ledger", "state/ledger.sqlite")
     set_out(desk)
-    _, _, told, planned = dpiw(
+    _, _, schema_text, planned = dpiw(
         ("key", "new", "keys/mine"),
         ("ledger", "register", "my-people", *terms, *ledger, "--create"),
         ("schema", "spec"),
         ("plan", "release.yaml"),
     )
-    schema: dict[str, Any] = json.loads(told)
+    schema: dict[str, Any] = json.loads(schema_text)
     assert schema["additionalProperties"] is False
     assert "more such release" in planned
     assert "more such release" in run("dpiw", "release", "release.yaml")

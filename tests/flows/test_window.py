@@ -15,7 +15,7 @@ from tests.support.whole_runs import publish_run
 
 
 def subclasses(kind):
-    return {kind} | {each for below in kind.__subclasses__() for each in subclasses(below)}
+    return {kind} | {subclass for below in kind.__subclasses__() for subclass in subclasses(below)}
 
 
 def test_every_error_has_advice_that_names_no_value():

@@ -78,11 +78,11 @@ def adversarial_pair(
     far = far[rng.integers(0, len(far), 40)]
     if unit.relation is REPLACE:
         gaps = np.linalg.norm(far[:, None] - far[None], ord=order, axis=2)
-        one, two = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
+        first, second = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
     else:
         clear = far - np.outer(far @ origin / square, origin)  # what the pile leaves of them
-        one = two = int(np.argmax(np.linalg.norm(clear, ord=order, axis=1)))
-    canaries = np.array([far[one]] * unit.max_rows), np.array([far[two]] * unit.max_rows)
+        first = second = int(np.argmax(np.linalg.norm(clear, ord=order, axis=1)))
+    canaries = np.array([far[first]] * unit.max_rows), np.array([far[second]] * unit.max_rows)
     before = canaries[0] if unit.relation is REPLACE else canaries[0][:0]
     after = canaries[1]
     reach = min(float(origin @ row) / square for row in (*before, *after))
@@ -100,5 +100,5 @@ def pairs_of(
     """Random and adversarial ones in turn."""
     while True:
         yield random_pair(unit, pool, rng)
-        if (found := adversarial_pair(unit, pool, rng, penalty=penalty, order=order)) is not None:
-            yield found
+        if (pair := adversarial_pair(unit, pool, rng, penalty=penalty, order=order)) is not None:
+            yield pair

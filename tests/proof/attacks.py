@@ -140,8 +140,8 @@ class Bound:
 
 def lowest(hits: Any, runs: int) -> Any:
     """Clopper-Pearson bound from below on a probability."""
-    found = stats.beta.ppf(ERROR / 2, hits, runs - np.asarray(hits) + 1)
-    return np.where(np.asarray(hits) > 0, np.nan_to_num(found), 0.0)
+    bounds = stats.beta.ppf(ERROR / 2, hits, runs - np.asarray(hits) + 1)
+    return np.where(np.asarray(hits) > 0, np.nan_to_num(bounds), 0.0)
 
 
 def highest(hits: Any, runs: int) -> Any:

@@ -129,20 +129,20 @@ def measuring(name: str) -> Callable[[PrivateTable], bytes]:
         with fitted_at_once():
             generator = ready(make_generator(name, GENERATORS[name], pure=False))
         return lambda table: generator.measure(table, noise=SeededNoise(0)).to_bytes()
-    synthetic, own = public_rows(1), ready(make_weights(*WEIGHTS[name]))
-    own = own.for_rows(public_rows(2))
-    return lambda table: own.measure(table, synthetic, noise=SeededNoise(0)).to_bytes()
+    synthetic, method = public_rows(1), ready(make_weights(*WEIGHTS[name]))
+    method = method.for_rows(public_rows(2))
+    return lambda table: method.measure(table, synthetic, noise=SeededNoise(0)).to_bytes()
 
 
 METHODS = [*GENERATORS, *WEIGHTS]
 
 
 def compare_measurements(name: str, pairs: int) -> None:
-    rng, measure, found = np.random.default_rng(20_240_401), measuring(name), set()
+    rng, measure, measurements = np.random.default_rng(20_240_401), measuring(name), set()
     for _ in range(pairs + 1):
         with blind():
-            found.add(measure(any_table(rng)))
-    assert len(found) == 1
+            measurements.add(measure(any_table(rng)))
+    assert len(measurements) == 1
 
 
 # Whole releases
@@ -169,9 +169,9 @@ def arrays(path: Path, root: Path) -> list[Any]:
 def public_bytes(root: Path) -> dict[str, Any]:
     """All that a run leaves outside its confidential folders, digests masked."""
     run, ends = leaks.run_world(root)
-    found: dict[str, Any] = {"ends": ends, "name": run.release_id, "plan": run.plan.to_json()}
+    public: dict[str, Any] = {"ends": ends, "name": run.release_id, "plan": run.plan.to_json()}
     ledger = Ledger.open(root / "state" / "ledger.sqlite")
-    found["ledger"] = [
+    public["ledger"] = [
         (e.seq, e.kind.value, e.stage, text(compact_json(dict(e.payload)).encode(), root))
         for e in ledger.entries()
     ]
@@ -180,23 +180,23 @@ def public_bytes(root: Path) -> dict[str, Any]:
         if path.is_dir() or _STATES & set(path.parts) or path.name.startswith("ledger.sqlite"):
             continue
         if path.suffix == ".parquet":
-            found[name] = parquet(path, root)
+            public[name] = parquet(path, root)
         elif path.suffix == ".npz":
-            found[name] = arrays(path, root)
+            public[name] = arrays(path, root)
         elif path.suffix == ".sig" or "keys" in path.parts:
-            found[name] = path.stat().st_size
+            public[name] = path.stat().st_size
         else:
-            found[name] = text(path.read_bytes(), root)
-    return found
+            public[name] = text(path.read_bytes(), root)
+    return public
 
 
 def any_lines(rng: np.random.Generator) -> list[str]:
     """A CSV of any number of rows, some of them hostile, of another town each."""
     lines = leaks.town(int(rng.choice([0, 1, 2, 40])), int(rng.integers(10**6)))
-    found = lines.to_csv(index=False).splitlines()
+    csv_lines = lines.to_csv(index=False).splitlines()
     for _ in range(int(rng.integers(0, 4))):
-        found.insert(int(rng.integers(1, len(found) + 1)), str(rng.choice(leaks.HOSTILE)))
-    return found
+        csv_lines.insert(int(rng.integers(1, len(csv_lines) + 1)), str(rng.choice(leaks.HOSTILE)))
+    return csv_lines
 
 
 def view_of(template: Any, number: int, lines: list[str]) -> dict[str, Any]:
@@ -216,8 +216,8 @@ def compare_releases(factory: Any, pairs: int, *, dictionary: str = "", **change
     assert first["ends"] == ["ok"] * 8
     assert any(name.endswith("report.html") for name in first)
     for number in range(1, pairs + 1):
-        told = leaks.differences(first, view_of(template, number, any_lines(rng)))
-        assert not told, told[:5]
+        differing = leaks.differences(first, view_of(template, number, any_lines(rng)))
+        assert not differing, differing[:5]
 
 
 MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
@@ -240,8 +240,8 @@ def in_the_report(patch: pytest.MonkeyPatch) -> None:
     real = leaks.PUBLISH.certify
 
     def telling(run: ReleaseRun, ledger: Any) -> Any:
-        found = real(run, ledger)
-        return dataclasses.replace(found, nominal_rows=rows_of(run))
+        certificate = real(run, ledger)
+        return dataclasses.replace(certificate, nominal_rows=rows_of(run))
 
     patch.setattr(leaks.PUBLISH, "certify", telling)
 
@@ -275,9 +275,9 @@ def in_a_fact(patch: pytest.MonkeyPatch) -> None:
     real = Histogram.measure
 
     def measure(self: Any, table: PrivateTable, *, noise: Any) -> Any:
-        found = real(self, table, noise=noise)
+        measurement = real(self, table, noise=noise)
         rows = table.confidential().rows
-        return dataclasses.replace(found, facts={**found.facts, "total": rows})
+        return dataclasses.replace(measurement, facts={**measurement.facts, "total": rows})
 
     patch.setattr(Histogram, "measure", measure)
 
@@ -291,15 +291,15 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
         seen.append(run)
         return weights(run)
 
-    def believing(own: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
-        stack, private = own.stack(base.schema), read_snapshot(seen[-1].snapshot)
-        exact = exact_sum(stack, [private], constant=own.calibrated.constant)
-        told = dataclasses.replace(drawn, arrays={"sum": exact})
+    def believing(estimator: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
+        stack, private = estimator.stack(base.schema), read_snapshot(seen[-1].snapshot)
+        exact = exact_sum(stack, [private], constant=estimator.calibrated.constant)
+        exact_draw = dataclasses.replace(drawn, arrays={"sum": exact})
         features = stack.matrix(base.scaled)
-        targets = own.targets(told, about=features.mean(axis=0))
+        targets = estimator.targets(exact_draw, about=features.mean(axis=0))
         misfit = Misfit.by_part(BaseRows.of(features), targets, ())[0]
-        own = dataclasses.replace(own, credit=evidence_credit(misfit))
-        return weigh(own, drawn, base, **rest)
+        estimator = dataclasses.replace(estimator, credit=evidence_credit(misfit))
+        return weigh(estimator, drawn, base, **rest)
 
     patch.setattr(leaks.POSTPROCESSING, "_weights", watched)
     patch.setattr(weighing, "weigh_measured", believing)

@@ -70,16 +70,16 @@ def laws_of(run: Callable[[Any], Any]) -> tuple[list[NoiseLaw], int]:
 
 def check_draws_are_the_events() -> None:
     """As many draws as events, each of the event's multiplier times the sensitivity."""
-    own = generators.schema(3)
+    public_schema = generators.schema(3)
     for kind, unit, reach in (
         (NoiseKind.GAUSSIAN, ADD, 1.0), (NoiseKind.LAPLACE, ADD, 1.0),
         (NoiseKind.GAUSSIAN, REPLACE, math.sqrt(2)), (NoiseKind.LAPLACE, REPLACE, 2.0),
     ):  # fmt: skip
         for method in (Histogram(noise=kind), PrivBayes(noise=kind), MST(noise=kind)):
-            ready = method.calibrate(rho=1.0, schema=own, unit=unit, nominal_rows=500)
-            table = generators.neighbours(own, unit)[0]
+            ready = method.calibrate(rho=1.0, schema=public_schema, unit=unit, nominal_rows=500)
+            table = generators.neighbours(public_schema, unit)[0]
             laws, chosen = laws_of(lambda noise, m=ready, t=table: m.measure(t, noise=noise))
-            events = ready.events(schema=own, unit=unit)
+            events = ready.events(schema=public_schema, unit=unit)
             noisy = [e for e in events if hasattr(e, "noise_multiplier")]
             wanted = [e.noise_multiplier * reach for e in noisy for _ in range(e.count)]
             np.testing.assert_allclose([law.scale for law in laws], wanted, rtol=1e-9)
@@ -102,8 +102,8 @@ def check_a_canary_is_hidden() -> None:
 
 def check_one_row_moves_one_cell() -> None:
     """Exact marginals of neighbours, for ordinary rows and extreme ones."""
-    own, whole = neural_world.SCHEMA, neural_world.table(30)
-    ready = Histogram().calibrate(rho=1.0, schema=own, unit=ADD, nominal_rows=500)
+    public_schema, whole = neural_world.SCHEMA, neural_world.table(30)
+    ready = Histogram().calibrate(rho=1.0, schema=public_schema, unit=ADD, nominal_rows=500)
     scaled = whole.confidential()
     for row in range(scaled.rows):
         exact = [
@@ -123,8 +123,8 @@ def check_neighbours_share_a_lattice() -> None:
     law = NoiseLaw(kind=NoiseKind.LAPLACE, scale=1.0, dimension=300)
     step = mechanisms.lattice_step(1.0)
     for value in (0.0, 1 / 3, 1.0):
-        found = mechanisms.noisy_vector(np.full(300, value), law=law, noise=SecureNoise())
-        assert np.array_equal(np.rint(found / step) * step, found)
+        noisy = mechanisms.noisy_vector(np.full(300, value), law=law, noise=SecureNoise())
+        assert np.array_equal(np.rint(noisy / step) * step, noisy)
 
 
 def check_a_plan_costs_what_it_promises() -> None:
@@ -223,14 +223,14 @@ def categories_from_data(patch: Patch) -> None:
     real = Histogram.measure
 
     def measure(self: Any, table: Any, *, noise: Any) -> Measurement:
-        found = real(self, table, noise=noise)
+        measurement = real(self, table, noise=noise)
         exact = real(self, table, noise=Silent()).arrays if noise else {}
-        levels = Domain.from_schema(table.schema, bins=found.facts["bins"]).codes(
+        levels = Domain.from_schema(table.schema, bins=measurement.facts["bins"]).codes(
             table.confidential()
         )
         seen = {f"one_way_{j}": np.unique(levels[:, j]) for j in range(len(exact))}
         return dataclasses.replace(
-            found, arrays={name: found.arrays[name][seen[name]] for name in exact}
+            measurement, arrays={name: measurement.arrays[name][seen[name]] for name in exact}
         )
 
     patch.setattr(Histogram, "measure", measure)

@@ -29,10 +29,10 @@ from tests.proof.bugs import ADD, REPLACE, Bug, Patch, laws_of
 # Checks
 def check_weights_draw_once() -> None:
     """One draw of the coefficients, of the event's multiplier times the stated sensitivity."""
-    world, own = weights.regression(BetaNoised, 2, tight=0), weights.schema(2)
+    world, public_schema = weights.regression(BetaNoised, 2, tight=0), weights.schema(2)
     laws, _ = laws_of(lambda noise: world.attack(True, noise))
-    ready = weights.calibrated(BetaNoised(penalty=20.0), own)
-    assert len(laws) == sum(e.count for e in ready.events(schema=own, unit=ADD)) == 1
+    ready = weights.calibrated(BetaNoised(penalty=20.0), public_schema)
+    assert len(laws) == sum(e.count for e in ready.events(schema=public_schema, unit=ADD)) == 1
     wanted = ready.calibrated.multiplier * ready.calibrated.sensitivity
     assert laws[0].scale == pytest.approx(wanted, rel=1e-6)
 
@@ -40,29 +40,30 @@ def check_weights_draw_once() -> None:
 def check_exact_sensitivity() -> None:
     """Exact coefficients of neighbours, in the norm that the noise pays for: corners and crowds."""
     for columns in (1, 6, 13):
-        own = weights.schema(columns)
+        public_schema = weights.schema(columns)
         top, low = (1.0,) * columns, (0.0,) * columns
         crowd = [tuple(row) for row in np.random.default_rng(columns).random((25, columns))]
         pairs = {ADD: [([], [top]), (crowd, [*crowd, top])], REPLACE: [([low], [top])]}
         for unit, kind in ((u, k) for u in (ADD, REPLACE) for k in NoiseKind):
             ready = BetaNoised(noise=kind, penalty=float(columns)).calibrate(
-                rho=5.0, schema=own, unit=unit, nominal_rows=10**9
+                rho=5.0, schema=public_schema, unit=unit, nominal_rows=10**9
             )
             synthetic = weights.SyntheticTable(
-                schema=own, scaled=weights.scaled((0.5,) * columns, columns=columns)
+                schema=public_schema, scaled=weights.scaled((0.5,) * columns, columns=columns)
             )
             for pair in pairs[unit]:
                 ends = [
-                    ready.solution(ready.regression(private(own, rows), synthetic)) for rows in pair
+                    ready.solution(ready.regression(private(public_schema, rows), synthetic))
+                    for rows in pair
                 ]
                 order = 1 if kind is NoiseKind.LAPLACE else 2
                 moved = float(np.linalg.norm(ends[1] - ends[0], order))
                 assert moved <= ready.calibrated.sensitivity * (1 + 1e-9)
 
 
-def private(own: Any, rows: Any) -> Any:
-    columns = len(own.columns)
-    return weights.PrivateTable(schema=own, scaled=weights.scaled(*rows, columns=columns))
+def private(public_schema: Any, rows: Any) -> Any:
+    columns = len(public_schema.columns)
+    return weights.PrivateTable(schema=public_schema, scaled=weights.scaled(*rows, columns=columns))
 
 
 PEOPLE = (ADD, REPLACE, weights.THREE_ROWS)
@@ -71,24 +72,24 @@ SHARES = dict.fromkeys(("linear", "squares", "products", "fourier"), 0.5)
 
 
 def measuring(unit: Any, columns: int) -> tuple[Any, Any]:
-    own = weights.schema(columns)
+    public_schema = weights.schema(columns)
     ready = Measured(features=SHARES, frequencies=3, omega_seed=2).calibrate(
-        rho=2.0, schema=own, unit=unit, nominal_rows=500
+        rho=2.0, schema=public_schema, unit=unit, nominal_rows=500
     )
-    return ready, own
+    return ready, public_schema
 
 
 def check_the_sum_draws_once() -> None:
     """One draw for all of the sum, of the event's multiplier times a sensitivity of our own."""
     for unit in PEOPLE:
-        ready, own = measuring(unit, 4)
-        table = private(own, [(1.0,) * 4] * 5)
+        ready, public_schema = measuring(unit, 4)
+        table = private(public_schema, [(1.0,) * 4] * 5)
         laws, _ = laws_of(lambda noise, m=ready, t=table: m.measure(t, None, noise=noise))
-        assert len(laws) == sum(e.count for e in ready.events(schema=own, unit=unit)) == 1
+        assert len(laws) == sum(e.count for e in ready.events(schema=public_schema, unit=unit)) == 1
         replaced = unit is REPLACE
         reach = 2.0 if replaced else math.hypot(1.0, 0.5)
         assert laws[0].dimension == 4 + 4 + 6 + 6 + (not replaced)
-        (event,) = ready.events(schema=own, unit=unit)
+        (event,) = ready.events(schema=public_schema, unit=unit)
         wanted = event.noise_multiplier * unit.max_rows * reach
         assert laws[0].scale == pytest.approx(wanted, rel=1e-5)
 
@@ -96,15 +97,15 @@ def check_the_sum_draws_once() -> None:
 def check_exact_sums() -> None:
     """Sums of neighbours as `measure` has them, against the noise that is drawn for them."""
     for columns, unit in ((c, u) for c in (1, 4) for u in PEOPLE):
-        ready, own = measuring(unit, columns)
+        ready, public_schema = measuring(unit, columns)
         top, low, middle = ((v,) * columns for v in (1.0, 0.0, 0.5))
         crowd = [tuple(row) for row in np.random.default_rng(columns).random((25, columns))]
-        more, k = [top] * unit.max_rows, unit.max_rows
-        pairs = [(crowd, crowd + more), ([], more), ([], [low] * k)]
+        added, k = [top] * unit.max_rows, unit.max_rows
+        pairs = [(crowd, crowd + added), ([], added), ([], [low] * k)]
         if unit is REPLACE:
             pairs = [([low, *crowd], [top, *crowd]), ([middle], [top])]
         for pair in pairs:
-            tables = [private(own, rows) for rows in pair]
+            tables = [private(public_schema, rows) for rows in pair]
             laws, _ = laws_of(lambda noise, m=ready, t=tables[0]: m.measure(t, None, noise=noise))
             ends = [ready.measure(t, None, noise=Silent()).arrays["sum"] for t in tables]
             moved = float(np.linalg.norm(ends[1] - ends[0]))
@@ -129,7 +130,7 @@ def best_of_three(patch: Patch) -> None:
 
     def best(vector: Any, *, law: Any, noise: Any) -> Any:
         drawn = [real(vector, law=law, noise=noise) for _ in range(3)]
-        return min(drawn, key=lambda one: np.linalg.norm(one - vector))
+        return min(drawn, key=lambda draw: np.linalg.norm(draw - vector))
 
     patch.setattr(beta, "noisy_vector", best)
 
@@ -143,14 +144,14 @@ def free_intercept(patch: Patch) -> None:
     gradient, hessian = solver.Regression.gradient, solver.Regression.hessian
 
     def without(self: Any, b: Any) -> Any:
-        found = gradient(self, b)
-        found[-1] -= self.penalty * (1 - 1e-6) * b[-1]
-        return found
+        adjusted = gradient(self, b)
+        adjusted[-1] -= self.penalty * (1 - 1e-6) * b[-1]
+        return adjusted
 
     def flat(self: Any, b: Any) -> Any:
-        found = hessian(self, b)
-        found[-1, -1] -= self.penalty * (1 - 1e-6)
-        return found
+        adjusted = hessian(self, b)
+        adjusted[-1, -1] -= self.penalty * (1 - 1e-6)
+        return adjusted
 
     patch.setattr(solver.Regression, "gradient", without)
     patch.setattr(solver.Regression, "hessian", flat)
@@ -174,9 +175,9 @@ def normaliser_from_private_rows(patch: Patch) -> None:
     real = BetaNoised.regression
 
     def regression(self: Any, table: Any, synthetic: Any) -> Any:
-        found = real(self, table, synthetic)
-        share = max(1, len(found.private)) / len(found.synthetic)
-        return dataclasses.replace(found, synthetic_weight=1e4 * share)
+        problem = real(self, table, synthetic)
+        share = max(1, len(problem.private)) / len(problem.synthetic)
+        return dataclasses.replace(problem, synthetic_weight=1e4 * share)
 
     patch.setattr(BetaNoised, "regression", regression)
 
@@ -189,9 +190,9 @@ def changed_noise(patch: Patch, change: Callable[[Any], Any]) -> None:
 def noise_of_the_mean(patch: Patch) -> None:
     """The noise of a mean over n0 rows, on the sum."""
 
-    def change(found: Any) -> Any:
-        law = dataclasses.replace(found.law, scale=found.law.scale / found.nominal_rows)
-        return dataclasses.replace(found, law=law)
+    def change(sum_noise: Any) -> Any:
+        law = dataclasses.replace(sum_noise.law, scale=sum_noise.law.scale / sum_noise.nominal_rows)
+        return dataclasses.replace(sum_noise, law=law)
 
     changed_noise(patch, change)
 
@@ -201,10 +202,10 @@ def exact_count(patch: Patch) -> None:
     real = Measured.measure
 
     def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
-        found = real(self, table, synthetic, noise=noise)
-        total = found.arrays["sum"].copy()
+        measurement = real(self, table, synthetic, noise=noise)
+        total = measurement.arrays["sum"].copy()
         total[-1] = self.calibrated.constant * table.confidential().rows
-        return dataclasses.replace(found, arrays={"sum": total})
+        return dataclasses.replace(measurement, arrays={"sum": total})
 
     patch.setattr(Measured, "measure", measure)
 
@@ -214,10 +215,10 @@ def free_count(patch: Patch) -> None:
     real = measured.sum_noise
 
     def without(stack: Any, *, multiplier: float, unit: Any, nominal_rows: int) -> Any:
-        found = real(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
+        sum_noise = real(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
         reach = unit.max_rows * stack.norm * (1 + (unit.relation is REPLACE.relation))
-        scale = multiplier * min(found.sensitivity, reach * (1 + 1e-6))
-        return dataclasses.replace(found, law=dataclasses.replace(found.law, scale=scale))
+        scale = multiplier * min(sum_noise.sensitivity, reach * (1 + 1e-6))
+        return dataclasses.replace(sum_noise, law=dataclasses.replace(sum_noise.law, scale=scale))
 
     patch.setattr(measured, "sum_noise", without)
 
@@ -230,8 +231,8 @@ def norm_of_one_part(patch: Patch) -> None:
 def add_for_replace_in_sums(patch: Patch) -> None:
     """A row that is replaced pays its norm, not the distance of two."""
     changed_noise(
-        patch, lambda found: found if found.constant else dataclasses.replace(
-            found, law=dataclasses.replace(found.law, scale=found.law.scale / 2))
+        patch, lambda sum_noise: sum_noise if sum_noise.constant else dataclasses.replace(
+            sum_noise, law=dataclasses.replace(sum_noise.law, scale=sum_noise.law.scale / 2))
     )  # fmt: skip
 
 
@@ -240,15 +241,15 @@ def credit_from_private_rows(patch: Patch) -> None:
     real = Measured.measure
 
     def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
-        found = real(self, table, synthetic, noise=noise)
+        measurement = real(self, table, synthetic, noise=noise)
         stack = self.stack(table.schema)
         exact = measured.exact_sum(stack, table.batches(), constant=self.calibrated.constant)
         features = stack.matrix(synthetic.scaled)
-        told = dataclasses.replace(found, arrays={"sum": exact})
-        targets = self.targets(told, about=features.mean(axis=0))
+        exact_measurement = dataclasses.replace(measurement, arrays={"sum": exact})
+        targets = self.targets(exact_measurement, about=features.mean(axis=0))
         base = BaseRows.of(features)
         credit = evidence_credit(Misfit.by_part(base, targets, ())[0])
-        return dataclasses.replace(found, facts={**found.facts, "credit": credit})
+        return dataclasses.replace(measurement, facts={**measurement.facts, "credit": credit})
 
     patch.setattr(Measured, "measure", measure)
 

@@ -36,9 +36,9 @@ def prove(request: pytest.FixtureRequest, figures: Callable[..., None]) -> Calla
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """Fixed in the fast tier, fresh in the full one; pytest shows it when the test fails."""
-    found = secrets.randbits(64) if _full(request) else FIXED
-    print(f"seed {found}")
-    return found
+    value = secrets.randbits(64) if _full(request) else FIXED
+    print(f"seed {value}")
+    return value
 
 
 @pytest.fixture

@@ -40,27 +40,28 @@ def schema(columns: int) -> PublicSchema:
     )
 
 
-def table(own: PublicSchema, *levels: int) -> PrivateTable:
+def table(public_schema: PublicSchema, *levels: int) -> PrivateTable:
     """Rows that have the same level in every column."""
     values = np.array(levels, dtype=np.int32)
     return PrivateTable(
-        schema=own, scaled=ScaledTable({c.name: values for c in own.columns}, len(levels))
+        schema=public_schema,
+        scaled=ScaledTable({c.name: values for c in public_schema.columns}, len(levels)),
     )
 
 
-def neighbours(own: PublicSchema, unit: PrivacyUnit) -> tuple[PrivateTable, PrivateTable]:
+def neighbours(public_schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivateTable, PrivateTable]:
     if unit.relation is NeighbouringRelation.REPLACE_ONE:
-        return table(own, 0, 0, 0, 0, 1), table(own, 0, 0, 0, 0, 2)
-    return table(own, 0, 0, 0, 0), table(own, 0, 0, 0, 0, 1)
+        return table(public_schema, 0, 0, 0, 0, 1), table(public_schema, 0, 0, 0, 0, 2)
+    return table(public_schema, 0, 0, 0, 0), table(public_schema, 0, 0, 0, 0, 1)
 
 
 def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNIT) -> World:
-    own = schema(columns)
-    tables = neighbours(own, unit)
+    public_schema = schema(columns)
+    tables = neighbours(public_schema, unit)
     ready = Histogram(noise=NoiseKind(noise)).calibrate(
-        rho=2.0, schema=own, unit=unit, nominal_rows=100
+        rho=2.0, schema=public_schema, unit=unit, nominal_rows=100
     )
-    exact = [ready.measure(one, noise=Silent()).arrays for one in tables]
+    exact = [ready.measure(private_table, noise=Silent()).arrays for private_table in tables]
 
     def attack(within: bool, noise: Any) -> float:
         released = ready.measure(tables[within], noise=noise)
@@ -70,19 +71,26 @@ def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNI
             for name, values in released.arrays.items()
         )
 
-    return World(attack=attack, claim=claim_of(ready.events(schema=own, unit=unit)), tight=tight)
+    return World(
+        attack=attack, claim=claim_of(ready.events(schema=public_schema, unit=unit)), tight=tight
+    )
 
 
 def known_marginals(*, tight: float) -> World:
     """The histogram of a neural generator, which has nearly all of its effort."""
-    own = PublicSchema(
+    public_schema = PublicSchema(
         name="canary",
         columns=tuple(Column(name=f"c{j}", kind=ColumnKind.BOOLEAN) for j in range(3)),
     )
-    tables = table(own), table(own, 1)
+    tables = table(public_schema), table(public_schema, 1)
     few = {"rounds": 1, "queries": 1, "resumes": 0, "marginals_share": 0.95}
-    ready = PATEGAN(**PATE | few).calibrate(rho=2.0, schema=own, unit=UNIT, nominal_rows=100)
-    exact = [ready.calibrated.marginals.measure(one, noise=Silent()).arrays for one in tables]
+    ready = PATEGAN(**PATE | few).calibrate(
+        rho=2.0, schema=public_schema, unit=UNIT, nominal_rows=100
+    )
+    exact = [
+        ready.calibrated.marginals.measure(private_table, noise=Silent()).arrays
+        for private_table in tables
+    ]
 
     def attack(within: bool, noise: Any) -> float:
         # What public draws find of what was released is dear, and tells the attacker nothing.
@@ -96,7 +104,9 @@ def known_marginals(*, tight: float) -> World:
             for name in exact[0]
         )
 
-    return World(attack=attack, claim=claim_of(ready.events(schema=own, unit=UNIT)), tight=tight)
+    return World(
+        attack=attack, claim=claim_of(ready.events(schema=public_schema, unit=UNIT)), tight=tight
+    )
 
 
 class Recording:
@@ -155,8 +165,8 @@ class Transcript:
         answers = iter(self._said)
         with self._heard(not within, lambda *_, **__: next(answers)):
             ready.measure(tables[not within], noise=noise)
-        told = zip(self._said, *self._laws, strict=True)
-        return sum(present(one) - absent(one) for one, absent, present in told)
+        triples = zip(self._said, *self._laws, strict=True)
+        return sum(present(answer) - absent(answer) for answer, absent, present in triples)
 
     def _draw(self, mechanism: Callable[..., Any], exact: Any, **rest: Any) -> Any:
         self._said.append(mechanism(exact, **rest))
@@ -166,12 +176,16 @@ class Transcript:
         counted, chosen, laws = mechanisms.noisy_counts, mechanisms.select, self._laws[table]
 
         def noisy_counts(exact: Any, *, law: Any, noise: Any) -> Any:
-            laws.append(lambda said: log_likelihood_ratio(law.kind, law.scale, said, said, exact))
+            laws.append(
+                lambda released: log_likelihood_ratio(
+                    law.kind, law.scale, released, released, exact
+                )
+            )
             return answer(counted, exact, law=law, noise=noise)
 
         def select(scores: Any, **rest: Any) -> Any:
             odds = self._sharp * rest["epsilon"] / (2 * rest["sensitivity"]) * scores
-            laws.append(lambda said: float(odds[said] - logsumexp(odds)))
+            laws.append(lambda released: float(odds[released] - logsumexp(odds)))
             return answer(chosen, scores, **rest)
 
         return mock.patch.multiple(mechanisms, noisy_counts=noisy_counts, select=select)
@@ -189,8 +203,8 @@ def chosen_marginals(
 
     The models of MST and AIM are post-processing, whatever they are: here of `fitted_at_once`.
     """
-    own = tables[0].schema
-    ready = method.calibrate(rho=rho, schema=own, unit=UNIT, nominal_rows=10**4)
+    public_schema = tables[0].schema
+    ready = method.calibrate(rho=rho, schema=public_schema, unit=UNIT, nominal_rows=10**4)
 
     def attack(within: bool, noise: Any) -> float:
         with fitted_at_once():
@@ -198,7 +212,7 @@ def chosen_marginals(
 
     return World(
         attack=attack,
-        claim=claim_of(ready.events(schema=own, unit=UNIT)),
+        claim=claim_of(ready.events(schema=public_schema, unit=UNIT)),
         **{"few": 0.4, "faint": 0.4} | limits,
     )
 
@@ -211,12 +225,14 @@ def privbayes(noise: str, *, columns: int, tight: float) -> World:
 
 def rare(columns: int) -> tuple[PrivateTable, PrivateTable]:
     """A canary whose first pair of columns nobody else has, and whose other levels many have."""
-    own, canary = schema(columns), [1, 1] + [0] * (columns - 2)
+    public_schema, canary = schema(columns), [1, 1] + [0] * (columns - 2)
     levels = np.vstack([np.zeros((100, columns), dtype=np.int32), canary]).astype(np.int32)
     without, within = (
         PrivateTable(
-            schema=own,
-            scaled=ScaledTable({c.name: rows[:, j] for j, c in enumerate(own.columns)}, len(rows)),
+            schema=public_schema,
+            scaled=ScaledTable(
+                {c.name: rows[:, j] for j, c in enumerate(public_schema.columns)}, len(rows)
+            ),
         )
         for rows in (levels[:-1], levels)
     )
@@ -228,23 +244,27 @@ def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
 
     The laws of a column's choices do not depend on each other: each table is asked for them once.
     """
-    own = PublicSchema(name="canary", columns=(Column(name="c0", kind=ColumnKind.BOOLEAN),))
+    public_schema = PublicSchema(
+        name="canary", columns=(Column(name="c0", kind=ColumnKind.BOOLEAN),)
+    )
     replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
-    tables = table(own, *[0] * replaced), table(own, 1)
-    ready = Bayes(prior=0.01).calibrate(rho=0.125, schema=own, unit=unit, nominal_rows=100)
+    tables = table(public_schema, *[0] * replaced), table(public_schema, 1)
+    ready = Bayes(prior=0.01).calibrate(
+        rho=0.125, schema=public_schema, unit=unit, nominal_rows=100
+    )
     laws = []
-    for one in tables:
-        asked = Asked()
-        ready.measure(one, noise=asked)
-        laws.append(asked.laws)
+    for private_table in tables:
+        recorder = Asked()
+        ready.measure(private_table, noise=recorder)
+        laws.append(recorder.laws)
 
     def attack(within: bool, noise: Any) -> float:
         source = Recording(noise)
         ready.measure(tables[within], noise=source)
         places = enumerate(source.chosen)
-        return sum(float(laws[1][k][one] - laws[0][k][one]) for k, one in places)
+        return sum(float(laws[1][k][choice] - laws[0][k][choice]) for k, choice in places)
 
-    claim = claim_of(ready.events(schema=own, unit=unit))
+    claim = claim_of(ready.events(schema=public_schema, unit=unit))
     return World(attack=attack, claim=claim, tight=tight, faint=0.2)
 
 
@@ -259,15 +279,15 @@ PATE = {
 
 def pategan(noise: str, *, tight: float) -> World:
     """No rows or one: the votes of one teacher differ, the canary's own."""
-    own = PublicSchema(
+    public_schema = PublicSchema(
         name="canary", columns=(Column(name="c0", kind=ColumnKind.BOOLEAN),)
     )  # fmt: skip
-    tables = table(own), table(own, 1)
+    tables = table(public_schema), table(public_schema, 1)
     ready = PATEGAN(noise=NoiseKind(noise), **PATE).calibrate(
-        rho=1.0, schema=own, unit=UNIT, nominal_rows=100
+        rho=1.0, schema=public_schema, unit=UNIT, nominal_rows=100
     )
-    design, count = ready.design(own), ready.calibrated.teachers
-    chance = PublicRandom.of({"own": ready.parameters(), "schema": own.to_mapping()})
+    design, count = ready.design(public_schema), ready.calibrated.teachers
+    chance = PublicRandom.of({"own": ready.parameters(), "schema": public_schema.to_mapping()})
     rows = design.encode(tables[1].confidential())
     counted, taught, voted = mechanisms.noisy_counts, Teachers.taught, Teachers.votes
 
@@ -305,21 +325,22 @@ def pategan(noise: str, *, tight: float) -> World:
 
     def score(lessons: list[dict[str, Any]]) -> float:
         """What was asked is public; so what teachers of either table would have said is known."""
-        found, ratios = list(schools), np.zeros(count)
-        for told in lessons:
-            found = [
-                one.taught(told["made"], steps=told["steps"], lot=told["lot"]) for one in found
+        taught_schools, ratios = list(schools), np.zeros(count)
+        for lesson in lessons:
+            taught_schools = [
+                teachers.taught(lesson["made"], steps=lesson["steps"], lot=lesson["lot"])
+                for teachers in taught_schools
             ]
-            votes = [one.votes(told["asked"]) for one in found]
+            votes = [teachers.votes(lesson["asked"]) for teachers in taught_schools]
             for teacher in range(count):
                 ratios[teacher] += log_likelihood_ratio(
-                    ready.noise, told["scale"], told["noisy"], votes[0], votes[1 + teacher]
+                    ready.noise, lesson["scale"], lesson["noisy"], votes[0], votes[1 + teacher]
                 )
         return float(logsumexp(ratios) - np.log(count))
 
     return World(
         attack=attack,
-        claim=claim_of(ready.events(schema=own, unit=UNIT)),
+        claim=claim_of(ready.events(schema=public_schema, unit=UNIT)),
         tight=tight,
         few=0.2,
         faint=0.3,

@@ -95,14 +95,14 @@ def drawn_scales() -> Iterator[list[float]]:
 
     What a mechanism states in its facts may be another number.
     """
-    found: list[float] = []
+    scales: list[float] = []
     real = mechanisms._draw
 
     def draw(law: Any, *, step: float, noise: Any) -> Any:
-        return real(law, step=step, noise=Asked(step, found))
+        return real(law, step=step, noise=Asked(step, scales))
 
     with mock.patch.object(mechanisms, "_draw", draw):
-        yield found
+        yield scales
 
 
 def numeric_schema(count: int) -> PublicSchema:

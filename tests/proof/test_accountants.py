@@ -61,14 +61,14 @@ def random_composition(rng: np.random.Generator) -> tuple[list[PrivacyEvent], fl
 
 def one_by_one(events: Sequence[PrivacyEvent], rng: np.random.Generator) -> list[PrivacyEvent]:
     """Every count in parts (singles where there are at most 40), in any order."""
-    found: list[PrivacyEvent] = []
+    pieces: list[PrivacyEvent] = []
     for event in events:
         parts = [1] * event.count
         if event.count > 40:
             cuts = np.sort(rng.choice(np.arange(1, event.count), size=39, replace=False))
             parts = np.diff(np.r_[0, cuts, event.count]).tolist()
-        found += [dataclasses.replace(event, count=int(part)) for part in parts]
-    return [found[place] for place in rng.permutation(len(found))]
+        pieces += [dataclasses.replace(event, count=int(part)) for part in parts]
+    return [pieces[place] for place in rng.permutation(len(pieces))]
 
 
 def dearer(event: PrivacyEvent, rng: np.random.Generator) -> PrivacyEvent:
@@ -109,8 +109,8 @@ class Account:
             assert reported == getattr(bounds, bounds.used)
             lower = max(lower, bounds.pld_below)
         split = accounting.epsilon(one_by_one(events, rng), delta=delta)
-        more = [*events[:-1], dearer(events[-1], rng)]
-        dear = accounting.epsilon(more, delta=delta, grid=1e-3)
+        dearer_events = [*events[:-1], dearer(events[-1], rng)]
+        dear = accounting.epsilon(dearer_events, delta=delta, grid=1e-3)
         self.compositions += 1
         self.below += reported < lower
         self.largest_gap = max(self.largest_gap, reported / lower - 1 if lower > 0.05 else 0.0)
@@ -132,8 +132,8 @@ def test_an_accountant_that_is_two_percent_too_low_is_found(rng, monkeypatch):
     monkeypatch.setattr(accounting, "epsilon", lambda *a, **k: 0.98 * exact(*a, **k))
 
     def lower(events, *, delta):
-        found = honest(events, delta=delta)
-        return dataclasses.replace(found, pld=0.98 * found.pld)
+        bounds = honest(events, delta=delta)
+        return dataclasses.replace(bounds, pld=0.98 * bounds.pld)
 
     monkeypatch.setattr(accounting, "epsilon_bounds", lower)
     account.add(events, 1e-6, rng)
@@ -213,10 +213,10 @@ def test_every_road_to_a_gaussian_ends_at_the_closed_form(delta):
     for multiplier in (0.8, 2.0, 7.5, 30.0):
         events = [GaussianEvent(noise_multiplier=multiplier)]
         bounds = accounting.epsilon_bounds(events, delta=delta)
-        own = audited_epsilon(events, delta).bound
+        audited = audited_epsilon(events, delta).bound
         slack = 1 + 1e-6
         assert bounds.pld_below <= bounds.gaussian * slack
         assert bounds.gaussian <= bounds.pld * slack + 1e-6
         assert bounds.pld <= bounds.rdp * slack + 1e-6
-        assert own.low <= bounds.gaussian * slack + 1e-9
-        assert bounds.gaussian <= own.high * slack + 1e-9
+        assert audited.low <= bounds.gaussian * slack + 1e-9
+        assert bounds.gaussian <= audited.high * slack + 1e-9

@@ -40,13 +40,13 @@ def bound_of(name: str, *, runs: int, noise: Any, factor: float = 1.0) -> Bound:
 
 
 def check(name: str, noise: Any, prove: Callable[..., None]) -> None:
-    found = bound_of(name, runs=RUNS, noise=noise)
+    bound = bound_of(name, runs=RUNS, noise=noise)
     faint = bound_of(name, runs=RUNS, noise=noise, factor=0.8)
     prove(
         "E2", f"tight control: {name}", power=f"0.8 of the noise proves {faint}",
-        reached=f"epsilon proved {found}", limit="wrong with probability 1e-8",
+        reached=f"epsilon proved {bound}", limit="wrong with probability 1e-8",
     )  # fmt: skip
-    assert 0.85 <= found.share <= 1
+    assert 0.85 <= bound.share <= 1
     assert faint.lower > faint.claimed
 
 
@@ -65,8 +65,8 @@ def test_the_tight_control_under_fresh_noise(name: str, prove: Callable[..., Non
 
 def test_a_score_that_says_nothing_proves_nothing() -> None:
     rng = np.random.default_rng(1)
-    found = proved(rng.normal(size=5000), rng.normal(size=5000), Pure(epsilon=1.0))
-    assert found.lower == 0
+    bound = proved(rng.normal(size=5000), rng.normal(size=5000), Pure(epsilon=1.0))
+    assert bound.lower == 0
 
 
 def test_a_score_of_the_wrong_sign_proves_nothing() -> None:
@@ -98,5 +98,5 @@ def test_bounds_on_probabilities_have_their_error(monkeypatch: pytest.MonkeyPatc
 
 def test_an_event_that_was_never_seen_is_not_taken_for_impossible() -> None:
     """Perfectly separate scores prove what so few runs can, and no more."""
-    found = proved(np.zeros(200), np.ones(200), Pure(epsilon=1.0))
-    assert 0 < found.lower < np.log(100)
+    bound = proved(np.zeros(200), np.ones(200), Pure(epsilon=1.0))
+    assert 0 < bound.lower < np.log(100)

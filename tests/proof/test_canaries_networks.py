@@ -75,11 +75,11 @@ class Transcript:
         """Log likelihood ratio of the canary in the table to nobody."""
         total = 0.0
         for step in self.steps:
-            found = log_likelihood_ratio(
+            ratio = log_likelihood_ratio(
                 NoiseKind.GAUSSIAN, step.scale, step.noisy, np.zeros_like(step.canary), step.canary
             )
             total += (
-                float(np.logaddexp(np.log1p(-rate), np.log(rate) + found)) if rate < 1 else found
+                float(np.logaddexp(np.log1p(-rate), np.log(rate) + ratio)) if rate < 1 else ratio
             )
         for noisy, scale in self.counts:  # of the label's levels: the canary has the last one
             exact = np.eye(noisy.size)[-1]
@@ -90,7 +90,7 @@ class Transcript:
 @contextmanager
 def watched(canary: Any) -> Iterator[Transcript]:
     """Everything that leaves the mechanisms, as an attacker would write it down."""
-    found, parts = Transcript(), []
+    transcript, parts = Transcript(), []
     clipped, noised, counted = dp_sgd.clipped_sum, dp_sgd.noisy_sum, mechanisms.noisy_counts
 
     def clipping(network: Any, rows: Any, loss: Any, **rest: Any) -> Any:
@@ -99,12 +99,12 @@ def watched(canary: Any) -> Iterator[Transcript]:
 
     def noising(total: Any, *, scale: float, noise: Any) -> Any:
         noisy = noised(total, scale=scale, noise=noise)
-        found.steps.append(Step(noisy=noisy.copy(), canary=parts.pop(), scale=scale))
+        transcript.steps.append(Step(noisy=noisy.copy(), canary=parts.pop(), scale=scale))
         return noisy
 
     def counting(counts: Any, *, law: Any, noise: Any) -> Any:
         noisy = counted(counts, law=law, noise=noise)
-        found.counts.append((noisy, law.scale))
+        transcript.counts.append((noisy, law.scale))
         return noisy
 
     with (
@@ -112,7 +112,7 @@ def watched(canary: Any) -> Iterator[Transcript]:
         mock.patch.object(dp_sgd, "noisy_sum", noising),
         mock.patch.object(mechanisms, "noisy_counts", counting),
     ):
-        yield found
+        yield transcript
 
 
 def white_box(ready: Any, canary: Any, run: Callable[[bool, Any], Any], **facts: Any) -> World:
@@ -120,10 +120,10 @@ def white_box(ready: Any, canary: Any, run: Callable[[bool, Any], Any], **facts:
     rate = events[-1].sampling_probability
 
     def attack(within: bool, noise: Any) -> float:
-        with watched(canary) as found:
+        with watched(canary) as transcript:
             run(within, noise)
-        assert len(found.steps) == events[-1].count  # nothing is reserved for resuming
-        return found.score(rate)
+        assert len(transcript.steps) == events[-1].count  # nothing is reserved for resuming
+        return transcript.score(rate)
 
     return World(attack=attack, claim=claim_of(events), **facts)
 

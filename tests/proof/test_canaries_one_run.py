@@ -71,9 +71,9 @@ def right_guesses(noise: Any, coins: np.random.Generator, patch: pytest.MonkeyPa
     inside, seen, real = coins.random(CANARIES) < 0.5, [], dp_sgd.noisy_sum
 
     def noised(total: Any, **rest: Any) -> Any:
-        found = real(total, **rest)
-        seen.append(found.copy())  # the training divides it in place
-        return found
+        noisy = real(total, **rest)
+        seen.append(noisy.copy())  # the training divides it in place
+        return noisy
 
     patch.setattr(dp_sgd, "noisy_sum", noised)
     architecture = Architecture(widths=(CANARIES, 1))
@@ -110,9 +110,9 @@ def test_noise_that_is_missing_in_some_coordinates_is_seen(
 
     class Bare(SeededNoise):
         def gaussian_vector(self, *, scale: float, size: int) -> Any:
-            found = super().gaussian_vector(scale=scale, size=size)
-            found[: size // 5] *= 1e-3
-            return found
+            vector = super().gaussian_vector(scale=scale, size=size)
+            vector[: size // 5] *= 1e-3
+            return vector
 
     sound = right_guesses(SeededNoise(20_240_603), np.random.default_rng(3), monkeypatch)
     bare = right_guesses(Bare(20_240_603), np.random.default_rng(3), monkeypatch)

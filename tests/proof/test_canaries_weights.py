@@ -41,15 +41,15 @@ DETECTED = {
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """One fit per table, in the full figures too; that fits do not vary is tested below."""
-    found: dict[bytes, Any] = {}
+    solutions: dict[bytes, Any] = {}
 
     def remembering(problem: Any, *, tolerance: float) -> Any:
         numbers = np.array([problem.synthetic_weight, problem.penalty, tolerance])
         parts = (problem.private, problem.synthetic, numbers)
         key = b"|".join(part.tobytes() for part in parts)
-        if key not in found:
-            found[key] = solve(problem, tolerance=tolerance)
-        return found[key]
+        if key not in solutions:
+            solutions[key] = solve(problem, tolerance=tolerance)
+        return solutions[key]
 
     monkeypatch.setattr(beta, "solve", remembering)
 
@@ -77,8 +77,12 @@ def test_the_weights_bounds_at_length(name: str, prove: Callable[..., None]) -> 
 
 def test_a_fit_is_remembered_for_what_it_is() -> None:
     """The fits that the attacks remember are those of every run: solving again gives the same."""
-    own = schema(2)
-    rows = calibrated(BetaNoised(), own).feature_map(own).matrix(scaled((1.0, 1.0), columns=2))
+    public_schema = schema(2)
+    rows = (
+        calibrated(BetaNoised(), public_schema)
+        .feature_map(public_schema)
+        .matrix(scaled((1.0, 1.0), columns=2))
+    )
     problem = Regression(private=rows, synthetic=-rows, synthetic_weight=3.0, penalty=2.0)
-    found = {solve(problem, tolerance=1e-9).tobytes() for _ in range(5)}
-    assert len(found) == 1
+    solutions = {solve(problem, tolerance=1e-9).tobytes() for _ in range(5)}
+    assert len(solutions) == 1

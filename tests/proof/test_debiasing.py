@@ -103,11 +103,11 @@ def test_self_normalised_use_needs_the_centred_factor(kind):
 
     pairs = draw(kind, law.scale, 3000, 5, rng)
     noised, printed, centred = np.empty(3000), np.empty(3000), np.empty(3000)
-    own = log_debias(law, x)
+    factor = log_debias(law, x)
     for i, z in enumerate(pairs):
         ratios = [x @ (coefficients + s * z) for s in (1, -1)]
         noised[i] = np.mean([error(r) for r in ratios])
-        printed[i] = np.mean([error(r + own) for r in ratios])
+        printed[i] = np.mean([error(r + factor) for r in ratios])
         centred[i] = np.mean([error(debias_self_normalised(r, x, law)[0]) for r in ratios])
     (plain_bias, plain_error), (wrong, wrong_error) = bias(noised), bias(printed)
     left, left_error = bias(centred)

@@ -105,23 +105,23 @@ class Recording(Zeros):
 
 def fixed(private: PrivateTable, synthetic: SyntheticTable) -> list[object]:
     """All that a measurement shows of the domain, and all noise it asked for."""
-    found: list[object] = []
+    facts: list[object] = []
     calls = {"schema": private.schema, "unit": UNIT, "nominal_rows": 400}
     measurements: list[Measurement] = []
     for generator in (Histogram(bins=5), PrivBayes(bins=5)):
         noise = Recording()
         measurements.append(generator.calibrate(rho=0.3, **calls).measure(private, noise=noise))
-        found.append(noise.asked)
+        facts.append(noise.asked)
     for method in (BetaRegression(), Measured(features=ALL_PARTS, frequencies=5, omega_seed=1)):
         noise = Recording()
         weights = method.calibrate(rho=0.3, **calls)
         measurements.append(weights.measure(private, synthetic, noise=noise))
-        found.append(noise.asked)
-    found.append(private.schema.to_mapping())
+        facts.append(noise.asked)
+    facts.append(private.schema.to_mapping())
     for measurement in measurements:
         shapes = {name: array.shape for name, array in measurement.arrays.items()}
-        found += [measurement.kind, dict(measurement.facts), shapes]
-    return found
+        facts += [measurement.kind, dict(measurement.facts), shapes]
+    return facts
 
 
 @tiers("cases", fast=8, full=500)
@@ -132,8 +132,8 @@ def test_a_strange_row_changes_nothing_that_was_planned(cases, rng, tmp_path, pr
         if number % 10 == 0:
             rows = [random_row(rng, hostile=0.1) for _ in range(int(rng.integers(0, 40)))]
             expected = fixed(table(tmp_path, rows), synthetic)
-        more = [*rows, random_row(rng, hostile=0.8)]
-        changed += fixed(table(tmp_path, more), synthetic) != expected
+        extended = [*rows, random_row(rng, hostile=0.8)]
+        changed += fixed(table(tmp_path, extended), synthetic) != expected
     assert changed == 0
     prove(
         "P2", "columns, shapes, scales and draws beside a strange row",
@@ -164,23 +164,27 @@ def test_a_domain_from_the_data_is_found(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(
         mechanisms, "noisy_counts", lambda counts, *, law, noise: counts.astype(float)
     )
-    one, two = (fixed(table(tmp_path, lines), synthetic) for lines in (rows, strange))
-    assert one != two
+    first, second = (fixed(table(tmp_path, lines), synthetic) for lines in (rows, strange))
+    assert first != second
 
 
 # --- P3 -------------------------------------------------------------------------------------------
 
 
-def prepared(frame: pd.DataFrame, own: PublicSchema) -> dict[str, np.ndarray]:
+def prepared(frame: pd.DataFrame, public_schema: PublicSchema) -> dict[str, np.ndarray]:
     """Every form a row takes before it is measured, a row of the arrays per row of the table."""
-    scaled = own.scale(frame)
+    scaled = public_schema.scale(frame)
     forms = {f"scaled {name}": values for name, values in scaled.columns.items()}
-    forms["codes"] = Domain.from_schema(own, bins=5).codes(scaled)
-    forms["encoded"] = own.encode(scaled)
-    forms["centred"] = own.centred(scaled)
-    for features in (LinearMap(own), InteractionMap(own), FourierMap(own, 4, None, 7)):
+    forms["codes"] = Domain.from_schema(public_schema, bins=5).codes(scaled)
+    forms["encoded"] = public_schema.encode(scaled)
+    forms["centred"] = public_schema.centred(scaled)
+    for features in (
+        LinearMap(public_schema),
+        InteractionMap(public_schema),
+        FourierMap(public_schema, 4, None, 7),
+    ):
         forms[type(features).__name__] = features.matrix(scaled)
-    forms["stack"] = Stack(schema=own, shares=ALL_PARTS, frequencies=5).matrix(scaled)
+    forms["stack"] = Stack(schema=public_schema, shares=ALL_PARTS, frequencies=5).matrix(scaled)
     return forms
 
 
@@ -191,19 +195,19 @@ def kept_rows(
     with patch.context() as patched:
         patched.setattr(person_bound.secrets, "token_bytes", lambda size: keys.tobytes()[:size])
         person = schema().identifier
-        kept = person_bound.rows_within_unit([frame["id"]], person, UNIT, directory=folder)
-    return np.flatnonzero(kept)
+        mask = person_bound.rows_within_unit([frame["id"]], person, UNIT, directory=folder)
+    return np.flatnonzero(mask)
 
 
-def alike(one: np.ndarray, two: np.ndarray, name: str) -> bool:
+def alike(first: np.ndarray, second: np.ndarray, name: str) -> bool:
     if name.endswith("Map"):  # a matrix product may round a row otherwise at another place
-        return bool(np.allclose(one, two, rtol=0, atol=1e-12))
-    return np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
+        return bool(np.allclose(first, second, rtol=0, atol=1e-12))
+    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
 
 
-def touched(folder: Path, rows: list[Row], place: int, more: Row, rng, patch) -> tuple[int, int]:
+def touched(folder: Path, rows: list[Row], place: int, added: Row, rng, patch) -> tuple[int, int]:
     """Rows besides the new one that differ in some form, and persons besides its own that do."""
-    frames = read(folder, rows), read(folder, [*rows[:place], more, *rows[place:]])
+    frames = read(folder, rows), read(folder, [*rows[:place], added, *rows[place:]])
     rest = [*range(place), *range(place + 1, len(rows) + 1)]
     forms = [prepared(frame, schema()) for frame in frames]
     moved = sum(
@@ -212,13 +216,13 @@ def touched(folder: Path, rows: list[Row], place: int, more: Row, rng, patch) ->
         for i, j in enumerate(rest)
     )
     keys = rng.integers(2**63, size=len(rows) + 1).astype(np.uint64)
-    kept = [
+    survivors = [
         {rest[i] for i in kept_rows(folder, frames[0], keys[rest], patch)},
         set(kept_rows(folder, frames[1], keys, patch).tolist()),
     ]
     persons = frames[1]["id"].to_numpy()
-    others = {persons[i] for i in kept[0] ^ kept[1]} - {more[0]}
-    assert max(np.unique(persons[list(kept[1])], return_counts=True)[1]) <= UNIT.max_rows
+    others = {persons[i] for i in survivors[0] ^ survivors[1]} - {added[0]}
+    assert max(np.unique(persons[list(survivors[1])], return_counts=True)[1]) <= UNIT.max_rows
     return moved, len(others)
 
 
@@ -227,11 +231,11 @@ def test_a_row_touches_no_other(cases, rng, tmp_path, monkeypatch, prove):
     moved = others = 0
     for _ in range(cases):
         rows = [random_row(rng, hostile=0.3) for _ in range(int(rng.integers(0, 12)))]
-        found = touched(
+        counts = touched(
             tmp_path, rows, int(rng.integers(0, len(rows) + 1)), random_row(rng, hostile=0.6),
             rng, monkeypatch,
         )  # fmt: skip
-        moved, others = moved + found[0], others + found[1]
+        moved, others = moved + counts[0], others + counts[1]
     assert moved == 0
     assert others == 0
     prove(
@@ -258,8 +262,8 @@ def test_scaling_by_the_tables_own_range_is_found(rng, tmp_path, monkeypatch):
 
     monkeypatch.setattr(PublicSchema, "scale", by_range)
     rows = [random_row(rng, hostile=0.0) for _ in range(5)]
-    more = ("9", "3", "1e400", "b", "low", "ja", "2000-01-01", "1999-12-31T23:59:59")
-    moved, _ = touched(tmp_path, rows, 2, more, rng, monkeypatch)
+    added = ("9", "3", "1e400", "b", "low", "ja", "2000-01-01", "1999-12-31T23:59:59")
+    moved, _ = touched(tmp_path, rows, 2, added, rng, monkeypatch)
     assert moved > 0
 
 

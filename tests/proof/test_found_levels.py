@@ -32,9 +32,10 @@ def shown(method: UnseenLevels, rows: list[str], draws: int) -> int:
     """In how many draws some level of the person alone is shown."""
     texts = np.array([*rows, *["smith"] * 40], dtype=object)
     table = PrivateTable(schema=SCHEMA, scaled=ScaledTable({"trade": texts}, len(texts)))
-    own, noise = set(rows), SecureNoise()
+    levels, noise = set(rows), SecureNoise()
     return sum(
-        bool(own & set(method.measure(table, noise=noise).facts["levels"][0])) for _ in range(draws)
+        bool(levels & set(method.measure(table, noise=noise).facts["levels"][0]))
+        for _ in range(draws)
     )
 
 

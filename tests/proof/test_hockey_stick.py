@@ -38,12 +38,12 @@ CHUNK = 250_000
 @functools.cache
 def claims(events: tuple[PrivacyEvent, ...]) -> list[tuple[float, float]]:
     """(epsilon, delta) as stated by the accountant; of pure events delta 0 and half epsilon too."""
-    found = [(accounting.epsilon(events, delta=delta), delta) for delta in DELTAS]
+    stated = [(accounting.epsilon(events, delta=delta), delta) for delta in DELTAS]
     pure = accounting.epsilon_bounds(events, delta=0).sum
     if math.isinf(pure):
-        return found
+        return stated
     half = accounting.delta(events, epsilon=pure / 2)
-    return [*found, (pure, 0.0), (pure / 2, half)]
+    return [*stated, (pure, 0.0), (pure / 2, half)]
 
 
 def lower_bound(above: int, other: int, size: int, epsilon: float, miss: float) -> float:
@@ -81,10 +81,10 @@ class Verdict:
         for first, second in (losses, (-losses[1], -losses[0])):
             for epsilon, delta in stated:
                 sets = [
-                    (int((first > epsilon + more).sum()), int((second > epsilon + more).sum()))
-                    for more in BEYOND
+                    (int((first > epsilon + beyond).sum()), int((second > epsilon + beyond).sum()))
+                    for beyond in BEYOND
                 ]
-                bounds = [lower_bound(*found, size, epsilon, FAMILY) for found in sets]
+                bounds = [lower_bound(*counts, size, epsilon, FAMILY) for counts in sets]
                 self.broken += max(bounds) > delta
                 above, other = sets[0]
                 if delta > 1e-4:
@@ -162,9 +162,9 @@ def test_the_published_formula_is_refuted(sizes, rng, prove):
     bounds = []
     for d in dimensions:
         pair = papers_pair(d)
-        one, two = losses_of(pair, size, rng)
-        sets = [(int((one > t).sum()), int((two > t).sum())) for t in (1.0, 1.5, 2.0, 3.0)]
-        bounds.append(max(lower_bound(*found, size, 1.0, FAMILY) for found in sets))
+        first, second = losses_of(pair, size, rng)
+        sets = [(int((first > t).sum()), int((second > t).sum())) for t in (1.0, 1.5, 2.0, 3.0)]
+        bounds.append(max(lower_bound(*counts, size, 1.0, FAMILY) for counts in sets))
     assert min(bounds) > 0
     prove(
         "E1", "published formula (must fail)", power="this is the control",

@@ -36,7 +36,7 @@ def scores(loss, draws, *, seed, bug=None):
     return sums / np.sqrt(squares)
 
 
-@pytest.mark.parametrize("loss", [EXPONENTIAL, SQUARED, QUARTIC], ids=lambda one: one.name)
+@pytest.mark.parametrize("loss", [EXPONENTIAL, SQUARED, QUARTIC], ids=lambda loss: loss.name)
 @pytest.mark.parametrize(
     "draws", [pytest.param(4_000_000, marks=pytest.mark.nightly), 100_000], ids=str
 )
@@ -47,7 +47,7 @@ def test_corrected_losses_are_unbiased(loss, draws, figures):
     for bug in ("noise", "label"):
         assert np.abs(scores(loss, 100_000, seed=1, bug=bug)).max() > 8
     if draws > 1e6:
-        figures("local unbiasedness", loss=loss.name, z=[round(float(one), 2) for one in z])
+        figures("local unbiasedness", loss=loss.name, z=[round(float(score), 2) for score in z])
 
 
 def test_reports_of_two_people_differ_as_the_curve_says():

@@ -101,13 +101,17 @@ class Pipeline:
         ratio = estimator.ratio(measured, schema=SCHEMA)
         return rows.scaled, np.exp(weigh(ratio, rows, debias=estimator.debias).log_weights)
 
-    def _measured(self, own: Measured, table: PrivateTable, model: Any, *chance: Any) -> Release:
+    def _measured(
+        self, estimator: Measured, table: PrivateTable, model: Any, *chance: Any
+    ) -> Release:
         """Rows that measured weights choose from a base."""
         noise, rng = chance
-        base = model.sample(own.base_rows_for(PUBLISHED), rng=rng)
-        drawn = own.measure(table, base, noise=noise)
-        found = weigh_measured(own, drawn, base, rows=PUBLISHED, rng=rng, known=model.one_way)
-        return base.scaled.take(found.chosen), np.exp(found.log_weights)
+        base = model.sample(estimator.base_rows_for(PUBLISHED), rng=rng)
+        drawn = estimator.measure(table, base, noise=noise)
+        weights = weigh_measured(
+            estimator, drawn, base, rows=PUBLISHED, rng=rng, known=model.one_way
+        )
+        return base.scaled.take(weights.chosen), np.exp(weights.log_weights)
 
     def bound_of(self, scores: list[Array]) -> Bound:
         """What classified releases prove against the plan's total."""

@@ -131,7 +131,7 @@ def test_a_planted_leak_is_seen(
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("plant", [one for one in PLANTS if one not in IN_THE_SLICE])
+@pytest.mark.parametrize("plant", [plant for plant in PLANTS if plant not in IN_THE_SLICE])
 def test_every_planted_leak_is_seen(
     plant: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,8 +101,8 @@ def not_utf8(rng: np.random.Generator) -> bytes:
 FAULTS["not_utf8"] = not_utf8
 
 
-def masked(told: object, root: Path) -> str:
-    return re.sub(r"[0-9a-f]{16,}", "(digest)", str(told).replace(str(root), "(root)"))
+def masked(value: object, root: Path) -> str:
+    return re.sub(r"[0-9a-f]{16,}", "(digest)", str(value).replace(str(root), "(root)"))
 
 
 def ending(template: Any, number: int, data: bytes) -> tuple[str, ...]:
@@ -138,14 +138,14 @@ def test_a_fault_has_the_same_words_whatever_the_cells(template: Any, name: str)
 @pytest.mark.proof
 def test_faults_of_many_tables(template: Any, prove: Callable[..., None]) -> None:
     pairs = FULL // len(FAULTS) + 1
-    told = [
+    endings = [
         compare_endings(template, name, pairs, 10_000 + 1000 * number)
         for number, name in enumerate(FAULTS)
     ]
     prove(
         "N1", "words of structural errors", power="an error that quotes a cell is seen",
         reached=f"{pairs * len(FAULTS)} pairs of {len(FAULTS)} faults, 0 differ;"
-                f" {len({t[0] for t in told})} classes",
+                f" {len({t[0] for t in endings})} classes",
         limit="the faults listed",
     )  # fmt: skip
 
@@ -171,7 +171,7 @@ def planned(template: Any, number: int, data: bytes) -> tuple[Any, ...]:
     """What a run consists of before it starts, and what every task would be given."""
     root = template.world(number, [])
     (root / "data.csv").write_bytes(data)
-    told: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     class Recorder:
         """Stands for a Prefect task."""
@@ -180,11 +180,11 @@ def planned(template: Any, number: int, data: bytes) -> tuple[Any, ...]:
             self.name = name
 
         def with_options(self, **options: Any) -> Recorder:
-            told.append((self.name, repr(options)))
+            calls.append((self.name, repr(options)))
             return self
 
         def __call__(self, *given: Any, **named: Any) -> Path:
-            told.append((self.name, masked((given, named), root)))
+            calls.append((self.name, masked((given, named), root)))
             return Path(given[0])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -197,7 +197,7 @@ def planned(template: Any, number: int, data: bytes) -> tuple[Any, ...]:
         p.relative_to(root).as_posix(): masked(p.read_bytes(), root)
         for p in sorted(folder.rglob("*")) if p.is_file()
     }  # fmt: skip
-    return json.dumps(files, sort_keys=True), tuple(told)
+    return json.dumps(files, sort_keys=True), tuple(calls)
 
 
 FLOW_PLAN = FLOW.plan.fn
@@ -210,8 +210,8 @@ def compare_plans(template: Any, pairs: int, start: int) -> None:
         data = bytes(rng.integers(0, 256, int(rng.integers(0, 400))).astype(np.uint8))
         seen.add(planned(template, start + number, data))
     assert len(seen) == 1
-    (_, told), *_ = seen
-    assert {name for name, _ in told} == set(TASKS)
+    (_, calls), *_ = seen
+    assert {name for name, _ in calls} == set(TASKS)
 
 
 def test_plans_and_what_prefect_is_given_are_the_same_for_any_file(template: Any) -> None:
@@ -251,11 +251,11 @@ def test_a_task_s_log_and_failure_hold_no_cell(
     for number in range(SLICE):
         secret = cell(np.random.default_rng(number)) + f" row {number}"
 
-        def body(told: str = secret) -> None:
+        def body(words: str = secret) -> None:
             try:
-                raise OSError(told)
+                raise OSError(words)
             except OSError as first:
-                raise error(told) from first
+                raise error(words) from first
 
         caplog.clear()
         with (

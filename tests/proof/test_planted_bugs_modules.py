@@ -98,13 +98,13 @@ def largest_move(bug: Bug, clip: float = 0.01) -> float:
     architecture = opacus_engine.ModuleArchitecture(module=bug.make(), example=bug.example)
     initial = architecture.initial(np.random.default_rng(3))
     network = architecture.network(torch.as_tensor(bug.parameters(initial)))
-    one, two = (
+    whole, rest = (
         clipped_sum(
             network, torch.as_tensor(rows), Logistic(label=0), clip=clip, rule=ClipRule.LOSS
         )
         for rows in (bug.rows, bug.rows[:-1])
     )
-    return float((one - two).norm()) / clip
+    return float((whole - rest).norm()) / clip
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -58,9 +58,9 @@ def check_a_person_moves_one_vote(_: Any) -> None:
 
 
 def check_every_vote_is_an_event(_: Any) -> None:
-    one = pate.ready(resumes=0)
-    laws, _none = panel.laws_of(lambda noise: one.measure(table(20), noise=noise))
-    (event,) = one.events(schema=SCHEMA, unit=UNIT)
+    generator = pate.ready(resumes=0)
+    laws, _none = panel.laws_of(lambda noise: generator.measure(table(20), noise=noise))
+    (event,) = generator.events(schema=SCHEMA, unit=UNIT)
     assert 12 == sum(law.dimension for law in laws) == event.count
     np.testing.assert_allclose([law.scale for law in laws], event.noise_multiplier, rtol=1e-9)
 
@@ -106,8 +106,8 @@ def the_first_part_for_all(patch: Patch) -> None:
     real = Teachers.start.__func__  # type: ignore[attr-defined]
 
     def start(cls: Any, *given: Any, **named: Any) -> Any:
-        found = real(cls, *given, **named)
-        return dataclasses.replace(found, starts=np.zeros_like(found.starts))
+        teachers = real(cls, *given, **named)
+        return dataclasses.replace(teachers, starts=np.zeros_like(teachers.starts))
 
     patch.setattr(Teachers, "start", classmethod(start))
 

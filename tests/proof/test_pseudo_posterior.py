@@ -86,14 +86,18 @@ def losses(law: Law, *, replace: bool) -> Array:
         for size in range(MOST + 1)
         for records in combinations_with_replacement(range(VALUES), size)
     }
-    found = []
-    for records, own in laws.items():
+    ratios = []
+    for records, log_law in laws.items():
         for value in records:
             rest = list(records)
             rest.remove(value)
-            others = [tuple(sorted([*rest, other])) for other in range(VALUES)] if replace else []
-            found += [own - laws[other] for other in others or [tuple(rest)]]
-    return np.array(found)
+            others = (
+                [tuple(sorted([*rest, neighbour])) for neighbour in range(VALUES)]
+                if replace
+                else []
+            )
+            ratios += [log_law - laws[neighbour] for neighbour in others or [tuple(rest)]]
+    return np.array(ratios)
 
 
 def check(loss: Array, *, claim: float) -> None:
@@ -125,7 +129,7 @@ def test_a_draw_is_concentrated() -> None:
     """Renyi divergence at most order w^2/8, both ways: what the event says."""
     law = released(Window(epsilon=1.0, unit=ADD), np.ones(VALUES))
     records = [r for size in range(MOST + 1) for r in combinations_with_replacement(range(5), size)]
-    laws = {one: law(shape_of(one)) for one in records}
+    laws = {dataset: law(shape_of(dataset)) for dataset in records}
     pairs = np.array(
         [
             (laws[r], laws[tuple(sorted((*r, v)))])
@@ -154,9 +158,9 @@ def test_a_replaced_record_gets_half_of_the_window() -> None:
 
 def test_two_draws_cost_exactly_twice_as_much() -> None:
     window = Window(epsilon=1.0, unit=ADD)
-    one = losses(released(window, np.ones(VALUES)), replace=False)[::25]
-    two = (one[:, :, None] + one[:, None, :]).reshape(len(one), -1)
-    assert np.abs(two).max() == pytest.approx(2 * np.abs(one).max(), rel=1e-12)
+    single = losses(released(window, np.ones(VALUES)), replace=False)[::25]
+    double = (single[:, :, None] + single[:, None, :]).reshape(len(single), -1)
+    assert np.abs(double).max() == pytest.approx(2 * np.abs(single).max(), rel=1e-12)
     schema = own_schema()
     for draws in (1, 2):
         ready = Bayes(draws=draws).calibrate(rho=0.1, schema=schema, unit=ADD, nominal_rows=9)
@@ -188,12 +192,12 @@ def laws_of(ready: Bayes, rows: Table) -> list[Array]:
     return noise.laws
 
 
-def column_ranges(ready: Bayes, one: list[Array], other: list[Array]) -> Array:
+def column_ranges(ready: Bayes, first: list[Array], second: list[Array]) -> Array:
     """Range of the privacy loss of every draw of every column, shape (columns, draws).
 
     Parts are drawn independently given what was drawn before, so a column's range is their sum.
     """
-    ranges = np.array([np.ptp(p - q) for p, q in zip(one, other, strict=True)])
+    ranges = np.array([np.ptp(p - q) for p, q in zip(first, second, strict=True)])
     draws = ready._events
     # x: two splits for each code of y; y: one.
     return np.array([ranges[: 4 * draws].reshape(draws, -1).sum(axis=1), ranges[4 * draws :]])
@@ -205,8 +209,8 @@ TABLES = [t for size in range(4) for t in combinations_with_replacement(ROWS, si
 
 def neighbours_of(table: Table, unit: PrivacyUnit) -> list[Table]:
     if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
-        more = combinations_with_replacement(ROWS, unit.max_rows)
-        return [tuple(sorted((*table, *rows))) for rows in more]
+        additions = combinations_with_replacement(ROWS, unit.max_rows)
+        return [tuple(sorted((*table, *rows))) for rows in additions]
     return [tuple(sorted((*table[1:], row))) for row in ROWS] if table else []
 
 
@@ -218,10 +222,10 @@ def worst_share(unit: PrivacyUnit, **settings: Any) -> float:
     assert event.count == 2 * ready._events
     laws = {table: laws_of(ready, table) for table in TABLES}
     worst = max(
-        column_ranges(ready, own, laws[other]).max()
-        for table, own in laws.items()
-        for other in neighbours_of(table, unit)
-        if other in laws
+        column_ranges(ready, laws_here, laws[neighbour]).max()
+        for table, laws_here in laws.items()
+        for neighbour in neighbours_of(table, unit)
+        if neighbour in laws
     )
     return float(worst / event.epsilon)
 

@@ -104,8 +104,8 @@ def vector(kind: NoiseKind) -> Callable[[int], Sample]:
     """Noise of a released vector, in units of its scale."""
 
     def draw(size):
-        found = noisy_vector(np.full(size, 1 / 3), law=law(kind, 0.37, size), noise=NOISE)
-        return (found - 1 / 3) / 0.37
+        noisy = noisy_vector(np.full(size, 1 / 3), law=law(kind, 0.37, size), noise=NOISE)
+        return (noisy - 1 / 3) / 0.37
 
     return draw
 
@@ -118,15 +118,15 @@ def measured_sum(size: int) -> Sample:
     """
     schema = numeric_schema(2)
     unit = unit_of(ADD, 3)
-    own = Measured(features={"fourier": 1.0}, frequencies=2048, omega_seed=1).calibrate(
+    estimator = Measured(features={"fourier": 1.0}, frequencies=2048, omega_seed=1).calibrate(
         rho=0.5, schema=schema, unit=unit, nominal_rows=100
     )
     rows = uniform_rows(schema, 5, np.random.default_rng(0))
     private = PrivateTable(schema=schema, scaled=rows)
     public = SyntheticTable(schema=schema, scaled=rows)
-    exact = exact_sum(own.stack(schema), [rows], constant=0.5)
+    exact = exact_sum(estimator.stack(schema), [rows], constant=0.5)
     drawn = [
-        own.measure(private, public, noise=NOISE).arrays["sum"] - exact
+        estimator.measure(private, public, noise=NOISE).arrays["sum"] - exact
         for _ in range(-(-size // exact.size))
     ]
     return np.concatenate(drawn)[:size] / (3 * math.sqrt(1.25))
@@ -142,11 +142,13 @@ def counts(kind: NoiseKind) -> Callable[[int], Sample]:
 
 def spherical(dimension: int, full: int) -> Sampler:
     """The norm of a vector is Gamma(d'); a vector tells as much of the scale as d' draws."""
-    own = law(NoiseKind.SPHERICAL, 0.2, dimension)
+    noise_law = law(NoiseKind.SPHERICAL, 0.2, dimension)
 
     def draw(size):
-        found = [noisy_vector(np.zeros(dimension), law=own, noise=NOISE) for _ in range(size)]
-        return np.linalg.norm(found, axis=1) / 0.2
+        vectors = [
+            noisy_vector(np.zeros(dimension), law=noise_law, noise=NOISE) for _ in range(size)
+        ]
+        return np.linalg.norm(vectors, axis=1) / 0.2
 
     return scaled(
         stats.gamma(dimension), draw, size=np.abs,

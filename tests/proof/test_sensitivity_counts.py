@@ -77,41 +77,41 @@ def tables(
     """
     k, crowd = unit.max_rows, rng.random() < 0.5
     shared = extreme_rows(schema, int(rng.integers(1, 12)), rng)
-    own = extreme_rows(schema, k + 3, rng).take(np.arange(k))
+    unit_rows = extreme_rows(schema, k + 3, rng).take(np.arange(k))
     if crowd:
-        two = min(1, shared.rows - 1)
-        shared = ScaledTable.concatenate([shared.take(np.repeat([0, two], 250)), shared])
-        own = shared.take(np.zeros(k, dtype=int))
+        second = min(1, shared.rows - 1)
+        shared = ScaledTable.concatenate([shared.take(np.repeat([0, second], 250)), shared])
+        unit_rows = shared.take(np.zeros(k, dtype=int))
     elif rng.random() < 0.5:  # all of the unit's rows in one cell
-        own = own.take(np.zeros(k, dtype=int))
+        unit_rows = unit_rows.take(np.zeros(k, dtype=int))
     fresh = shared.take(np.arange(0))
     if unit.relation is REPLACE:
         strange = extreme_rows(schema, 4, rng).take(np.full(k, 3))
-        other = shared.take(np.full(k, 250 if crowd else 0))
-        kept = rng.random(len(schema.released)) < 0.6
+        partner = shared.take(np.full(k, 250 if crowd else 0))
+        retained = rng.random(len(schema.released)) < 0.6
         names = [column.name for column in schema.released]
         fresh = ScaledTable(
             {
-                n: (other if keep else strange).columns[n]
-                for n, keep in zip(names, kept, strict=True)
+                n: (partner if keep else strange).columns[n]
+                for n, keep in zip(names, retained, strict=True)
             },
             k,
         )
-    found = (ScaledTable.concatenate([part, shared]) for part in (own, fresh))
-    one, two = (PrivateTable(schema=schema, scaled=table) for table in found)
-    return one, two
+    scaled_tables = (ScaledTable.concatenate([part, shared]) for part in (unit_rows, fresh))
+    first, second = (PrivateTable(schema=schema, scaled=table) for table in scaled_tables)
+    return first, second
 
 
-def both(own, pair, seed, patch) -> tuple[Blind, Blind]:
-    found = []
+def both(generator, pair, seed, patch) -> tuple[Blind, Blind]:
+    blinds = []
     for table in pair:
         blind = Blind(seed)
         with patch.context() as patched:
             patched.setattr(mechanisms, "noisy_counts", blind.noisy_counts)
             patched.setattr(mechanisms, "select", blind.select)
-            own.measure(table, noise=Zeros())
-        found.append(blind)
-    return found[0], found[1]
+            generator.measure(table, noise=Zeros())
+        blinds.append(blind)
+    return blinds[0], blinds[1]
 
 
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
@@ -131,22 +131,22 @@ def test_marginals_and_scores_move_by_at_most_their_sensitivity(
     for number in range(pairs):
         unit = UNITS[number % 4]
         schema = mixed_schema() if rng.random() < 0.5 else numeric_schema(3)
-        own = method(noise=kind, bins=4).calibrate(
+        generator = method(noise=kind, bins=4).calibrate(
             rho=float(10 ** rng.uniform(-2, 1)), schema=schema, unit=unit, nominal_rows=200
         )
-        one, two = both(own, tables(unit, schema, rng), number, monkeypatch)
-        events = own.events(schema=schema, unit=unit)
+        before, after = both(generator, tables(unit, schema, rng), number, monkeypatch)
+        events = generator.events(schema=schema, unit=unit)
         drawn = [event for event in events if not isinstance(event, ExponentialMechanismEvent)]
         multipliers = [event.noise_multiplier for event in drawn for _ in range(event.count)]
-        assert len(one.counts) == len(two.counts) == len(multipliers)
+        assert len(before.counts) == len(after.counts) == len(multipliers)
         for first, second, scale, multiplier in zip(
-            one.counts, two.counts, one.scales, multipliers, strict=True
+            before.counts, after.counts, before.scales, multipliers, strict=True
         ):
             gap = np.linalg.norm((first - second).ravel().astype(float), ord=norm)
             marginals[unit.relation].met(gap * multiplier / scale)
             assert gap <= marginal_sensitivity(unit, kind)
         for first, second, (epsilon, sensitivity) in zip(
-            one.scores, two.scores, one.selections, strict=True
+            before.scores, after.scores, before.selections, strict=True
         ):
             assert sensitivity == score_sensitivity(unit)
             loss = (first - second) * epsilon / (2 * sensitivity)
@@ -193,15 +193,18 @@ def test_votes_move_by_at_most_their_sensitivity(pairs, rng, prove):
         k, teachers = unit.max_rows, []
         rows = 3 * rng.normal(size=(k + int(rng.integers(0, 8)), 2))
         dealt = rng.integers(0, count, len(rows))
-        other, kept = rows[k:], dealt[k:]
+        neighbour_rows, neighbour_dealt = rows[k:], dealt[k:]
         if unit.relation is REPLACE:
-            other, kept = np.vstack([3 * rng.normal(size=(k, 2)), other]), dealt
-        made, asked = rng.normal(size=(5, 2)), 2 * rng.normal(size=(30, 2))
-        for table, deal in ((rows, dealt), (other, kept)):
-            one = Teachers.start(table, deal, count=count, hidden=2, rate=0.5, chance=chance)
-            one = one.taught(made, steps=2, lot=3)
-            two = one.taught(-made, steps=2, lot=3)
-            teachers.append(np.array([one.votes(asked), two.votes(asked)]))
+            neighbour_rows, neighbour_dealt = (
+                np.vstack([3 * rng.normal(size=(k, 2)), neighbour_rows]),
+                dealt,
+            )
+        generated, queries = rng.normal(size=(5, 2)), 2 * rng.normal(size=(30, 2))
+        for table, deal in ((rows, dealt), (neighbour_rows, neighbour_dealt)):
+            first = Teachers.start(table, deal, count=count, hidden=2, rate=0.5, chance=chance)
+            first = first.taught(generated, steps=2, lot=3)
+            second = first.taught(-generated, steps=2, lot=3)
+            teachers.append(np.array([first.votes(queries), second.votes(queries)]))
         gap = np.abs(teachers[0] - teachers[1]).max()
         tallies[unit.relation].met(gap / vote_sensitivity(unit, count))
     for relation, tally in tallies.items():
@@ -235,11 +238,11 @@ def test_a_clipped_sum_moves_by_at_most_its_bound(pairs, rule, rng, prove):
         if rng.random() < 0.1:
             rows[0, 1] = rng.choice([np.nan, np.inf])
         loss = losses[int(rng.integers(3))]
-        one, two = (
+        with_unit, without_unit = (
             clipped_sum(network, lot, loss, clip=clip, rule=rule) for lot in (rows, rows[k:])
         )
         # Summing rounds: 1e-9 against the accountant's margin of 1e-4.
-        tally.met(np.linalg.norm(one - two) / (k * clip) / (1 + 1e-9))
+        tally.met(np.linalg.norm(with_unit - without_unit) / (k * clip) / (1 + 1e-9))
     tally.check()
     prove(
         "P1", f"DP-SGD clipped sum, rule {rule.value}",

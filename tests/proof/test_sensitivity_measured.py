@@ -97,17 +97,17 @@ def settings_of(features: str, rng: np.random.Generator) -> tuple[PublicSchema, 
         names = [features]
         if features == "stack":
             names = list(rng.choice(PARTS, int(rng.integers(2, 6)), replace=False))
-        own = Measured(
+        estimator = Measured(
             features={name: float(10 ** rng.uniform(-1.5, 1)) for name in names},
             scales=tuple(rng.choice([1.0, 4.0, 16.0], int(rng.integers(1, 4)))),
             frequencies=int(rng.choice([1, 2, 20])),
             omega_seed=int(rng.integers(2**32)),
         )
         try:
-            own.stack(schema)
+            estimator.stack(schema)
         except SpecError:  # a part that this schema cannot have
             continue
-        return schema, own
+        return schema, estimator
 
 
 def together(*tables: ScaledTable) -> ScaledTable:
@@ -121,10 +121,10 @@ def random_tables(unit: PrivacyUnit, pool: ScaledTable, rng: np.random.Generator
         return pool.take(rng.integers(0, pool.rows, count))
 
     k = int(rng.integers(1, unit.max_rows + 1))
-    rest, more = some(int(rng.integers(0, 40))), some(k)
+    rest, fresh = some(int(rng.integers(0, 40))), some(k)
     if unit.relation is REPLACE:
-        return together(some(k), rest), together(more, rest)
-    pair = rest, together(rest, more)
+        return together(some(k), rest), together(fresh, rest)
+    pair = rest, together(rest, fresh)
     return pair if rng.random() < 0.5 else pair[::-1]
 
 
@@ -135,11 +135,11 @@ def adversarial_tables(
     inner = features @ features.T
     squares = np.diag(inner)
     rest = pool.take(rng.integers(0, pool.rows, int(rng.integers(0, 5))))
-    one = two = int(np.argmax(squares))
+    first = second = int(np.argmax(squares))
     if unit.relation is REPLACE:
         gaps = squares[:, None] + squares[None] - 2 * inner
-        one, two = (int(at) for at in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
-    end, far = (together(pool.take([at] * unit.max_rows), rest) for at in (one, two))
+        first, second = (int(at) for at in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
+    end, far = (together(pool.take([at] * unit.max_rows), rest) for at in (first, second))
     return (end, far) if unit.relation is REPLACE else (rest, far)
 
 
@@ -162,26 +162,26 @@ def narrow_rows(schema: PublicSchema, rng: np.random.Generator) -> SyntheticTabl
 
 
 def share_of(
-    own: Measured, schema: PublicSchema, pair: Tables, public: SyntheticTable | None = None
+    estimator: Measured, schema: PublicSchema, pair: Tables, public: SyntheticTable | None = None
 ) -> float:
     """How far `measure` moves without noise, as a share of what its noise pays for."""
-    ready = own.calibrated
+    ready = estimator.calibrated
     assert ready is not None
     public = public or no_rows(schema)
-    own = own.for_rows(public)
+    estimator = estimator.for_rows(public)
     with drawn_scales() as scales:
-        one, two = (
-            own.measure(
+        first, second = (
+            estimator.measure(
                 PrivateTable(schema=schema, scaled=table), public, noise=Zeros()
             ).arrays["sum"]
             for table in pair
         )  # fmt: skip
     assert scales == [ready.law.scale] * 2  # one draw each, of the stated scale
-    stack = own.stack(schema, own.ranges)
+    stack = estimator.stack(schema, estimator.ranges)
     exact = [exact_sum(stack, [table], constant=ready.constant) for table in pair]
-    assert np.abs(one - exact[0]).max() <= lattice_step(scales[0]) / 2
+    assert np.abs(first - exact[0]).max() <= lattice_step(scales[0]) / 2
     assert np.linalg.norm(exact[0] - exact[1]) <= ready.sensitivity
-    return float(np.linalg.norm(one - two) * ready.multiplier / scales[0])
+    return float(np.linalg.norm(first - second) * ready.multiplier / scales[0])
 
 
 @pytest.mark.parametrize("features", [*PARTS, "stack"])
@@ -193,20 +193,20 @@ def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
     """
     tallies = {ADD: Tally(), REPLACE: Tally()}
     while sum(tally.pairs for tally in tallies.values()) < pairs:
-        schema, own = settings_of(features, rng)
+        schema, estimator = settings_of(features, rng)
         unit = UNITS[int(rng.integers(len(UNITS)))]
-        own = own.calibrate(
+        estimator = estimator.calibrate(
             rho=float(10 ** rng.uniform(-2, 2)), schema=schema, unit=unit,
             nominal_rows=int(10 ** rng.uniform(0, 5)),
         )  # fmt: skip
         pool = extreme_rows(schema, 200, rng)
         public = narrow_rows(schema, rng) if rng.random() < 0.5 else no_rows(schema)
-        matrix = own.stack(schema, Ranges.of(public)).matrix(pool)
+        matrix = estimator.stack(schema, Ranges.of(public)).matrix(pool)
         for _ in range(3):
             pair = random_tables(unit, pool, rng)
-            tallies[unit.relation].met(share_of(own, schema, pair, public))
+            tallies[unit.relation].met(share_of(estimator, schema, pair, public))
             pair = adversarial_tables(unit, pool, matrix, rng)
-            tallies[unit.relation].met(share_of(own, schema, pair, public))
+            tallies[unit.relation].met(share_of(estimator, schema, pair, public))
     for relation, tally in tallies.items():
         tally.check(least=0.95)  # every part attains its bound
         prove(
@@ -222,15 +222,15 @@ def test_the_bound_is_attained_by_a_row_that_comes():
     A constant that was counted twice, or left out, would be seen here.
     """
     schema, unit = weights.numeric_schema(26, target=True), unit_of(ADD, 3)
-    own = Measured(
+    estimator = Measured(
         features=dict.fromkeys(PARTS, 0.5), frequencies=3, omega_seed=1
     ).calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)  # fmt: skip
     ends = {column.name: np.ones(3) for column in schema.released}
     corner = ScaledTable(ends, 3)
-    share = share_of(own, schema, (corner.take(np.arange(0)), corner))
+    share = share_of(estimator, schema, (corner.take(np.arange(0)), corner))
     assert 1 - 1e-5 < share <= 1
-    assert own.calibrated.constant == 0.5  # a power of two beside half of sqrt(7)/2
-    assert own.calibrated.sensitivity == pytest.approx(3 * math.hypot(math.sqrt(1.75), 0.5))
+    assert estimator.calibrated.constant == 0.5  # a power of two beside half of sqrt(7)/2
+    assert estimator.calibrated.sensitivity == pytest.approx(3 * math.hypot(math.sqrt(1.75), 0.5))
 
 
 # --- to the last bit ------------------------------------------------------------------------------
@@ -248,8 +248,8 @@ def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rn
     """
     checked = 0
     for number in range(cases):
-        schema, own = settings_of((*PARTS, "stack")[number % 7], rng)
-        stack, constant = own.stack(schema), float(rng.choice([0.0, 0.5, 2.0**-9]))
+        schema, estimator = settings_of((*PARTS, "stack")[number % 7], rng)
+        stack, constant = estimator.stack(schema), float(rng.choice([0.0, 0.5, 2.0**-9]))
         rows = int(rng.integers(1, 60))
         if number % 8 == 7 and stack.dimension < 300:
             rows = int(rng.choice([feature_sum._FEW, feature_sum._BLOCK]) + rng.integers(-1, 3))
@@ -287,8 +287,8 @@ def in_doubles(patch: pytest.MonkeyPatch) -> None:
 
     def total(stack: Stack, batches: Sequence[ScaledTable], *, constant: float) -> Array:
         rows = ScaledTable.concatenate(batches)
-        found = stack.matrix(rows).sum(axis=0)
-        return np.append(found, rows.rows * constant) if constant else found
+        sums = stack.matrix(rows).sum(axis=0)
+        return np.append(sums, rows.rows * constant) if constant else sums
 
     patch.setitem(globals(), "exact_sum", total)
 
@@ -341,9 +341,9 @@ def test_a_row_outside_the_schema_s_box_moves_no_further(features, value, rng):
     """No such row comes from an ingest; a table made by hand may hold one, and numbers at that."""
     shares = dict.fromkeys(PARTS if features == "stack" else [features], 1.0)
     schema = image_schema()
-    own = Measured(features=shares, frequencies=4, omega_seed=2)
+    estimator = Measured(features=shares, frequencies=4, omega_seed=2)
     for unit in UNITS:
-        ready = own.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
+        ready = estimator.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
         pool = extreme_rows(schema, 8, rng)
         columns = {
             name: np.where(rng.random(8) < 0.5, value, values)
@@ -364,9 +364,9 @@ def test_a_row_outside_the_schema_s_box_moves_no_further(features, value, rng):
 def test_a_share_of_any_size_keeps_its_claim(share, rng):
     """The smallest and the largest that a spec may state."""
     schema, tally = image_schema(), Tally()
-    own = Measured(features=dict.fromkeys(PARTS, share), frequencies=4, omega_seed=2)
+    estimator = Measured(features=dict.fromkeys(PARTS, share), frequencies=4, omega_seed=2)
     for unit in UNITS:
-        ready = own.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
+        ready = estimator.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
         pool = extreme_rows(schema, 100, rng)
         matrix = ready.stack(schema).matrix(pool)
         for _ in range(5):
@@ -377,9 +377,9 @@ def test_a_share_of_any_size_keeps_its_claim(share, rng):
 def test_sums_that_are_clipped_move_no_further(rng, monkeypatch):
     """A sum beyond the largest whole number is clipped, coordinate by coordinate."""
     schema = image_schema()
-    own = Measured(features=dict.fromkeys(PARTS, 1.0), frequencies=4, omega_seed=2)
+    estimator = Measured(features=dict.fromkeys(PARTS, 1.0), frequencies=4, omega_seed=2)
     for unit in UNITS:
-        ready = own.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
+        ready = estimator.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)
         pool = extreme_rows(schema, 200, rng)
         matrix = ready.stack(schema).matrix(pool)
         for limit in (0.0, 0.1, 1.0, 5.0):

@@ -33,7 +33,7 @@ def test_published_log_weights_move_by_at_most_their_sensitivity(pairs, kind, rn
         d, count = len(schema.released), int(rng.choice([1, 3]))
         penalty = 4.0 * d if adversarial else float(10 ** rng.uniform(0, 3))
         # Large noise would make the spherical moments infinite; the sensitivity has no part in it.
-        own = OutputNoised(rows=count, noise=kind, penalty=penalty).calibrate(
+        estimator = OutputNoised(rows=count, noise=kind, penalty=penalty).calibrate(
             rho=1e6, schema=schema, unit=unit,
             nominal_rows=math.ceil(penalty * 60 * math.exp(15)) if adversarial else 50,
         )  # fmt: skip
@@ -41,19 +41,19 @@ def test_published_log_weights_move_by_at_most_their_sensitivity(pairs, kind, rn
         if not adversarial:
             published = uniform_rows(schema, count, rng)
         pile = constant_table(schema, 0.5, 1) if adversarial else uniform_rows(schema, 6, rng)
-        own = own.for_rows(SyntheticTable(schema=schema, scaled=published))
+        estimator = estimator.for_rows(SyntheticTable(schema=schema, scaled=published))
         with drawn_scales() as scales:
-            one, two = (
-                own.measure(
+            first, second = (
+                estimator.measure(
                     PrivateTable(schema=schema, scaled=table),
                     SyntheticTable(schema=schema, scaled=pile),
                     noise=Zeros(),
                 )
                 for table in neighbours(unit, schema, rng, adversarial=adversarial)
             )
-        assert scales == [one.facts["scale"]] * 2
-        gap = np.linalg.norm(one.arrays["log_ratio"] - two.arrays["log_ratio"])
-        tallies[unit.relation].met(gap * own.calibrated.multiplier / scales[0])
+        assert scales == [first.facts["scale"]] * 2
+        gap = np.linalg.norm(first.arrays["log_ratio"] - second.arrays["log_ratio"])
+        tallies[unit.relation].met(gap * estimator.calibrated.multiplier / scales[0])
     for relation, tally in tallies.items():
         tally.check()
         prove(

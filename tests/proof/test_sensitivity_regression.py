@@ -71,18 +71,18 @@ class AnyJudge:
     def critic(self, scaled: ScaledTable) -> Array:
         if scaled.rows == 4000:  # the synthetic rows that set its scale
             return self._rng.normal(size=scaled.rows)
-        found = 3 * self._rng.standard_cauchy(scaled.rows)
+        values = 3 * self._rng.standard_cauchy(scaled.rows)
         odd = self._rng.random(scaled.rows) < 0.1
-        found[odd] = self._rng.choice([np.nan, np.inf, -np.inf, 1e300], odd.sum())
-        return found
+        values[odd] = self._rng.choice([np.nan, np.inf, -np.inf, 1e300], odd.sum())
+        return values
 
 
-def solved(own: BetaRegression, pair: Pair) -> tuple[Array, Array]:
+def solved(estimator: BetaRegression, pair: Pair) -> tuple[Array, Array]:
     """The two fits that `measure` makes."""
-    ready = own.calibrated
+    ready = estimator.calibrated
     assert ready is not None
-    found = [
-        own.solution(
+    solutions = [
+        estimator.solution(
             Regression(
                 private=rows,
                 synthetic=pair.synthetic,
@@ -92,7 +92,7 @@ def solved(own: BetaRegression, pair: Pair) -> tuple[Array, Array]:
         )
         for rows in (pair.before, pair.after)
     ]
-    return found[0], found[1]
+    return solutions[0], solutions[1]
 
 
 def regressions(
@@ -112,14 +112,14 @@ def regressions(
     else:
         schema, settings = schemas_of(features, rng)
         schema = schema if columns is None else numeric_schema(columns)
-    made = [
+    estimators = [
         BetaRegression(features=features, noise=noise, penalty=penalty, **settings).calibrate(
             rho=0.5, schema=schema, unit=unit, nominal_rows=100
         )
         for noise in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE)
     ]
-    pool = made[0].feature_map(schema).matrix(extreme_rows(schema, 200, rng))
-    return made[0], made[1], pool
+    pool = estimators[0].feature_map(schema).matrix(extreme_rows(schema, 200, rng))
+    return estimators[0], estimators[1], pool
 
 
 @pytest.mark.parametrize("features", ["linear", "interactions", "fourier", "critic"])
@@ -132,11 +132,11 @@ def test_the_coefficients_move_by_at_most_their_sensitivity(pairs, features, rng
         penalty = PENALTIES[rng.integers(len(PENALTIES))]
         plain, laplace, pool = regressions(features, unit, penalty, rng)
         order = int(rng.choice([1, 2]))
-        found = pairs_of(unit, pool, rng, penalty=penalty, order=order)
-        for _, pair in zip(range(20), found, strict=False):
-            one, two = solved(plain, pair)
-            for norm, own in ((2, plain), (1, laplace)):
-                share = np.linalg.norm(one - two, ord=norm) / own.calibrated.sensitivity
+        candidates = pairs_of(unit, pool, rng, penalty=penalty, order=order)
+        for _, pair in zip(range(20), candidates, strict=False):
+            before, after = solved(plain, pair)
+            for norm, estimator in ((2, plain), (1, laplace)):
+                share = np.linalg.norm(before - after, ord=norm) / estimator.calibrated.sensitivity
                 tallies[norm, unit.relation].met(share)
     for (norm, relation), tally in tallies.items():
         # At d = 1 the pile takes 0.3 of a critic's two features; replacing needs no pile.
@@ -162,9 +162,9 @@ def test_measure_releases_these_coefficients(pairs, noise, features, rng):
     norm = 1 if noise is NoiseKind.LAPLACE else 2
     for number in range(pairs):
         unit = UNITS[2 * (number % 2)]
-        own = BetaRegression(features=features, noise=noise, penalty=5.0, **settings).calibrate(
-            rho=50, schema=schema, unit=unit, nominal_rows=100
-        )
+        estimator = BetaRegression(
+            features=features, noise=noise, penalty=5.0, **settings
+        ).calibrate(rho=50, schema=schema, unit=unit, nominal_rows=100)
         rows, synthetic = extreme_rows(schema, 9, rng), uniform_rows(schema, 5, rng)
         changed = rows.take(np.arange(9) != 4)
         if unit.relation is REPLACE:
@@ -172,14 +172,17 @@ def test_measure_releases_these_coefficients(pairs, noise, features, rng):
         public = SyntheticTable(schema=schema, scaled=synthetic)
         tables = [PrivateTable(schema=schema, scaled=table) for table in (rows, changed)]
         with drawn_scales() as scales:
-            one, two = (
-                own.measure(table, public, noise=Zeros()).arrays["coefficients"] for table in tables
+            first, second = (
+                estimator.measure(table, public, noise=Zeros()).arrays["coefficients"]
+                for table in tables
             )
-        assert scales == [own.calibrated.law.scale] * 2
-        solution = own.solution(own.regression(tables[0], public))
-        assert np.abs(one - solution).max() <= lattice_step(scales[0]) / 2
+        assert scales == [estimator.calibrated.law.scale] * 2
+        solution = estimator.solution(estimator.regression(tables[0], public))
+        assert np.abs(first - solution).max() <= lattice_step(scales[0]) / 2
         # The scale is the multiplier times all that two neighbours may differ by.
-        tally.met(np.linalg.norm(one - two, ord=norm) * own.calibrated.multiplier / scales[0])
+        tally.met(
+            np.linalg.norm(first - second, ord=norm) * estimator.calibrated.multiplier / scales[0]
+        )
     assert tally.above == 0
     assert tally.worst > 0.05
 
@@ -212,9 +215,9 @@ def test_the_published_formula_breaks_its_epsilon(sizes, prove):
     losses = {}
     for d in sizes:
         moved = np.subtract(*reversed(papers_fits(d, 0)))
-        scale, own = 2 * math.sqrt(d) / d, (d + 1) / d
+        scale, our_scale = 2 * math.sqrt(d) / d, (d + 1) / d
         losses[d] = np.abs(moved).sum() / scale, abs(moved @ np.ones(d + 1)) / scale
-        assert np.abs(moved).sum() <= own
+        assert np.abs(moved).sum() <= our_scale
         assert min(losses[d]) == pytest.approx(math.sqrt(d) / 2, rel=0.05)
     broken = [d for d in sizes if min(losses[d]) > 1.02]
     assert broken == [d for d in sizes if d >= 6]
@@ -236,10 +239,10 @@ def test_the_search_finds_a_bound_that_is_a_quarter_too_small(relation, rng):
     unit, tallies = unit_of(relation), [Tally(), Tally(), Tally()]
     for _ in range(6):
         plain, laplace, pool = regressions("linear", unit, 100.0, rng, columns=16)
-        found = pairs_of(unit, pool, rng, penalty=100.0, order=1)
-        for _, pair in zip(range(10), found, strict=False):
-            one, two = solved(plain, pair)
-            l2, l1 = np.linalg.norm(one - two), np.abs(one - two).sum()
+        candidates = pairs_of(unit, pool, rng, penalty=100.0, order=1)
+        for _, pair in zip(range(10), candidates, strict=False):
+            before, after = solved(plain, pair)
+            l2, l1 = np.linalg.norm(before - after), np.abs(before - after).sum()
             tallies[0].met(l2 / (0.75 * plain.calibrated.sensitivity))
             tallies[1].met(l1 / (0.75 * laplace.calibrated.sensitivity))
             tallies[2].met(l1 / plain.calibrated.sensitivity)

@@ -133,7 +133,7 @@ def numpy_laplace_can_be(outputs: Array, value: float) -> NDArray[np.bool_]:
     uniform = np.where(below, np.exp(gap) / 2, 1 - np.exp(-gap) / 2)
     grid = np.rint(uniform * 2**53)
     log = np.frompyfunc(math.log, 1, 1)
-    found = np.zeros(outputs.size, dtype=bool)
+    possible = np.zeros(outputs.size, dtype=bool)
     for shift in range(-6, 7):
         near = np.clip(grid + shift, 1, 2**53 - 1) * 2.0**-53
         left, right = np.minimum(near, 0.5), np.maximum(near, 0.5)
@@ -141,8 +141,8 @@ def numpy_laplace_can_be(outputs: Array, value: float) -> NDArray[np.bool_]:
             near < 0.5, value + log(left + left).astype(float),
             value - log(2.0 - right - right).astype(float),
         )  # fmt: skip
-        found |= there == outputs
-    return found
+        possible |= there == outputs
+    return possible
 
 
 @tiers("size", fast=5_000, full=200_000)

@@ -42,13 +42,18 @@ def scaled(*rows: tuple[float, ...], columns: int) -> ScaledTable:
 
 
 def world_of(
-    ready: Any, own: PublicSchema, canary: tuple[float, ...], other: tuple[float, ...], **facts: Any
+    ready: Any,
+    public_schema: PublicSchema,
+    canary: tuple[float, ...],
+    synthetic_row: tuple[float, ...],
+    **facts: Any,
 ) -> World:
     """A method whose one released vector has additive noise."""
-    columns, key = len(own.columns), facts.get("key", "coefficients")
-    synthetic = SyntheticTable(schema=own, scaled=scaled(other, columns=columns))
+    columns, key = len(public_schema.columns), facts.get("key", "coefficients")
+    synthetic = SyntheticTable(schema=public_schema, scaled=scaled(synthetic_row, columns=columns))
     tables = [
-        PrivateTable(schema=own, scaled=scaled(*rows, columns=columns)) for rows in ((), (canary,))
+        PrivateTable(schema=public_schema, scaled=scaled(*rows, columns=columns))
+        for rows in ((), (canary,))
     ]
 
     def run(within: bool, noise: Any) -> Any:
@@ -57,34 +62,38 @@ def world_of(
     exact = [run(within, Silent()).arrays[key] for within in (False, True)]
 
     def attack(within: bool, noise: Any) -> float:
-        found = run(within, noise)
-        return log_likelihood_ratio(ready.noise, found.facts["scale"], found.arrays[key], *exact)
+        measurement = run(within, noise)
+        return log_likelihood_ratio(
+            ready.noise, measurement.facts["scale"], measurement.arrays[key], *exact
+        )
 
-    claim = claim_of(ready.events(schema=own, unit=UNIT))
+    claim = claim_of(ready.events(schema=public_schema, unit=UNIT))
     return World(attack=attack, claim=claim, tight=facts["tight"])
 
 
-def calibrated(method: Any, own: PublicSchema) -> Any:
-    return method.calibrate(rho=EFFORT, schema=own, unit=UNIT, nominal_rows=PILE)
+def calibrated(method: Any, public_schema: PublicSchema) -> Any:
+    return method.calibrate(rho=EFFORT, schema=public_schema, unit=UNIT, nominal_rows=PILE)
 
 
-def angled(features: Callable[[ScaledTable], Any], own: PublicSchema, canary: Any) -> Any:
+def angled(features: Callable[[ScaledTable], Any], public_schema: PublicSchema, canary: Any) -> Any:
     """A row whose features are nearly at a right angle to the canary's, on its side of it."""
-    columns = len(own.columns)
+    columns = len(public_schema.columns)
     rng = np.random.default_rng(3)
     rows = [tuple(row) for row in rng.random((4000, columns))]
-    own_features = features(scaled(canary, columns=columns))[0]
-    found = features(scaled(*rows, columns=columns))
-    cosine = found @ own_features / np.linalg.norm(found, axis=1) / np.linalg.norm(own_features)
+    canary_features = features(scaled(canary, columns=columns))[0]
+    matrix = features(scaled(*rows, columns=columns))
+    cosine = (
+        matrix @ canary_features / np.linalg.norm(matrix, axis=1) / np.linalg.norm(canary_features)
+    )
     return rows[int(np.argmin(np.abs(cosine - 0.17)))]
 
 
 def regression(kind: type[BetaNoised], columns: int, *, tight: float, **settings: Any) -> World:
-    own = schema(columns)
-    ready = calibrated(kind(penalty=20.0, **settings), own)
+    public_schema = schema(columns)
+    ready = calibrated(kind(penalty=20.0, **settings), public_schema)
     canary = (1.0,) * columns
-    other = angled(ready.feature_map(own).matrix, own, canary)
-    return world_of(ready, own, canary, other, tight=tight)
+    synthetic_row = angled(ready.feature_map(public_schema).matrix, public_schema, canary)
+    return world_of(ready, public_schema, canary, synthetic_row, tight=tight)
 
 
 class Ruler:
@@ -102,20 +111,21 @@ class Ruler:
 
 
 def on_a_critic(*, tight: float) -> World:
-    own = schema(1)
+    public_schema = schema(1)
     critic = JudgeScale.of(Ruler())
-    ready = calibrated(BetaNoised(features="critic", critic=critic, penalty=20.0), own)
-    other = angled(ready.feature_map(own).matrix, own, (1.0,))
-    return world_of(ready, own, (1.0,), other, tight=tight)
+    ready = calibrated(BetaNoised(features="critic", critic=critic, penalty=20.0), public_schema)
+    synthetic_row = angled(ready.feature_map(public_schema).matrix, public_schema, (1.0,))
+    return world_of(ready, public_schema, (1.0,), synthetic_row, tight=tight)
 
 
 def output_noised(noise: str, *, tight: float) -> World:
-    own = schema(1)
-    ready = calibrated(OutputNoised(noise=noise, penalty=20.0, rows=1), own)
-    published = SyntheticTable(schema=own, scaled=scaled((1.0,), columns=1))
-    other = angled(ready.feature_map(own).matrix, own, (1.0,))
+    public_schema = schema(1)
+    ready = calibrated(OutputNoised(noise=noise, penalty=20.0, rows=1), public_schema)
+    published = SyntheticTable(schema=public_schema, scaled=scaled((1.0,), columns=1))
+    synthetic_row = angled(ready.feature_map(public_schema).matrix, public_schema, (1.0,))
     return world_of(
-        ready.for_rows(published), own, (1.0,), other, key="log_ratio", tight=tight
+        ready.for_rows(published), public_schema, (1.0,), synthetic_row, key="log_ratio",
+        tight=tight,
     )  # fmt: skip
 
 
@@ -123,16 +133,16 @@ def measured(
     features: dict[str, float], *, tight: float, unit: PrivacyUnit = UNIT, columns: int = 3
 ) -> World:
     """All of a person's rows at one corner, or there in place of the other."""
-    own, k = schema(columns), unit.max_rows
+    public_schema, k = schema(columns), unit.max_rows
     ready = Measured(features=features, frequencies=3, omega_seed=5).calibrate(
-        rho=EFFORT, schema=own, unit=unit, nominal_rows=100
+        rho=EFFORT, schema=public_schema, unit=unit, nominal_rows=100
     )
     rows = {value: scaled(*[(value,) * columns] * k, columns=columns) for value in (0.0, 1.0)}
     before = rows[1.0].take([])
     if unit.relation is NeighbouringRelation.REPLACE_ONE:
         before = rows[0.0]
-    public = SyntheticTable(schema=own, scaled=rows[0.0])
-    tables = [PrivateTable(schema=own, scaled=table) for table in (before, rows[1.0])]
+    public = SyntheticTable(schema=public_schema, scaled=rows[0.0])
+    tables = [PrivateTable(schema=public_schema, scaled=table) for table in (before, rows[1.0])]
 
     def run(within: bool, noise: Any) -> Any:
         return ready.measure(tables[within], public, noise=noise)
@@ -140,11 +150,11 @@ def measured(
     exact = [run(within, Silent()).arrays["sum"] for within in (False, True)]
 
     def attack(within: bool, noise: Any) -> float:
-        found = run(within, noise)
-        scale = found.facts["scale"]
-        return log_likelihood_ratio(NoiseKind.GAUSSIAN, scale, found.arrays["sum"], *exact)
+        measurement = run(within, noise)
+        scale = measurement.facts["scale"]
+        return log_likelihood_ratio(NoiseKind.GAUSSIAN, scale, measurement.arrays["sum"], *exact)
 
-    claim = claim_of(ready.events(schema=own, unit=unit))
+    claim = claim_of(ready.events(schema=public_schema, unit=unit))
     return World(attack=attack, claim=claim, tight=tight)
 
 

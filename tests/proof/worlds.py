@@ -106,11 +106,11 @@ class Lots:
 
     def losses(self, world: int, size: int, seed: int) -> Array:
         """See `Pair`: the sum over the lots of the log ratio of two mixtures of normals."""
-        noise, own = SecureNoise(), self.gradients[world]
+        noise, gradients = SecureNoise(), self.gradients[world]
         total = np.zeros(size)
         for _ in range(self.training.steps):
-            exact = np.zeros((size, own.shape[1]))
-            for gradient in own:
+            exact = np.zeros((size, gradients.shape[1]))
+            for gradient in gradients:
                 lot = noise.poisson_sample(rows=size, probability=self.training.sampling_rate)
                 exact[lot] += gradient
             drawn = mechanisms.noisy_sum(exact.ravel(), scale=self.training.scale, noise=noise)
@@ -137,17 +137,17 @@ Maker = Callable[[PrivacyUnit, bool, np.random.Generator], Pair]
 def regression(noise: NoiseKind, columns: int, features: str = "linear") -> Maker:
     def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
         schema, penalty = numeric_schema(columns), 400.0
-        own = BetaRegression(features=features, noise=noise, penalty=penalty).calibrate(
+        estimator = BetaRegression(features=features, noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
-        pool = own.feature_map(schema).matrix(extreme_rows(schema, 300, rng))
+        pool = estimator.feature_map(schema).matrix(extreme_rows(schema, 300, rng))
         pair = None
         while adversarial and pair is None:
             order = 1 if noise is NoiseKind.LAPLACE else 2
             pair = adversarial_pair(unit, pool, rng, penalty=penalty, order=order)
         pair = pair or random_pair(unit, pool, rng)
         exact = [
-            own.solution(
+            estimator.solution(
                 Regression(
                     private=rows, synthetic=pair.synthetic, penalty=penalty,
                     synthetic_weight=pair.nominal_rows / len(pair.synthetic),
@@ -155,7 +155,9 @@ def regression(noise: NoiseKind, columns: int, features: str = "linear") -> Make
             )
             for rows in (pair.before, pair.after)
         ]  # fmt: skip
-        return Additive(np.array(exact), own.calibrated.law, own.events(schema=schema, unit=unit))
+        return Additive(
+            np.array(exact), estimator.calibrated.law, estimator.events(schema=schema, unit=unit)
+        )
 
     return make
 
@@ -170,22 +172,22 @@ def _tables(unit: PrivacyUnit, schema: Any, adversarial: bool, rng: np.random.Ge
 def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
     schema, penalty = numeric_schema(8), 100.0
     nominal = math.ceil(penalty * 60 * math.exp(15)) if adversarial else 50
-    own = OutputNoised(rows=3, penalty=penalty).calibrate(
+    estimator = OutputNoised(rows=3, penalty=penalty).calibrate(
         rho=RHO, schema=schema, unit=unit, nominal_rows=nominal
     )
     rows = uniform_rows(schema, 3, rng, power=0.01 if adversarial else 1.0)
-    own = own.for_rows(SyntheticTable(schema=schema, scaled=rows))
+    estimator = estimator.for_rows(SyntheticTable(schema=schema, scaled=rows))
     pile = uniform_rows(schema, 1, rng)
     for values in pile.columns.values():
         values[:] = 0.5
     public = SyntheticTable(schema=schema, scaled=pile)
-    found = [
-        own.measure(table, public, noise=Zeros())
+    measurements = [
+        estimator.measure(table, public, noise=Zeros())
         for table in _tables(unit, schema, adversarial, rng)
     ]
-    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=found[0].facts["scale"], dimension=3)
-    exact = np.array([one.arrays["log_ratio"] for one in found])
-    return Additive(exact, law, own.events(schema=schema, unit=unit))
+    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=measurements[0].facts["scale"], dimension=3)
+    exact = np.array([measurement.arrays["log_ratio"] for measurement in measurements])
+    return Additive(exact, law, estimator.events(schema=schema, unit=unit))
 
 
 def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
@@ -193,16 +195,16 @@ def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
 
     def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
         schema = numeric_schema(4)
-        own = Measured(features=features, frequencies=frequencies, omega_seed=1).calibrate(
+        estimator = Measured(features=features, frequencies=frequencies, omega_seed=1).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
         public = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 1, rng))
         exact = [
-            own.measure(table, public, noise=Zeros()).arrays["sum"]
+            estimator.measure(table, public, noise=Zeros()).arrays["sum"]
             for table in _tables(unit, schema, adversarial, rng)
         ]
-        law = own.calibrated.law
-        return Additive(np.array(exact), law, own.events(schema=schema, unit=unit))
+        law = estimator.calibrated.law
+        return Additive(np.array(exact), law, estimator.events(schema=schema, unit=unit))
 
     return make
 
@@ -210,41 +212,41 @@ def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
 def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
     """All marginals together; any row that comes or goes is as bad as any other."""
     schema = numeric_schema(3)
-    own = Histogram(bins=4).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=500)
-    domain = Domain.from_schema(schema, bins=own.calibrated.bins)
+    generator = Histogram(bins=4).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=500)
+    domain = Domain.from_schema(schema, bins=generator.calibrated.bins)
     exact = []
     for table in _tables(unit, schema, adversarial, rng):
         counter = ContingencyCounter.of(table, domain)
         exact.append(np.concatenate([counter.count((j,)) for j in range(len(domain.sizes))]))
-    facts = own.measure(table, noise=Zeros()).facts
+    facts = generator.measure(table, noise=Zeros()).facts
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=facts["scale"], dimension=exact[0].size)
-    return Additive(np.array(exact), law, own.events(schema=schema, unit=unit), counts=True)
+    return Additive(np.array(exact), law, generator.events(schema=schema, unit=unit), counts=True)
 
 
 def votes(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
     """Six queries after the teachers were taught; the deal is the coupled one."""
     schema = numeric_schema(2)
     # What is reserved for resuming is not drawn here, and would leave the claim loose.
-    own = PATEGAN(
+    generator = PATEGAN(
         noise=NoiseKind.LAPLACE, teachers=4, rounds=1, queries=6, resumes=0, marginals_share=0.0
     ).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=100)
     best, chance = None, PublicRandom.of({"test": 1})
     for _ in range(60 if adversarial else 1):
         rows, dealt = 3 * rng.normal(size=(6, 2)), rng.integers(0, 4, 6)
-        other, kept = rows[1:], dealt[1:]
+        neighbour_rows, neighbour_dealt = rows[1:], dealt[1:]
         if unit.relation is REPLACE:
-            other, kept = np.vstack([-rows[:1], rows[1:]]), dealt
-        made, asked = rng.normal(size=(5, 2)), rows[0] + rng.normal(scale=0.5, size=(6, 2))
+            neighbour_rows, neighbour_dealt = np.vstack([-rows[:1], rows[1:]]), dealt
+        generated, queries = rng.normal(size=(5, 2)), rows[0] + rng.normal(scale=0.5, size=(6, 2))
         exact = np.array([
             Teachers.start(table, deal, count=4, hidden=2, rate=0.5, chance=chance)
-            .taught(made, steps=3, lot=3)
-            .votes(asked)
-            for table, deal in ((rows, dealt), (other, kept))
+            .taught(generated, steps=3, lot=3)
+            .votes(queries)
+            for table, deal in ((rows, dealt), (neighbour_rows, neighbour_dealt))
         ])  # fmt: skip
         if best is None or np.abs(exact[0] - exact[1]).sum() > np.abs(best[0] - best[1]).sum():
             best = exact
-    law = NoiseLaw(kind=NoiseKind.LAPLACE, scale=own.calibrated.scale, dimension=6)
-    return Additive(best, law, own.events(schema=schema, unit=unit), counts=True)
+    law = NoiseLaw(kind=NoiseKind.LAPLACE, scale=generator.calibrated.scale, dimension=6)
+    return Additive(best, law, generator.events(schema=schema, unit=unit), counts=True)
 
 
 def lots(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
@@ -256,12 +258,12 @@ def lots(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair
     architecture = Architecture(widths=(3, 4, 1), activation="tanh")
     network = Network(architecture=architecture, parameters=rng.normal(size=architecture.size))
     rows = 5 * rng.normal(size=(1 if adversarial else 3, 3))
-    found = np.array([
+    clipped = np.array([
         clipped_sum(network, row[None], Logistic(label=1), clip=0.7, rule=ClipRule.LOSS)
         for row in rows
     ])  # fmt: skip
-    _, _, basis = np.linalg.svd(found, full_matrices=False)
-    plane = found @ basis.T  # isotropic noise is the same in any orthonormal basis
+    _, _, basis = np.linalg.svd(clipped, full_matrices=False)
+    plane = clipped @ basis.T  # isotropic noise is the same in any orthonormal basis
     return Lots((plane, plane[1:]), training, training.events())
 
 

@@ -60,9 +60,9 @@ def faults_of(page: Path, browser: Browser) -> Iterator[str]:
     """
     heard: list[str] = []
     tab = browser.new_page()
-    tab.on("console", lambda said: heard.append(f"console: {said.text}"))
+    tab.on("console", lambda message: heard.append(f"console: {message.text}"))
     tab.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    tab.on("request", lambda asked: heard.append(f"request: {asked.url}"))
+    tab.on("request", lambda request: heard.append(f"request: {request.url}"))
     tab.goto(page.as_uri())
     heard.remove(f"request: {page.as_uri()}")
     tab.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")

@@ -92,7 +92,11 @@ def adds_floats(batches: Iterable[ScaledTable]) -> Totals:
 
 def documented() -> str:
     """What a site's shell is told before the commands."""
-    (block,) = (one for one in blocks("docs/operations.md", "sh") if "dask worker" in one.text)
+    (block,) = (
+        candidate
+        for candidate in blocks("docs/operations.md", "sh")
+        if "dask worker" in candidate.text
+    )
     return "; ".join(line for line in lines_of(block) if re.match("umask|ulimit|export", line))
 
 
@@ -114,12 +118,12 @@ def site(folder: Path, keys: list[str]) -> Iterator[Site]:
         folder: for their logs.
         keys: the options that name a certificate and its key.
     """
-    told = folder / "scheduler.json"
+    scheduler_file = folder / "scheduler.json"
     common = ["--protocol", "tls", "--host", "127.0.0.1", "--no-dashboard"]
     commands = (
-        ["scheduler", *common, "--port", "0", "--scheduler-file", str(told), *keys,
+        ["scheduler", *common, "--port", "0", "--scheduler-file", str(scheduler_file), *keys,
          "--dashboard-address", "127.0.0.1:0"],
-        ["worker", *common, "--scheduler-file", str(told), "--nthreads", "1",
+        ["worker", *common, "--scheduler-file", str(scheduler_file), "--nthreads", "1",
          "--memory-limit", "0",
          "--local-directory", str(folder), "--death-timeout", "600", *keys],
     )  # fmt: skip
@@ -136,7 +140,10 @@ def site(folder: Path, keys: list[str]) -> Iterator[Site]:
             stack.callback(process.wait)
             stack.callback(process.kill)
             started.append(process)
-        until(lambda: told.exists() and told.read_text().endswith("}"), what="the scheduler")
-        facts = json.loads(told.read_text())
+        until(
+            lambda: scheduler_file.exists() and scheduler_file.read_text().endswith("}"),
+            what="the scheduler",
+        )
+        facts = json.loads(scheduler_file.read_text())
         page = f"http://127.0.0.1:{facts['services']['dashboard']}"
         yield Site(address=facts["address"], page=page, scheduler=started[0], logs=logs)

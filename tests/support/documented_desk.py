@@ -80,8 +80,8 @@ def set_out(folder: Path) -> None:
         "name": "my-release", "population": "my-people", "  path": "people.csv", "state": "state",
         "signing_key": "keys/mine.key", "publish_to": "state/releases",
     }.items():  # fmt: skip
-        spec, found = re.subn(rf"^{field}:.*$", f"{field}: {value}", spec, flags=re.M)
-        assert found == 1
+        spec, count = re.subn(rf"^{field}:.*$", f"{field}: {value}", spec, flags=re.M)
+        assert count == 1
     (folder / "release.yaml").write_text(spec)
     (folder / "schema.yaml").write_text((example / "schema.yaml").read_text())
     people().to_csv(folder / "people.csv", index=False)
@@ -125,27 +125,27 @@ def shell(script: str, folder: Path, **more: str) -> subprocess.CompletedProcess
 
 def released(folder: Path) -> Path:
     """The one release published below a folder."""
-    (found,) = (folder / "state" / "releases").iterdir()
-    return found
+    (release,) = (folder / "state" / "releases").iterdir()
+    return release
 
 
 def names_of(folder: Path) -> dict[str, dict[str, str]]:
     """By page: what its names stand for, seen from the folder."""
     ledger = "state/ledger.sqlite"
-    own: dict[str, dict[str, str]] = {"README.md": {}, "docs/operations.md": {}}
-    own["docs/spec.md"] = {"SPEC": "release.yaml", "E": "6", "D": "1e-5"}
+    names: dict[str, dict[str, str]] = {"README.md": {}, "docs/operations.md": {}}
+    names["docs/spec.md"] = {"SPEC": "release.yaml", "E": "6", "D": "1e-5"}
     if not (folder / "state" / "releases").exists():
-        return own
+        return names
     release = released(folder).relative_to(folder)
     stated = json.loads((folder / release / "certificate.json").read_text())
-    own["README.md"] = {"state/releases/my-release": str(release)}
-    own["docs/operations.md"] = {
+    names["README.md"] = {"state/releases/my-release": str(release)}
+    names["docs/operations.md"] = {
         "URL": ledger, "PUBLISHED": "state/releases", "curator.pub": "keys/mine.pub",
         "DIR": "state", "RUN": "0" * 64, "KEY": stated["release_id"].rpartition("-")[2],
     }  # fmt: skip
-    own["docs/privacy.md"] = {
+    names["docs/privacy.md"] = {
         "FOLDER": str(release), "FILE": ledger, "HASH": stated["ledger_head"],
         "curator.pub": "keys/mine.pub", "NAME": "patients", "E": "4", "D": "1e-6",
         "R": "add_or_remove_one", "K": "3", "C": "person",
     }  # fmt: skip
-    return own
+    return names

@@ -53,9 +53,9 @@ def blocks(page: str | Path, *languages: str) -> list[Block]:
     """The fenced blocks of a page, of some languages or of all."""
     path = ROOT / page
     return [
-        Block(path.relative_to(ROOT).as_posix(), found["language"], textwrap.dedent(found["text"]))
-        for found in _FENCE.finditer(path.read_text())
-        if not languages or found["language"] in languages
+        Block(path.relative_to(ROOT).as_posix(), fence["language"], textwrap.dedent(fence["text"]))
+        for fence in _FENCE.finditer(path.read_text())
+        if not languages or fence["language"] in languages
     ]
 
 
@@ -98,10 +98,10 @@ def _of_comments() -> Iterator[Command]:
             if path.suffix not in (".py", ".yaml", ".sh", ".ipynb"):
                 continue
             for line in _told_lines(path):
-                if found := _COMMENT.match(line):
-                    text = re.split(r"  +|\s+#|\s+\(", found[1])[0].rstrip(":,.")
-                    for one in _alternatives(text):
-                        yield Command(path.relative_to(ROOT).as_posix(), one)
+                if comment := _COMMENT.match(line):
+                    text = re.split(r"  +|\s+#|\s+\(", comment[1])[0].rstrip(":,.")
+                    for command in _alternatives(text):
+                        yield Command(path.relative_to(ROOT).as_posix(), command)
 
 
 def _told_lines(path: Path) -> list[str]:
@@ -115,13 +115,13 @@ def _told_lines(path: Path) -> list[str]:
 def _alternatives(text: str) -> list[str]:
     """`program a | b | c` as three commands."""
     first, *others = text.split(" | ")
-    return [first, *(first.rsplit(" ", 1)[0] + " " + other for other in others)]
+    return [first, *(first.rsplit(" ", 1)[0] + " " + alternative for alternative in others)]
 
 
 def _is_mention(line: str) -> bool:
     """`make target`, `dpiw command`, `dpiw group command --option`: nothing with a value."""
-    found = r"make [a-z-]+|dpiw ((ledger|key|workspace|local) )?[a-z]+( --[a-z-]+)*"
-    return bool(re.fullmatch(found, line))
+    pattern = r"make [a-z-]+|dpiw ((ledger|key|workspace|local) )?[a-z]+( --[a-z-]+)*"
+    return bool(re.fullmatch(pattern, line))
 
 
 def filled(text: str, names: Mapping[str, object]) -> str:

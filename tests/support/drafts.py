@@ -35,7 +35,7 @@ def _settled(column: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, A
 
 def _bounds(kind: str, low: Any, high: Any) -> tuple[Any, Any]:
     if kind in ("date", "datetime"):
-        return tuple(one if one != "TODO" else _DATES[n] for n, one in enumerate((low, high)))
+        return tuple(bound if bound != "TODO" else _DATES[n] for n, bound in enumerate((low, high)))
     if low == high:
         return 0, 1
     if low == "TODO":

@@ -32,7 +32,11 @@ class Independent:
         self, marginals: Sequence[NoisyMarginal], sizes: Sequence[int], *, total: float, **_: Any
     ) -> FittedModel:
         self.told.append(marginals)
-        alone = {one.columns[0]: one.values for one in marginals if len(one.columns) == 1}
+        alone = {
+            marginal.columns[0]: marginal.values
+            for marginal in marginals
+            if len(marginal.columns) == 1
+        }
         return FittedModel(
             families=tuple(Family(child=j, parents=()) for j in range(len(sizes))),
             tables=tuple(project_to_total(alone[j], total) / total for j in range(len(sizes))),

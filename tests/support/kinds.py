@@ -142,6 +142,6 @@ def table() -> str:
     lines.append("|---" * (1 + len(METHODS)) + "|")
     for kind in KINDS.values():
         refused = [bool({method, "schema"} & kind.refused.keys()) for method in METHODS]
-        outcomes = [REFUSED if one else PUBLISHED for one in refused]
+        outcomes = [REFUSED if is_refused else PUBLISHED for is_refused in refused]
         lines.append(f"| {kind.said} | " + " | ".join(outcomes) + " |")
     return "\n".join(lines)

@@ -30,8 +30,8 @@ def collection(
     return calibrated(
         collection="commute",
         features=[
-            Feature(name="abcdefgh"[place], low=0, high=10, private=one)
-            for place, one in enumerate(private)
+            Feature(name="abcdefgh"[place], low=0, high=10, private=is_private)
+            for place, is_private in enumerate(private)
         ],
         label="home" if levels else None, levels=levels,
         epsilon=Decimal(epsilon), delta=Decimal(usual if delta is None else delta),
@@ -55,15 +55,15 @@ def told(
     response = parameters.response
     if response is not None:
         moved = rng.integers(1, response.levels, size=labels.size)
-        kept = rng.random(labels.size) < response.keep
-        labels = np.where(kept, labels, (labels + moved) % response.levels)
+        truthful = rng.random(labels.size) < response.keep
+        labels = np.where(truthful, labels, (labels + moved) % response.levels)
     return LocalSample(parameters=parameters, features=features + noise, labels=labels)
 
 
 def expectation(dimension: int, *, nodes: int = 24) -> tuple[Array, Array]:
     """Gauss-Hermite points of a standard normal, shape (points, dimension), and their weights."""
-    one, mass = np.polynomial.hermite_e.hermegauss(nodes)
+    abscissae, mass = np.polynomial.hermite_e.hermegauss(nodes)
     mass = mass / mass.sum()
-    points = np.stack(np.meshgrid(*[one] * dimension, indexing="ij"), axis=-1)
+    points = np.stack(np.meshgrid(*[abscissae] * dimension, indexing="ij"), axis=-1)
     weights = np.prod(np.stack(np.meshgrid(*[mass] * dimension, indexing="ij"), axis=-1), axis=-1)
     return points.reshape(-1, dimension), weights.ravel()

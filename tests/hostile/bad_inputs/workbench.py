@@ -125,6 +125,6 @@ def parquet(rows: int = 2, **changes: pa.Array) -> bytes:
 
 def silent(error: BaseException, *tokens: str) -> bool:
     """Nothing is chained to an error, and neither it nor its traceback quotes a token."""
-    told = "".join(traceback.format_exception(error)).replace(__file__, "")
+    text = "".join(traceback.format_exception(error)).replace(__file__, "")
     alone = error.__cause__ is None and error.__context__ is None
-    return alone and not any(token in told for token in (CANARY, *tokens))
+    return alone and not any(token in text for token in (CANARY, *tokens))

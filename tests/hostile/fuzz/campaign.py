@@ -74,9 +74,9 @@ def run_slice(
         )
 
     while start < stop:
-        code, told, stack = _child(command, kind, seed, start, stop, place)
+        code, output, stack = _child(command, kind, seed, start, stop, place)
         running, settled = start - 1, True
-        for line in told.splitlines():
+        for line in output.splitlines():
             if line.startswith("at "):
                 running, settled = int(line[3:]), False
                 continue

@@ -110,8 +110,8 @@ def csv_structure(data: bytes, rng: Rng) -> bytes:
             case 3:
                 rows.insert(row, list(rows[row]))
             case 4:
-                other = int(rng.integers(len(rows)))
-                rows[row], rows[other] = rows[other], rows[row]
+                partner = int(rng.integers(len(rows)))
+                rows[row], rows[partner] = rows[partner], rows[row]
             case 5:
                 order = rng.permutation(len(rows[0]))
                 rows = [[r[i] for i in order if i < len(r)] or [b""] for r in rows]

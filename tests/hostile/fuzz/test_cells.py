@@ -114,7 +114,9 @@ def test_every_kind_and_every_option_has_a_column():
             used = [c for c in SCHEMA.columns if getattr(c, field.name) != field.default]
             assert used, f"{field.name}: no column uses it"
     for name in FORMAT_FIELDS:
-        used = [one for one in fuzz.WRITTEN if getattr(one, name) != getattr(CANONICAL, name)]
+        used = [
+            source for source in fuzz.WRITTEN if getattr(source, name) != getattr(CANONICAL, name)
+        ]
         assert used, f"{name}: no source uses it"
     for kind in kinds:
         assert {c.nullable for c in SCHEMA.released if c.kind is kind} == {False, True} or (
@@ -124,13 +126,13 @@ def test_every_kind_and_every_option_has_a_column():
 
 def test_a_case_is_the_same_again_and_its_neighbour_differs_in_one_row():
     for index in range(9):
-        one, two = make_case(5, index), make_case(5, index)
-        assert one.content() == two.content()
-        other, row = neighbour(one, 5, index)
-        for name, before in one.cells.items():
+        case, again = make_case(5, index), make_case(5, index)
+        assert case.content() == again.content()
+        changed, row = neighbour(case, 5, index)
+        for name, before in case.cells.items():
             rest = [*before[:row], *before[row + 1 :]]
-            assert str(rest) == str([*other.cells[name][:row], *other.cells[name][row + 1 :]])
-        assert str(other.cells) != str(one.cells)
+            assert str(rest) == str([*changed.cells[name][:row], *changed.cells[name][row + 1 :]])
+        assert str(changed.cells) != str(case.cells)
 
 
 # The short way: as ingest, without Great Expectations and the ledger
@@ -160,13 +162,13 @@ def scaled_of(case: Case, folder) -> list[ScaledTable]:
         tally.add(raw, frame)
         assert f"rows read: {case.rows}" in statement(tally, SCHEMA, formats, case.rows)
         person = SCHEMA.column("person")
-        kept = rows_within_unit([frame["person"]], person, UNIT, directory=folder)
+        within_unit = rows_within_unit([frame["person"]], person, UNIT, directory=folder)
         scaled = SCHEMA.scale(frame)
         check_admissible(scaled)
-        write_snapshot(scaled.take(kept), folder / "snapshot")
+        write_snapshot(scaled.take(within_unit), folder / "snapshot")
         back = read_snapshot(folder / "snapshot")
         assert back is not None, "the snapshot cannot be read"
-        assert back.equals(scaled.take(kept)), "another snapshot"
+        assert back.equals(scaled.take(within_unit)), "another snapshot"
         tables.append(scaled)
     return tables
 
@@ -188,13 +190,13 @@ def check_admissible(scaled: ScaledTable) -> None:
 def judge(seed: int, index: int, folder) -> str | None:
     """What a case and its neighbour did wrong, or None."""
     case = make_case(seed, index)
-    other, row = neighbour(case, seed, index)
+    changed, row = neighbour(case, seed, index)
     started = time.monotonic()
     try:
         rest = np.delete(np.arange(case.rows), row)
-        pairs = zip(scaled_of(case, folder), scaled_of(other, folder), strict=True)
-        for one, two in pairs:
-            assert one.take(rest).equals(two.take(rest)), "a row changed another"
+        pairs = zip(scaled_of(case, folder), scaled_of(changed, folder), strict=True)
+        for table, changed_table in pairs:
+            assert table.take(rest).equals(changed_table.take(rest)), "a row changed another"
         assert time.monotonic() - started < SECONDS, "hang"
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -203,8 +205,8 @@ def judge(seed: int, index: int, folder) -> str | None:
 
 
 def run_cases(seed: int, cases: int, folder) -> list[str]:
-    found = (judge(seed, index, folder) for index in range(cases))
-    return [fault for fault in found if fault is not None]
+    verdicts = (judge(seed, index, folder) for index in range(cases))
+    return [fault for fault in verdicts if fault is not None]
 
 
 def test_no_cell_changes_more_than_its_row(tmp_path):
@@ -277,17 +279,21 @@ def run_pairs(seed: int, cases: range, run_of, bench, *, fits: int = 0) -> list[
     faults = []
     for index in cases:
         case = make_case(seed, index)
-        other, _ = neighbour(case, seed, index)
-        told = []
-        for label, table in (("one", case), ("two", other)):
+        changed, _ = neighbour(case, seed, index)
+        endings = []
+        for label, table in (("one", case), ("two", changed)):
             run = run_of(table, f"{seed} {index} {label}")
-            told.append(ends(run, bench.ledger))
-            if index < fits and told[-1]["code"] == 0:
+            endings.append(ends(run, bench.ledger))
+            if index < fits and endings[-1]["code"] == 0:
                 steps.fit_generator(run, noise=SecureNoise())
                 steps.draw_synthetic(run)
                 steps.fit_weights(run, noise=SecureNoise())
-        if told[0] != told[1] or told[0]["code"] != 0 or STATEMENT not in told[0]["private"]:
-            faults.append(f"seed {seed} case {index}: {told}")
+        if (
+            endings[0] != endings[1]
+            or endings[0]["code"] != 0
+            or STATEMENT not in endings[0]["private"]
+        ):
+            faults.append(f"seed {seed} case {index}: {endings}")
     return faults
 
 

@@ -21,10 +21,10 @@ LONG = {"csv": 40_000, "parquet": 35_000, "spec": 14_000, "schema": 10_500, "pla
 
 
 def check(outcome):
-    told = "\n".join(
+    message = "\n".join(
         f"{f.kind} {f.seed} {f.index}: {f.reason} ({f.saved})" for f in outcome.failures
     )
-    assert not outcome.failures, told
+    assert not outcome.failures, message
     assert sum(outcome.verdicts.values()) == outcome.cases
     assert outcome.verdicts["ok"] > 0.04 * outcome.cases  # else the mutants never get past the door
     assert outcome.verdicts["ok"] < 0.6 * outcome.cases

@@ -158,12 +158,12 @@ def chain(error: BaseException) -> list[BaseException]:
 
 def leaks(error: BaseException, *, confidential: bool) -> str | None:
     """Why an error tells too much, or None."""
-    told = " ".join([*map(str, chain(error)), *map(repr, chain(error))])
-    if corpus.SECRET in told:
+    text = " ".join([*map(str, chain(error)), *map(repr, chain(error))])
+    if corpus.SECRET in text:
         return "the password is in the message"
     if not confidential:
         return "the message is longer than 2,000 characters" if len(str(error)) > 2000 else None
-    if any(token in told for token in (corpus.CANARY, corpus.NUMBER, corpus.NUMBER[:8])):
+    if any(token in text for token in (corpus.CANARY, corpus.NUMBER, corpus.NUMBER[:8])):
         return "a cell is in the message or its chain"
     if len(chain(error)) > 1:
         return "another error is chained"

@@ -140,11 +140,13 @@ def masked(name, data):
         r"Weights: [a-z ]+\."
         r"|(?<=to noisy means )\(credit [^)]*\)|(?<=in proportion to weight)\^[^\"]*"
     )
-    found = {
+    masked_fields = {
         path: "(drawn)" if was_drawn(path, fields) else words.sub("", text)
         for path, text in flat(json.loads(data)).items()
     }
-    return {re.sub(r"^(diagnostics\.reasons)\..*", r"\1", path): t for path, t in found.items()}
+    return {
+        re.sub(r"^(diagnostics\.reasons)\..*", r"\1", path): t for path, t in masked_fields.items()
+    }
 
 
 def public_view(root):
@@ -184,14 +186,14 @@ def released_view(root):
 
 def differences(one, two):
     """Where two views differ: (part, field, one, two)."""
-    told = []
+    differing = []
     for part in sorted(set(one) | set(two)):
         first, second = one.get(part), two.get(part)
         if not isinstance(first, dict) or not isinstance(second, dict):
             first, second = {"": first}, {"": second}
-        told += [
+        differing += [
             (part, name, str(first.get(name))[:300], str(second.get(name))[:300])
             for name in sorted(set(first) | set(second))
             if first.get(name) != second.get(name)
         ]
-    return told
+    return differing

@@ -40,7 +40,7 @@ NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server
 
 def prefect_objects(folder, kind):
     """Every flow or task that the modules of a folder define."""
-    found = {}
+    objects = {}
     for path in sorted((ROOT / folder).glob("*.py")):
         if path.stem not in NEITHER:
             module = importlib.import_module(f"{folder}.{path.stem}")
@@ -50,8 +50,8 @@ def prefect_objects(folder, kind):
                 if isinstance(v, kind) and v.fn.__module__ == module.__name__
             ]
             assert mine, path.name
-            found |= {value.name: value for value in mine}
-    return list(found.values())
+            objects |= {value.name: value for value in mine}
+    return list(objects.values())
 
 
 TASKS, FLOWS = prefect_objects("tasks", Task), prefect_objects("flows", Flow)
@@ -102,9 +102,9 @@ def test_no_module_writes_artifacts_tags_or_notifications():
     banned = ("artifact", "emit_event", "send_notification", "prefect.blocks", "webhook")
     for path in [*(ROOT / "tasks").glob("*.py"), *(ROOT / "flows").glob("*.py")]:
         text = path.read_text().lower()
-        found = [word for word in banned if word in text]
-        told = path.name in {"progress.py", "pages.py", "window.py", "assurance.py"}
-        assert found == (["artifact"] if told else []), path.name
+        present = [word for word in banned if word in text]
+        allowed = path.name in {"progress.py", "pages.py", "window.py", "assurance.py"}
+        assert present == (["artifact"] if allowed else []), path.name
 
 
 def test_prefect_sends_and_stores_nothing_by_default():
@@ -124,11 +124,11 @@ def test_prefect_sends_and_stores_nothing_by_default():
     )
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
     clean["PREFECT_HOME"] = tempfile.mkdtemp()
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT,
         env=clean,
     )  # fmt: skip
-    assert json.loads(told.stdout.splitlines()[-1]) == [False, True, False, False]
+    assert json.loads(completed.stdout.splitlines()[-1]) == [False, True, False, False]
 
 
 # Rows 6, 7: keys and names do not follow from the table
@@ -200,9 +200,9 @@ def test_counts_of_cells_stay_in_the_private_folder(workplace):
     table = workplace.source.read_text().splitlines()
     workplace.source.write_text("\n".join([*table, *['1,"1,5",north,true'] * 37]))
     run, _ = published(workplace)
-    told = run.private / "cells.txt"
-    assert "column income: 37 of 437 cells" in told.read_text()
-    assert told.stat().st_mode & 0o777 == 0o600
+    statement = run.private / "cells.txt"
+    assert "column income: 37 of 437 cells" in statement.read_text()
+    assert statement.stat().st_mode & 0o777 == 0o600
     outside = [p for p in workplace.root.rglob("*") if p.is_file() and run.private not in p.parents]
     for path in outside:
         content = path.read_bytes()
@@ -289,10 +289,10 @@ def _without_annotations(tree):
 
 
 def test_no_generator_is_made_where_privacy_noise_is_drawn():
-    found = set(offenders())
-    assert not found & MECHANISMS
-    assert "privacy/randomness.py" in found  # the search finds what is there
-    unexplained = found - MAY_SEED
+    files = set(offenders())
+    assert not files & MECHANISMS
+    assert "privacy/randomness.py" in files  # the search finds what is there
+    unexplained = files - MAY_SEED
     assert not unexplained, unexplained
 
 

@@ -53,14 +53,14 @@ def compare(template, bases, neighbours, figures, *, what="non-interference"):
         assert expected["ends"] == ["ok"] * 8
         for number in range(neighbours):
             world = template.world(base * 100 + 1 + number, neighbour(lines, number + base, rng))
-            found = differences(expected, public_view(world))
+            differing = differences(expected, public_view(world))
             pairs += 1
-            violations += [(base, number, *item) for item in found]
+            violations += [(base, number, *item) for item in differing]
             shutil.rmtree(world)
     figures(what, pairs=pairs, violations=len(violations),
             seconds=round(time.time() - started))  # fmt: skip
-    told = "\n".join(map(str, violations[:12]))
-    assert not violations, told
+    message = "\n".join(map(str, violations[:12]))
+    assert not violations, message
 
 
 def test_public_fields_are_equal_for_neighbours(template, figures):
@@ -71,8 +71,8 @@ def test_public_fields_are_equal_with_measured_weights(tmp_path_factory, figures
     weights = (
         "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
     )
-    own = template_of(tmp_path_factory, weights=weights)
-    compare(own, 1, 3, figures, what="non-interference, measured weights")
+    measured_template = template_of(tmp_path_factory, weights=weights)
+    compare(measured_template, 1, 3, figures, what="non-interference, measured weights")
 
 
 @pytest.mark.crash
@@ -127,8 +127,8 @@ def test_what_failed_before_is_not_published(template, number):
     straight, detour = (template.world(80_000 + 2 * number + n, lines) for n in (0, 1))
     for failure in list(HISTORIES.values())[number]:
         failure(detour)
-    found = differences(released_view(straight), released_view(detour))
-    assert not found, found
+    differing = differences(released_view(straight), released_view(detour))
+    assert not differing, differing
 
 
 def test_a_published_number_of_the_ledger_s_entry_is_seen(template, monkeypatch):
@@ -141,8 +141,8 @@ def test_a_published_number_of_the_ledger_s_entry_is_seen(template, monkeypatch)
     monkeypatch.setattr(PUBLISH, "certify", telling)
     straight, detour = (template.world(81_000 + n, table(5)) for n in (0, 1))
     torn(detour)
-    found = differences(released_view(straight), released_view(detour))
-    assert ("certificate.json", "nominal_rows") in [one[:2] for one in found]
+    differing = differences(released_view(straight), released_view(detour))
+    assert ("certificate.json", "nominal_rows") in [difference[:2] for difference in differing]
 
 
 # Controls: the comparison sees an interference
@@ -159,8 +159,8 @@ def test_a_row_count_in_the_certificate_is_seen(template, monkeypatch):
         return dataclasses.replace(real(run, ledger), nominal_rows=rows)
 
     monkeypatch.setattr(PUBLISH, "certify", telling)
-    one, two = (public_view(root) for root in worlds(template, 90_000))
-    assert "certificate.json" in [name for name, *_ in differences(one, two)]
+    first, second = (public_view(root) for root in worlds(template, 90_000))
+    assert "certificate.json" in [name for name, *_ in differences(first, second)]
 
 
 def test_an_abort_on_a_value_is_seen(template, monkeypatch):
@@ -172,14 +172,14 @@ def test_an_abort_on_a_value_is_seen(template, monkeypatch):
         return real(frame, *arguments)
 
     monkeypatch.setattr(INGEST, "canonical_frame", reading)
-    one, two = (public_view(root) for root in worlds(template, 91_000))
-    assert "ends" in [name for name, *_ in differences(one, two)]
+    first, second = (public_view(root) for root in worlds(template, 91_000))
+    assert "ends" in [name for name, *_ in differences(first, second)]
 
 
 def test_another_number_of_released_rows_is_seen(template):
     """As if it followed the private one: here by a changed spec."""
-    one, two = worlds(template, 92_000)
-    spec = two / "release.yaml"
+    first, second = worlds(template, 92_000)
+    spec = second / "release.yaml"
     spec.write_text(spec.read_text().replace("synthetic_rows: 300", "synthetic_rows: 301"))
-    found = [name for name, *_ in differences(public_view(one), public_view(two))]
-    assert {"footer", "manifest.json", "entries"} <= set(found)
+    differing = [name for name, *_ in differences(public_view(first), public_view(second))]
+    assert {"footer", "manifest.json", "entries"} <= set(differing)
