@@ -63,8 +63,8 @@ def nearest(word: object, allowed: Iterable[str]) -> str:
 
 def one_of(word: object, allowed: Iterable[str]) -> str:
     """`expected one of csv, parquet; did you mean 'csv'?`; see `nearest`."""
-    known = list(allowed)
-    return f"expected one of {', '.join(known)}{nearest(word, known)}"
+    choices = list(allowed)
+    return f"expected one of {', '.join(choices)}{nearest(word, choices)}"
 
 
 class DPIWError(Exception):

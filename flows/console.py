@@ -62,9 +62,9 @@ def quiet_prefect() -> StepLog:
     logger = logging.getLogger("dpiw.progress")
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    shown = StepLog(Console())
-    logger.addHandler(shown)
-    return shown
+    step_log = StepLog(Console())
+    logger.addHandler(step_log)
+    return step_log
 
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
@@ -163,7 +163,7 @@ def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interr
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
     """Run the flow for a person, unless its release is there; returns the exit status."""
     parsed = _arguments(arguments)
-    shown, started = quiet_prefect(), time.monotonic()
+    step_log, started = quiet_prefect(), time.monotonic()
     print(f"dpiw {parsed.spec}", flush=True)
     if HOME_MADE is not None:
         home = os.path.relpath(HOME_MADE)
@@ -174,7 +174,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         if folder is not None:
             print("\nalready published, nothing spent")
         else:
-            shown.begin("getting ready")  # a server comes up, and a plan may take a minute
+            step_log.begin("getting ready")  # a server comes up, and a plan may take a minute
             try:
                 with interrupts:
                     if parsed.until:
@@ -183,7 +183,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
                         return 0
                     folder = _publish(flow, parsed, interrupts)
             finally:
-                shown.settle()
+                step_log.settle()
     except KeyboardInterrupt:
         try:
             until = f" --until {parsed.until}" if parsed.until else ""

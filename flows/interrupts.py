@@ -80,8 +80,8 @@ class Interrupts(logging.Handler):
             self._at_once = self._step is not None
             raise KeyboardInterrupt
         self._asked = True
-        asked = signal.Signals(signal_number)
-        again = _NAMES.get(asked, asked.name)
+        sent_signal = signal.Signals(signal_number)
+        again = _NAMES.get(sent_signal, sent_signal.name)
         stakes = _stakes(self.run) if self.run and self._step in _DRAWS else ""
         message = f"\n  stopping when {self._step} has ended ({again} again: at once){stakes}\n"
         # A print may be under way; and nobody may listen any more, which must not end a stage.

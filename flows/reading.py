@@ -36,7 +36,7 @@ def read_source(spec: Path, period: str | None, heard: Interrupts) -> str:
     notes = [f"note       {note}" for note in paid_anew(run.plan, run.open_ledger(), period)]
     before = run.snapshot.exists()
     ingest.fn(reserve.fn(run.directory))
-    return "\n".join(["", *notes, *_told(run, before=before)])
+    return "\n".join(["", *notes, *_read_lines(run, before=before)])
 
 
 def _check_undrawn(run: ReleaseRun) -> None:
@@ -53,7 +53,7 @@ def _cells(run: ReleaseRun) -> str:
     return os.path.relpath(cells_file(Path(run.spec.state), run.spec.population, run.key))
 
 
-def _told(run: ReleaseRun, *, before: bool) -> list[str]:
+def _read_lines(run: ReleaseRun, *, before: bool) -> list[str]:
     spec, attempt = run.spec, run.open_ledger().run(run.key).attempts[-1].attempt
     void = f"{program()} ledger void {run.key} --attempt {attempt}"
     void += f" --ledger {shlex.quote(ledger_place(spec))}"

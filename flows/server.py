@@ -173,7 +173,7 @@ def wait_for_server(own: _OwnServer | None = None) -> None:
         ServerUnreachableError: it did not answer.
     """
     seconds = float(os.environ["DPIW_SERVER_WAIT_SECONDS"])
-    deadline, said = time.monotonic() + seconds, False
+    deadline, is_announced = time.monotonic() + seconds, False
     while not _answers():
         if own is not None and own.process.poll() is not None:
             raise ServerUnreachableError(
@@ -185,10 +185,10 @@ def wait_for_server(own: _OwnServer | None = None) -> None:
                 f"no Prefect server answered for {seconds:.0f} s (DPIW_SERVER_WAIT_SECONDS);"
                 " nothing was read or spent. Is the server of PREFECT_API_URL up?"
             )
-        if not said:
+        if not is_announced:
             sys.stdout.write(f"  waiting for the Prefect server, up to {seconds:.0f} s\n")
             sys.stdout.flush()
-            said = True
+            is_announced = True
         _pause(PAUSE_SECONDS)
 
 

@@ -25,15 +25,15 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
     certificate, diagnostics = verified.certificate, verified.certificate.diagnostics
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
-    stated, shown = load_spec(spec), os.path.relpath(folder)
-    lists = _lists(folder, Path(stated.schema_path))
+    release_spec, place = load_spec(spec), os.path.relpath(folder)
+    lists = _lists(folder, Path(release_spec.schema_path))
     told_of_weights = advice(
         certificate.verdict, spec, unseen=certificate.unseen,
         rehearsed="made_elsewhere" not in certificate.generator,
     )  # fmt: skip
     lines = [
         "",
-        f"release    {shown}",
+        f"release    {place}",
         f"cost       epsilon={certificate.epsilon}, delta={certificate.delta}"
         f" ({certificate.relation.value})",
         f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
@@ -47,10 +47,10 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
         *([] if lists else told_of_weights),
         f"time       {seconds:.0f} s",
         "",
-        "next, look at it:          open " + str(Path(shown) / "report.html"),
-        f"     check it, offline:    {program()} verify {shown}{_key(spec)}",
-        f'     use it, in Python:    dpiw.load_release("{shown}").mean(...)',
-        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(stated)}",
+        "next, look at it:          open " + str(Path(place) / "report.html"),
+        f"     check it, offline:    {program()} verify {place}{_key(spec)}",
+        f'     use it, in Python:    dpiw.load_release("{place}").mean(...)',
+        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(release_spec)}",
         "     how cells were read (exact counts, for the custodian alone): "
         + _cells(spec, certificate.population, certificate.release_id[-8:]),
         *lists,

@@ -20,7 +20,7 @@ from dpiw.run.run import ReleaseRun, cells_file
 from tasks.window import Window
 
 
-def _shown(tell: Callable[[Window], None]) -> None:
+def _show(tell: Callable[[Window], None]) -> None:
     """Tell it in this task's window; a step that is done does not fail for its pages."""
     window = Window.of_this_task()
     if window is not None:
@@ -37,7 +37,7 @@ def show_run(run: ReleaseRun) -> None:
         window.artifact(f"{name}-plan", "table", plan_rows(run.plan), promise)
         window.artifact(f"{name}-run", "markdown", run_page(run), f"{name}, {run.period}")
 
-    _shown(tell)
+    _show(tell)
 
 
 def show_budget(run: ReleaseRun) -> None:
@@ -50,7 +50,7 @@ def show_budget(run: ReleaseRun) -> None:
         window.artifact(f"{name}-budget", "table", budget_rows(account), description)
         window.artifact(f"{name}-budget-picture", "image", budget_picture(account), description)
 
-    _shown(tell)
+    _show(tell)
 
 
 def show_release(run: ReleaseRun, folder: Path) -> None:
@@ -67,7 +67,7 @@ def show_release(run: ReleaseRun, folder: Path) -> None:
         )
         window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)
 
-    _shown(tell)
+    _show(tell)
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:

@@ -121,8 +121,8 @@ def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
         coefficients=played.measurement.arrays.get("coefficients"),
     )
     law = law_of_weights(estimator.method, estimator.parameters(), published)
-    raised = np.exp(weights.log_weights - weights.log_weights.max())
-    return WeightedSample(table=rows.frame(), weights=raised / raised.mean(), law=law)
+    exponentials = np.exp(weights.log_weights - weights.log_weights.max())
+    return WeightedSample(table=rows.frame(), weights=exponentials / exponentials.mean(), law=law)
 
 
 def mechanism_of(release: Release) -> Mechanism:
@@ -153,27 +153,27 @@ def mechanism_of(release: Release) -> Mechanism:
         record = next((s for s in certificate.stages if s.stage == stage), None)
         if record is None:
             raise ReleaseError(f"rehearsal: the certificate has no stage {stage}")
-        wanted = [dict(event) for event in record.events]
+        certified_events = [dict(event) for event in record.events]
         return _calibrate(
-            method, wanted, facts,
+            method, certified_events, facts,
             lambda m: [event_to_json(e) for e in m.events(schema=schema, unit=certificate.unit)],
         )  # fmt: skip
 
-    generator, asked = certificate.generator, certificate.weights
+    generator, weighting = certificate.generator, certificate.weights
     if certificate.declared is not None:
         raise ReleaseError("rehearsal: rows that another tool made cannot be made again")
     uncalibrated = make_generator(generator["method"], generator["settings"], pure=pure)
     if isinstance(uncalibrated, FindsLevels):
         raise ReleaseError("rehearsal: levels that were found cannot be found again")
     weights = None
-    if asked.get("published", False):
-        if asked.get("post_processing", ()):
+    if weighting.get("published", False):
+        if weighting.get("post_processing", ()):
             raise ReleaseError("rehearsal: post-processed weights cannot be replayed")
         rows = len(release.table)
-        weights = make_weights(asked["method"], asked["settings"], pure=pure, rows=rows)
+        weights = make_weights(weighting["method"], weighting["settings"], pure=pure, rows=rows)
         if weights is not None and weights.needs_critic:
             raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
-        weights = calibrated(weights, asked["stage"])
+        weights = calibrated(weights, weighting["stage"])
     recipe = Recipe(
         schema=schema,
         generator=calibrated(uncalibrated, "fit_generator"),
@@ -185,18 +185,19 @@ def mechanism_of(release: Release) -> Mechanism:
 
 def _calibrate(
     method: Any,
-    wanted: list[dict[str, Any]],
+    certified_events: list[dict[str, Any]],
     facts: dict[str, Any],
     events_of: Callable[[Any], Any],
 ) -> Any:
-    """The method at the effort whose events are `wanted`.
+    """The method at the effort whose events are `certified_events`.
 
     Raises:
         ReleaseError: no event tells the effort, or none of this version's efforts gives the events.
     """
     tells = ("noise_multiplier", "epsilon")  # the first falls as the effort grows, the second grows
     place, key = next(
-        ((i, key) for key in tells for i, event in enumerate(wanted) if key in event), (0, "")
+        ((i, key) for key in tells for i, event in enumerate(certified_events) if key in event),
+        (0, ""),
     )
     if not key:
         raise ReleaseError("rehearsal: the certificate states no noise that tells the effort")
@@ -205,19 +206,19 @@ def _calibrate(
     for _ in range(100):
         middle = (low + high) / 2
         try:
-            tried = method.calibrate(rho=float(np.exp(middle)), **facts)
+            candidate = method.calibrate(rho=float(np.exp(middle)), **facts)
         except SpecError:  # too small an effort for the method
             low = middle
             continue
-        calibrated = tried
-        if sign * events_of(calibrated)[place][key] > sign * wanted[place][key]:
+        calibrated = candidate
+        if sign * events_of(calibrated)[place][key] > sign * certified_events[place][key]:
             low = middle
         else:
             high = middle
     if calibrated is None:
         raise ReleaseError("rehearsal: this version cannot rebuild the release's mechanism")
     events = events_of(calibrated)
-    for ours, theirs in zip(events, wanted, strict=True):
+    for ours, theirs in zip(events, certified_events, strict=True):
         numbers = [k for k, v in theirs.items() if isinstance(v, float)]
         if any(abs(ours[k] / theirs[k] - 1) > 1e-6 for k in numbers):
             raise ReleaseError("rehearsal: this version cannot rebuild the release's mechanism")
@@ -264,9 +265,9 @@ def rehearse(
     replays, failed = [], 0
     for _ in range(replicates):
         chosen = rng.choice(len(shares), size=mechanism.nominal_rows, p=shares)
-        played = mechanism.release(scaled.take(chosen), rng)
+        replay = mechanism.release(scaled.take(chosen), rng)
         try:
-            replays.append(estimator(played).values)
+            replays.append(estimator(replay).values)
         except WeightError:
             failed += 1
     if len(replays) < MIN_REPLICATES:

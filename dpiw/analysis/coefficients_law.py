@@ -308,9 +308,9 @@ class RidgeProjection:
         w, rows = self.weights, len(self.weights)
         g = influence - w @ influence / rows
         ridge = self.inverse @ (self.centred.T @ (w[:, None] * g)) / rows
-        left = w @ (g - self.centred @ ridge) ** 2
-        whole = w @ g**2
-        return np.asarray(1 - np.divide(left, whole, out=np.ones_like(left), where=whole > 0))
+        rss = w @ (g - self.centred @ ridge) ** 2
+        tss = w @ g**2
+        return np.asarray(1 - np.divide(rss, tss, out=np.ones_like(rss), where=tss > 0))
 
 
 def ridge_projection(law: CoefficientsLaw, weights: Array) -> RidgeProjection:

@@ -46,8 +46,8 @@ def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
     """
     if name in table.columns:
         return table[name]
-    known = [str(column) for column in table.columns]
-    hint = nearest(name, known) or f"; its columns: {', '.join(known)}"
+    names = [str(column) for column in table.columns]
+    hint = nearest(name, names) or f"; its columns: {', '.join(names)}"
     raise ReleaseError(f"column {name!r}: not in this table{hint}")
 
 
@@ -98,8 +98,8 @@ def bounds(sample: WeightedSample, column: Column) -> Array | None:
     if declared is None or not declared.is_numeric:
         return None
     low, high, values = declared.lower_number, declared.upper_number, numbers(sample, column)
-    known = values[~np.isnan(values)]
-    if known.size == 0 or known.min() < low or known.max() > high:
+    present = values[~np.isnan(values)]
+    if present.size == 0 or present.min() < low or present.max() > high:
         return None  # the table is not as it was released
     return np.array([[low], [high]])
 
@@ -138,16 +138,16 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     """
     values = checked_column(sample.table, name)
     kind = pd.api.types
-    counted = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
-    dated = kind.is_datetime64_any_dtype(values.dtype)
+    is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
+    is_dated = kind.is_datetime64_any_dtype(values.dtype)
     declared = sample.declared.get(name)
-    if bins is not None and not (counted or dated):
+    if bins is not None and not (is_numeric or is_dated):
         raise ReleaseError(f"column {name!r}: bins are for numbers and dates, not for text")
     if bins is not None:
-        values = _binned(values, bins, dated=dated)
-    elif (counted or dated) and values.nunique() > MOST_LEVELS:
+        values = _binned(values, bins, dated=is_dated)
+    elif (is_numeric or is_dated) and values.nunique() > MOST_LEVELS:
         typed = name if name.isidentifier() else f"`{name}`"
-        example = f"{typed} > 40" if counted else f"{typed} >= '2024-01-01'"
+        example = f"{typed} > 40" if is_numeric else f"{typed} >= '2024-01-01'"
         raise ReleaseError(
             f"column {name!r}: {values.nunique()} different values are too many for levels (at most"
             f" {MOST_LEVELS}); a table takes bins=10; for one group give a condition, such as"
@@ -156,10 +156,10 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     elif declared is not None and declared.kind is ColumnKind.ORDINAL:
         values = values.astype(pd.CategoricalDtype(list(declared.level_names), ordered=True))
     codes, labels = pd.factorize(values, sort=True)
-    named = tuple(labels.tolist())
+    all_labels = tuple(labels.tolist())
     if np.any(codes < 0):
-        codes, named = np.where(codes < 0, len(named), codes), (*named, MISSING)
-    return Levels(labels=named, codes=np.asarray(codes, dtype=np.int64))
+        codes, all_labels = np.where(codes < 0, len(all_labels), codes), (*all_labels, MISSING)
+    return Levels(labels=all_labels, codes=np.asarray(codes, dtype=np.int64))
 
 
 def moment(text: str, values: pd.Series) -> pd.Timestamp:
@@ -188,19 +188,19 @@ def moment(text: str, values: pd.Series) -> pd.Timestamp:
 
 def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.Series:
     """Each value as the text of the bin it lies in, `outside` beyond the edges, NaN if missing."""
-    known = values.dropna()
-    if known.empty:
+    present = values.dropna()
+    if present.empty:
         return values
     try:
         if isinstance(bins, int):
             if isinstance(bins, bool) or bins < 1:
                 raise ValueError
-            edges = _equal_moments(known, bins) if dated else _equal_parts(known, bins)
+            edges = _equal_moments(present, bins) if dated else _equal_parts(present, bins)
         else:
-            given = (
+            edge_values = (
                 [moment(str(edge), values) for edge in bins] if dated else np.asarray(bins, float)
             )
-            edges = pd.Index(given)
+            edges = pd.Index(edge_values)
         if len(edges) < 2 or not edges.is_monotonic_increasing or not edges.is_unique:
             raise ValueError
     except (TypeError, ValueError):
@@ -223,9 +223,9 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
     return pd.Series(places, index=values.index)
 
 
-def _equal_parts(known: pd.Series, bins: int) -> pd.Index:
+def _equal_parts(values: pd.Series, bins: int) -> pd.Index:
     """Edges of as many equal parts of the range, inside it rounded to a hundredth of a part."""
-    low, high = float(known.min()), float(known.max())
+    low, high = float(values.min()), float(values.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
     digits = max(0, 2 - math.floor(math.log10((high - low) / bins)))
@@ -234,11 +234,11 @@ def _equal_parts(known: pd.Series, bins: int) -> pd.Index:
     return pd.Index(edges)
 
 
-def _equal_moments(known: pd.Series, bins: int) -> pd.Index:
+def _equal_moments(values: pd.Series, bins: int) -> pd.Index:
     """The same of whole days, or of seconds where there is a zone; the last one is inside."""
-    unit: Literal["D", "s"] = "D" if known.dt.tz is None else "s"
-    after = known.max() + pd.Timedelta(1, unit)
-    return pd.date_range(known.min(), after, periods=bins + 1, unit="s").floor(unit).unique()
+    unit: Literal["D", "s"] = "D" if values.dt.tz is None else "s"
+    after = values.max() + pd.Timedelta(1, unit)
+    return pd.date_range(values.min(), after, periods=bins + 1, unit="s").floor(unit).unique()
 
 
 def _texts(edges: pd.Index) -> list[str]:

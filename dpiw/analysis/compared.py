@@ -43,10 +43,10 @@ def _levels(block: Array) -> bool:
 
 def _unlike_most(values: Array, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Rows with the value that half of them have, and the others; all twice where there is none."""
-    known = values[rows]
-    middle = np.partition(known, (known.size - 1) // 2)[(known.size - 1) // 2]
+    row_values = values[rows]
+    middle = np.partition(row_values, (row_values.size - 1) // 2)[(row_values.size - 1) // 2]
     usual = rows & (values == middle)
-    if 2 * usual.sum() < known.size or usual.sum() == known.size:
+    if 2 * usual.sum() < row_values.size or usual.sum() == row_values.size:
         usual = rows
     others = rows & ~usual
     return np.stack([usual, others if others.any() else rows])

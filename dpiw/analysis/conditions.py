@@ -89,7 +89,7 @@ def condition(
             " a column whose name is not one plain word stands in backticks"
         ) from None
     renamed = table.rename(columns=plain)
-    known = np.ones(len(table), dtype=bool)
+    is_present = np.ones(len(table), dtype=bool)
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
             raise ReleaseError(
@@ -99,7 +99,7 @@ def condition(
         if isinstance(node, ast.Name):
             if node.id not in renamed.columns and _is_level(node.id, table, declared or {}):
                 raise ReleaseError(f"where={text!r}: text stands in quotes: {node.id!r}")
-            known &= checked_column(renamed, node.id).notna().to_numpy()
+            is_present &= checked_column(renamed, node.id).notna().to_numpy()
     literals = _Literals(text=text, table=renamed, names={new: old for old, new in plain.items()},
                          declared=declared or {})  # fmt: skip
     code = ast.unparse(literals.visit(tree))
@@ -115,7 +115,7 @@ def condition(
             f"where={text!r}: expected one truth value per row; found numbers or text: compare, as"
             " in 'age > 40'"
         )
-    return np.asarray(known & truth.to_numpy(dtype=bool, na_value=False))
+    return np.asarray(is_present & truth.to_numpy(dtype=bool, na_value=False))
 
 
 def _is_level(word: str, table: pd.DataFrame, declared: Levels) -> bool:
@@ -181,20 +181,20 @@ class _Literals(ast.NodeTransformer):
 
     def _check_levels(self, name: str, literals: Sequence[ast.Constant]) -> None:
         levels = self.declared.get(self._name(name)) or self.table[name].dropna().unique()
-        known = [str(level) for level in levels]
+        level_names = [str(level) for level in levels]
         for text in (str(literal.value) for literal in literals):
-            if text not in known:
+            if text not in level_names:
                 raise ReleaseError(
                     f"where={self.text!r}: column {self._name(name)!r} has no level {text!r}; its"
-                    f" levels, {nearest_first(text, known)}"
+                    f" levels, {nearest_first(text, level_names)}"
                 )
 
     def _dated(self, node: ast.Compare, values: pd.Series) -> ast.AST:
         """The same comparison with moments; `in` as one `==` for each."""
         for literal in [text for side in (node.left, *node.comparators) for text in _texts(side)]:
             try:
-                named = values.rename(self._name(str(values.name)))
-                self.moments[_stands_for(literal)] = moment(str(literal.value), named)
+                series = values.rename(self._name(str(values.name)))
+                self.moments[_stands_for(literal)] = moment(str(literal.value), series)
             except ReleaseError as reason:
                 raise ReleaseError(f"where={self.text!r}: {reason}") from None
         node = _Named().visit(node)

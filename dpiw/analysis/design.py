@@ -77,12 +77,12 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
         return formula_design(table, target)
     parts: list[tuple[str, Array]] = []
     terms = [0]
-    named = [features] if isinstance(features, str) else list(features)
-    for name in named:
-        if name == target or named.count(name) > 1:
+    names = [features] if isinstance(features, str) else list(features)
+    for name in names:
+        if name == target or names.count(name) > 1:
             fault = "the target stands" if name == target else "a feature stands twice"
             raise ReleaseError(f"column {name!r}: {fault} among the features")
-    for feature in named:
+    for feature in names:
         if feature in table.columns or ":" not in feature:
             parts += _columns(table, feature)
         else:
@@ -115,7 +115,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     library = optional("formulaic", extra="formula")
     try:
         parsed = library.Formula(formula)
-        named = sorted(str(name) for name in parsed.required_variables)
+        column_names = sorted(str(name) for name in parsed.required_variables)
     except Exception:  # also what Python says of the code inside a formula
         raise ReleaseError(
             f"formula {formula!r}: not in formulaic's notation; expected such as"
@@ -126,15 +126,15 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
             f"formula {formula!r}: expected a target, `~` and features, such as"
             " 'income ~ age + smoker'; or give the features as a list of columns"
         )
-    for name in named:
+    for name in column_names:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):
             functions = sorted(library.transforms.TRANSFORMS)
             raise ReleaseError(f"formula {formula!r}: function {name!r}: {one_of(name, functions)}")
-    known = {name: _plain(checked_column(table, name)) for name in named}
+    raw_columns = {name: _plain(checked_column(table, name)) for name in column_names}
     for name in map(str, table.columns):  # formulaic leaves out what stands in some functions
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
-            known[name] = _plain(table[name])
-    frame = pd.DataFrame(known, index=table.index)
+            raw_columns[name] = _plain(table[name])
+    frame = pd.DataFrame(raw_columns, index=table.index)
     complete = frame.notna().all(axis=1).to_numpy()
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused, by `Design.kept`

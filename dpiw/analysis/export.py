@@ -88,9 +88,9 @@ def export(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as beside:
-            whole = Path(beside) / path.name
-            write(whole, table, columns, weights)
-            whole.replace(path)
+            draft = Path(beside) / path.name
+            write(draft, table, columns, weights)
+            draft.replace(path)
     except OSError as reason:
         raise ReleaseError(f"export: {path}: {reason.strerror or 'not writable'}") from reason
     return path
@@ -100,13 +100,13 @@ def _weights(release: Release, replicates: bool) -> _Weights:
     full, texts = {WEIGHT: release.weights}, {WEIGHT: WEIGHT_ROLES[WEIGHT]}
     if not replicates:
         return _Weights(columns=pd.DataFrame(full), texts=texts)
-    drawn = release.replicate_weights
-    if drawn is None:
+    weights = release.replicate_weights
+    if weights is None:
         raise ReleaseError("export: this release has no replicate weights")
-    count, facts = drawn.count, f"scale {drawn.scale:.10g}, rscales 1, combined, mse"
-    full |= {f"r{i}": column for i, column in enumerate(drawn.weights.T, start=1)}
+    count, facts = weights.count, f"scale {weights.scale:.10g}, rscales 1, combined, mse"
+    full |= {f"r{i}": column for i, column in enumerate(weights.weights.T, start=1)}
     texts |= {f"r{i}": f"replicate weight {i} of {count}: {facts}" for i in range(1, count + 1)}
-    fay = 1 - (drawn.scale * count) ** -0.5  # balanced repeated replication's factor
+    fay = 1 - (weights.scale * count) ** -0.5  # balanced repeated replication's factor
     return _Weights(
         columns=pd.DataFrame(full),
         texts=texts,

@@ -98,7 +98,9 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
     seen, suggested = set(taken), {}
     for name in bad:
         suggested[name] = next(
-            like for like in _likes(name) if folded_name(like) not in seen and rule.holds(like)
+            candidate
+            for candidate in _likes(name)
+            if folded_name(candidate) not in seen and rule.holds(candidate)
         )
         seen.add(folded_name(suggested[name]))
     return suggested
@@ -127,9 +129,9 @@ _SPSS_WORDS = frozenset(
 def _stata_refuses(names: Sequence[str]) -> list[str]:
     """Asks pandas, which would write another name and only warn: for all at once, then singly."""
     types = [name for name in names if re.fullmatch(r"str\d+", name) or not name.isidentifier()]
-    asked = [name for name in names if name not in types]
-    if asked and not _pandas_writes(asked):
-        types += [name for name in asked if not _pandas_writes([name])]
+    candidates = [name for name in names if name not in types]
+    if candidates and not _pandas_writes(candidates):
+        types += [name for name in candidates if not _pandas_writes([name])]
     return types
 
 

@@ -52,9 +52,9 @@ def place_of(name: str, names: Sequence[str]) -> int:
     ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
     if len(ends) != 1:
         word = "no value" if not ends else "several values"
-        known = names if ends else [_level_of(full_name) for full_name in names]
+        choices = names if ends else [_level_of(full_name) for full_name in names]
         raise ReleaseError(
-            f"estimate: {word} {name!r}; its values, {nearest_first(str(name), known)}"
+            f"estimate: {word} {name!r}; its values, {nearest_first(str(name), choices)}"
         )
     return ends[0]
 
@@ -91,8 +91,8 @@ def grouped(
     if by is None:
         return estimator(sample, values, name)
     groups, counts = levels(sample, by), sample.weights * ~np.isnan(values)
-    shown = [k for k in range(len(groups.labels)) if counts[groups.codes == k].sum() > 0]
-    if not shown:
+    present_codes = [k for k in range(len(groups.labels)) if counts[groups.codes == k].sum() > 0]
+    if not present_codes:
         present_rows(values, name, sample)
     return joint(
         *(
@@ -101,7 +101,7 @@ def grouped(
                 np.where(groups.codes == k, values, np.nan),
                 f"{name} | {by}={groups.labels[k]}",
             )
-            for k in shown
+            for k in present_codes
         )
     )
 
@@ -120,8 +120,8 @@ def ends_of(estimate: Estimate, reach: Array) -> Array:
 
 def both_sides(estimate: Estimate) -> NDArray[np.bool_]:
     """`sides`, shape (2, n, p); a value that compares none rests on its group twice."""
-    whole = (2, *estimate.groups.shape)
-    return np.broadcast_to(estimate.groups if estimate.sides is None else estimate.sides, whole)
+    shape = (2, *estimate.groups.shape)
+    return np.broadcast_to(estimate.groups if estimate.sides is None else estimate.sides, shape)
 
 
 def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
@@ -129,9 +129,9 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
     indices = list(places)
 
     def ends(reach: Array) -> Array:
-        whole = np.zeros(estimate.values.size)
-        whole[indices] = reach
-        return ends_of(estimate, whole)[:, indices]
+        full_reach = np.zeros(estimate.values.size)
+        full_reach[indices] = reach
+        return ends_of(estimate, full_reach)[:, indices]
 
     sides, level = estimate.sides, estimate.level
     return replace(

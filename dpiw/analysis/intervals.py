@@ -84,19 +84,19 @@ class Interval:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        shown = str(self._table().to_html(float_format="{:.6g}".format))
+        html = str(self._table().to_html(float_format="{:.6g}".format))
         if not (why := self.told()):
-            return shown
+            return html
         with pd.option_context("display.max_colwidth", None):
-            return shown + str(pd.DataFrame({"why not `use`": why}).to_html(index=False))
+            return html + str(pd.DataFrame({"why not `use`": why}).to_html(index=False))
 
     def told(self) -> list[str]:
         """Why not `use`: each different set of reasons once, behind the names of its values."""
-        named: dict[tuple[str, ...], list[str]] = {}
+        names_by_reasons: dict[tuple[str, ...], list[str]] = {}
         for name, reasons in zip(_levels(self.names), self.reasons, strict=False):
             if reasons:
-                named.setdefault(reasons, []).append(name)
-        return [f"{', '.join(names)}: {_why(why)}" for why, names in named.items()]
+                names_by_reasons.setdefault(reasons, []).append(name)
+        return [f"{', '.join(names)}: {_why(why)}" for why, names in names_by_reasons.items()]
 
     def _table(self) -> pd.DataFrame:
         """As printed: reasons are in lines of their own."""
@@ -236,26 +236,26 @@ def confidence_interval(
     chosen = method or ("sandwich" if estimate.sample.law is None else "noise_aware")
     if chosen not in METHODS:
         raise ReleaseError(f"method: {one_of(chosen, METHODS)}")
-    known = {} if estimate.sample.law is None else variance_parts(estimate)
+    law_parts = {} if estimate.sample.law is None else variance_parts(estimate)
     parts: dict[str, Array] = {}
     if chosen in ("sandwich", "noise_aware"):
         alone = {"rows": np.diag(estimate.covariance())}
-        parts = alone if chosen == "sandwich" else known or variance_parts(estimate)
+        parts = alone if chosen == "sandwich" else law_parts or variance_parts(estimate)
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(parts.values()))
         low, high = ends_of(estimate, reach)
     else:
         if not isinstance(rng, np.random.Generator):
             raise ReleaseError(f"method {chosen}: expected rng=numpy.random.default_rng(a seed)")
-        drawn = _draws(estimate, replicates, rng, noisy=chosen != "bootstrap")
+        draws = _draws(estimate, replicates, rng, noisy=chosen != "bootstrap")
         low, high = 2 * estimate.values - np.quantile(
-            drawn, [(1 + level) / 2, (1 - level) / 2], axis=0
+            draws, [(1 + level) / 2, (1 - level) / 2], axis=0
         )
     least, most = estimate.least_and_most
     cut = bool(np.any((low < least) | (high > most)))
     low, high = np.clip([low, high], least, most)
     unknown = untold(estimate, low, high)
     low, high = np.where(unknown, least, low), np.where(unknown, most, high)
-    verdicts, reasons = _verdicts(estimate, known if chosen in NOISE_AWARE else {})
+    verdicts, reasons = _verdicts(estimate, law_parts if chosen in NOISE_AWARE else {})
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=_support(estimate),

@@ -40,8 +40,8 @@ def fit_sklearn(
     """
     sample = weighted_sample(source)
     others = [c for c in sample.table.columns if c != target]
-    given = [features] if isinstance(features, str) else features
-    names = others if given is None else list(given)
+    feature_names = [features] if isinstance(features, str) else features
+    names = others if feature_names is None else list(feature_names)
     for column in (target, *names):
         checked_column(sample.table, column)
     present = sample.table[target].notna().to_numpy()

@@ -65,7 +65,7 @@ def descend(
     """
     theta, total = np.zeros(dimension), np.zeros(dimension)
     batches = np.array_split(order, batch_count(len(order)))
-    tail, pushes = _kept(len(batches), average), np.zeros((len(batches), dimension))
+    tail, pushes = _tail_length(len(batches), average), np.zeros((len(batches), dimension))
     for k, rows in enumerate(batches, start=1):
         theta = theta - gradient(theta, rows) / (mu * (k + OFFSET))
         length = float(np.linalg.norm(theta))
@@ -77,7 +77,7 @@ def descend(
     return Descent(end=total / tail, pushes=pushes)
 
 
-def _kept(steps: int, average: bool) -> int:
+def _tail_length(steps: int, average: bool) -> int:
     """How many of the last iterates the result is the mean of."""
     return max(1, steps // 2) if average else 1
 
@@ -120,7 +120,7 @@ def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float, average:
     h, axes = np.linalg.eigh(hessian)
     lengths = 1 / (mu * (np.arange(1, len(pushes) + 1) + OFFSET))
     with np.errstate(over="ignore", invalid="ignore"):
-        start, lasting = _lasting(h, lengths, _kept(len(pushes), average))
+        start, lasting = _lasting(h, lengths, _tail_length(len(pushes), average))
         moves = lasting * lengths[:, None]
         turned = (axes.T @ noise @ axes) * (moves.T @ moves)
         return PassLaw(
@@ -133,8 +133,8 @@ def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float, average:
 def _lasting(h: Array, lengths: Array, tail: int) -> tuple[Array, Array]:
     """What a unit of error at the start, (d,), and after each step, (K, d), is in the result."""
     steps = len(lengths)
-    left, lasting = np.zeros(h.size), np.empty((steps, h.size))
+    effect, lasting = np.zeros(h.size), np.empty((steps, h.size))
     for k in range(steps - 1, -1, -1):
-        lasting[k] = left = left + 1 / tail if k >= steps - tail else left
-        left = left * (1 - h * lengths[k])
-    return left, lasting
+        lasting[k] = effect = effect + 1 / tail if k >= steps - tail else effect
+        effect = effect * (1 - h * lengths[k])
+    return effect, lasting

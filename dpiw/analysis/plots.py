@@ -44,13 +44,13 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: int) -> None:
     share = sample.weights / sample.weights.sum()
     if values.dtype.kind in "fiu":
         raw = numbers(sample, column)
-        known = ~np.isnan(raw)
-        ax.hist(raw[known], bins=bins, weights=share[known])
+        is_present = ~np.isnan(raw)
+        ax.hist(raw[is_present], bins=bins, weights=share[is_present])
         return
     if values.dtype.kind == "M":
         days = values.dt.tz_localize(None)  # as the clocks there showed
-        known = days.notna().to_numpy()
-        ax.hist(days[known].to_numpy(), bins=bins, weights=share[known])
+        is_present = days.notna().to_numpy()
+        ax.hist(days[is_present].to_numpy(), bins=bins, weights=share[is_present])
         return
     parts = levels(sample, column)
     heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
@@ -76,11 +76,13 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
     """
     sample = weighted_sample(source)
     values = numbers(sample, column)
-    known = ~np.isnan(values) & (sample.weights > 0)
-    groups: dict[str, NDArray[np.bool_]] = {column: known}
+    is_present = ~np.isnan(values) & (sample.weights > 0)
+    groups: dict[str, NDArray[np.bool_]] = {column: is_present}
     if by is not None:
         parts = levels(sample, by)
-        groups = {str(label): known & (parts.codes == k) for k, label in enumerate(parts.labels)}
+        groups = {
+            str(label): is_present & (parts.codes == k) for k, label in enumerate(parts.labels)
+        }
     places = ("whislo", "q1", "med", "q3", "whishi")
     boxes = [
         {"label": label}
@@ -121,14 +123,17 @@ def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
     for i in range(size):
         for j in range(size):
             ax = grid[i, j]
-            known = ~np.isnan(values[i] + values[j])
+            is_present = ~np.isnan(values[i] + values[j])
             if i < j:
                 ax.set_axis_off()
             elif i == j:
-                ax.hist(values[i][known], bins=bins, weights=sample.weights[known])
+                ax.hist(values[i][is_present], bins=bins, weights=sample.weights[is_present])
             else:
                 ax.hist2d(
-                    values[j][known], values[i][known], bins=bins, weights=sample.weights[known]
+                    values[j][is_present],
+                    values[i][is_present],
+                    bins=bins,
+                    weights=sample.weights[is_present],
                 )
             ax.set(xlabel=columns[j] if i == size - 1 else "", ylabel="" if j else columns[i])
     figure.tight_layout()

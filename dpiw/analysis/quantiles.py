@@ -56,8 +56,8 @@ def quantile(
     label = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
 
     sample = weighted_sample(source)
-    known = {} if sample.law is None else sample.law.bins
-    bins = known.get(column) if isinstance(column, str) else None
+    bins_by_column = {} if sample.law is None else sample.law.bins
+    bins = bins_by_column.get(column) if isinstance(column, str) else None
 
     def of_group(sample: WeightedSample, values: Array, name: str) -> Estimate:
         return _quantile(sample, values, name, probability, bins)
@@ -132,9 +132,9 @@ def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below
         below: whether ties count as above.
     """
     same_bin = bins == bins[int(np.argmax(values == value))]
-    whole = float(weights[same_bin].sum())
+    bin_weight = float(weights[same_bin].sum())
     under = float(weights[same_bin & (values < value if below else values <= value)].sum())
-    return INSIDE * float(np.sqrt(under * (whole - under))) / float(weights.sum())
+    return INSIDE * float(np.sqrt(under * (bin_weight - under))) / float(weights.sum())
 
 
 def _density(values: Array, weights: Array, probability: float) -> float:

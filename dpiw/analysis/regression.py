@@ -112,8 +112,8 @@ def _regression(
     try:
         return _fitted(sample, subset, family)
     except WeightError as reason:
-        named = _dependent(subset, sample.weights)
-        raise WeightError(f"regression: {named}" if named else str(reason)) from None
+        fault = _dependent(subset, sample.weights)
+        raise WeightError(f"regression: {fault}" if fault else str(reason)) from None
 
 
 def _dependent(parts: Design, weights: Array) -> str:

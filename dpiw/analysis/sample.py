@@ -158,8 +158,8 @@ def sample_of_release(release: Release) -> WeightedSample:
 
     logs = np.asarray(release.log_weights, dtype=np.float64)
     top, law = float(logs.max()), law_of_release(release)
-    shown, factor = np.exp(logs - top), np.exp(top)
-    sample = _sample(release.table, shown, factor=factor, law=law, release=release)
+    scaled_weights, factor = np.exp(logs - top), np.exp(top)
+    sample = _sample(release.table, scaled_weights, factor=factor, law=law, release=release)
     if release.certificate.self_normalised:
         return sample
     if law is None:

@@ -130,20 +130,20 @@ def wald_test(
         ReleaseError: no such name, unknown method, a law that is needed and not known, or values
             that depend on each other.
     """
-    wanted = list(estimate.names if names is None else names)
-    unknown = sorted(set(wanted) - set(estimate.names))
-    if unknown or not wanted:
+    tested_names = list(estimate.names if names is None else names)
+    unknown = sorted(set(tested_names) - set(estimate.names))
+    if unknown or not tested_names:
         raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}")
-    part = picked(estimate, [estimate.names.index(name) for name in wanted])
+    part = picked(estimate, [estimate.names.index(name) for name in tested_names])
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
     if used not in ("sandwich", NOISE_AWARE[0]):
         raise ReleaseError(f"method: expected {NOISE_AWARE[0]} or sandwich")
     covariance = part.covariance() if used == "sandwich" else noise_aware_covariance(part)
-    size, squared = len(wanted), _distance(part.values, covariance)
+    size, squared = len(tested_names), _distance(part.values, covariance)
     signed = math.copysign(math.sqrt(squared), part.values[0])
     interval = part.interval(method=used)
     return WaldTest(
-        hypothesis=hypothesis or f"{', '.join(wanted)} = 0",
+        hypothesis=hypothesis or f"{', '.join(tested_names)} = 0",
         statistic=signed if size == 1 else squared,
         degrees=size,
         p_value=chi_square_tail(squared, size),
@@ -206,8 +206,8 @@ def t_test(
             " one group against a value: where=... and value=..."
         )
     sample = weighted_sample(source)
-    known = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
-    mask = chosen(sample, where) & known
+    is_present = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
+    mask = chosen(sample, where) & is_present
     means = mean(sample, column, where=lambda _: mask, by=by, name=label)
     if len(means.names) != 2:
         raise ReleaseError(
@@ -288,7 +288,7 @@ def _rarer(a: Array, b: Array, weights: Array) -> NDArray[np.bool_]:
 
 def _all_but_one(parts: Levels, weights: Array) -> tuple[list[Any], Array]:
     """Levels with weight, without the last of them, and which rows have them, shape (n, k - 1)."""
-    shown = [k for k in range(len(parts.labels)) if weights[parts.codes == k].sum() > 0][:-1]
-    if not shown:
+    codes = [k for k in range(len(parts.labels)) if weights[parts.codes == k].sum() > 0][:-1]
+    if not codes:
         raise ReleaseError("chi_square_test: a column has one level")
-    return [parts.labels[k] for k in shown], np.equal.outer(parts.codes, shown).astype(np.float64)
+    return [parts.labels[k] for k in codes], np.equal.outer(parts.codes, codes).astype(np.float64)

@@ -29,11 +29,11 @@ def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
 
     def decorate(function: Callable[P, B]) -> Callable[P, B]:
         @wraps(function)
-        def checked(*arguments: P.args, **named: P.kwargs) -> B:
-            for theirs in ours.keys() & named.keys():
+        def checked(*arguments: P.args, **keywords: P.kwargs) -> B:
+            for theirs in ours.keys() & keywords.keys():
                 message = f"{function.__name__}: {theirs}: it is called {ours[theirs]} here"
                 raise ReleaseError(message)
-            return function(*arguments, **named)
+            return function(*arguments, **keywords)
 
         return checked
 

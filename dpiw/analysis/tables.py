@@ -41,22 +41,24 @@ def describe(source: Source, *, where: Column | None = None) -> pd.DataFrame:
 
 
 def _described(values: pd.Series, weights: Array) -> dict[str, object]:
-    known = values.notna().to_numpy()
-    mass = weights * known
+    is_present = values.notna().to_numpy()
+    mass = weights * is_present
     facts: dict[str, object] = {"known": float(mass.sum() / weights.sum())}
     if not mass.sum() > 0:
         return facts
     if pd.api.types.is_numeric_dtype(values.dtype):
-        raw = values.to_numpy(dtype=np.float64, na_value=np.nan)[known]
-        center = float(np.average(raw, weights=mass[known]))
-        spread = float(np.sqrt(np.average((raw - center) ** 2, weights=mass[known])))
-        quarters = weighted_quantile(raw, mass[known], QUARTERS)
+        raw = values.to_numpy(dtype=np.float64, na_value=np.nan)[is_present]
+        center = float(np.average(raw, weights=mass[is_present]))
+        spread = float(np.sqrt(np.average((raw - center) ** 2, weights=mass[is_present])))
+        quarters = weighted_quantile(raw, mass[is_present], QUARTERS)
         facts |= {"mean": center, "std": spread}
         return facts | {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         return facts | {"levels": values.nunique()}
     codes, labels = pd.factorize(values, sort=True)
-    shares = np.bincount(codes[known], weights=mass[known], minlength=len(labels)) / mass.sum()
+    shares = (
+        np.bincount(codes[is_present], weights=mass[is_present], minlength=len(labels)) / mass.sum()
+    )
     top = int(np.argmax(shares))
     return facts | {"levels": len(labels), "top": labels[top], "top share": float(shares[top])}
 
@@ -156,6 +158,6 @@ def crosstab(
 def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
     """`levels`, with `bins` for a column of numbers or dates and ignored for every other one."""
     kind, values = pd.api.types, checked_column(sample.table, name)
-    counted = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
-    wide = counted or kind.is_datetime64_any_dtype(values.dtype)
+    is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
+    wide = is_numeric or kind.is_datetime64_any_dtype(values.dtype)
     return levels(sample, name, bins if wide and values.nunique() > 2 else None)

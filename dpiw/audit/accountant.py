@@ -100,15 +100,15 @@ def _floor(events: Sequence[PrivacyEvent], share: float, delta: float) -> float:
 
 def _highest(function: Callable[[float], float]) -> float:
     """The top of a hill over `_SHARES`, by climbing from its middle."""
-    known = {}
+    heights = {}
     place = len(_SHARES) // 2
     while True:
         for near in (place - 1, place, place + 1):
-            if 0 <= near < len(_SHARES) and near not in known:
-                known[near] = function(_SHARES[near])
-        best = max(known, key=lambda near: known[near])
+            if 0 <= near < len(_SHARES) and near not in heights:
+                heights[near] = function(_SHARES[near])
+        best = max(heights, key=lambda near: heights[near])
         if best == place:
-            return known[best]
+            return heights[best]
         place = best
 
 
@@ -183,8 +183,8 @@ def audited_rdp(events: Sequence[PrivacyEvent], delta: float) -> Range:
         divergence = sum(event.count * _accounted(event, order) for event in events)
         return _converted(divergence, order, delta)
 
-    tried = [(converted(order), order) for order in orders]
-    high, best = min(tried)
+    candidates = [(converted(order), order) for order in orders]
+    high, best = min(candidates)
     between = [best * (1 + step / 200) for step in range(-20, 21) if best * (1 + step / 200) > 1.01]
     return Range(low=min([high, *map(converted, between)]), high=high)
 

@@ -214,7 +214,7 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
                 findings.append(_finding("attempt_voided", subject, text))
             for name, stage in attempt.stages.items():
                 if stage.state == "lost":
-                    text = f"stage {name} was armed and left no output{_paid(run, attempt)}"
+                    text = f"stage {name} was armed and left no output{_payment(run, attempt)}"
                     findings.append(_finding("draw_lost", subject, text))
                 if stage.state == "armed":
                     text = f"stage {name} is armed, and neither committed nor lost"
@@ -227,7 +227,7 @@ def _events_of_runs(counted: Tally) -> list[Finding]:
     return findings
 
 
-def _paid(run: RunTally, attempt: AttemptTally) -> str:
+def _payment(run: RunTally, attempt: AttemptTally) -> str:
     """Where the charge of a lost draw went; a release's total has every attempt of its run."""
     inside = run.manifest_digest is not None
     return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside

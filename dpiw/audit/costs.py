@@ -106,11 +106,11 @@ def recompute(counted: Tally) -> tuple[dict[Key, Recomputed], list[Finding]]:
     """
     costs: dict[Key, Recomputed] = {}
     findings: list[Finding] = []
-    known: dict[str, Recomputed] = {}
+    cache: dict[str, Recomputed] = {}
     for run in counted.runs.values():
         for attempt in run.attempts:
             try:
-                cost = _account(attempt, known)
+                cost = _account(attempt, cache)
             except (PrivacyError, TypeError, ValueError, KeyError) as error:
                 findings.append(_unreadable(run, attempt, error))
                 continue
@@ -129,19 +129,19 @@ def delta_of(units: Units) -> Decimal:
     return units.delta * DELTA_UNIT
 
 
-def _account(attempt: AttemptTally, known: dict[str, Recomputed]) -> Recomputed:
+def _account(attempt: AttemptTally, cache: dict[str, Recomputed]) -> Recomputed:
     """Runs of one plan share their events, so each list is accounted once."""
     stored = [event for name in sorted(attempt.stages) for event in attempt.stages[name].events]
     name = json.dumps([attempt.cost.delta, stored], sort_keys=True)
-    if name not in known:
+    if name not in cache:
         events = [accounting.stored_event(event) for event in stored]
         delta = float_below(delta_of(attempt.cost))
-        known[name] = Recomputed(
+        cache[name] = Recomputed(
             bounds=accounting.epsilon_bounds(events, delta=delta),
             renyi=accounting.renyi_vector(events),
             own=_own_account(events, delta),
         )
-    return known[name]
+    return cache[name]
 
 
 def _own_account(events: Sequence[PrivacyEvent], delta: float) -> OwnAccount | None:

@@ -102,14 +102,14 @@ def _signer(entry: Fields) -> str | None:
     if author is None or author.public_key is None:
         return None
     fields = {name: value for name, value in entry.items() if name != "hash"}
-    stated = {name: value for name, value in by.items() if name != "signature"}
-    fields["payload"] = {**entry["payload"], "by": stated}
+    unsigned_by = {name: value for name, value in by.items() if name != "signature"}
+    fields["payload"] = {**entry["payload"], "by": unsigned_by}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return author.key_id if author.holds_for(text.encode("ascii")) else None
 
 
 def listed_entries(numbers: Sequence[int]) -> str:
     """`entry 4`, or `entries 4, 5 and 7 more`."""
-    shown = ", ".join(map(str, numbers[:_MOST_TOLD]))
+    first_numbers = ", ".join(map(str, numbers[:_MOST_TOLD]))
     rest = f" and {len(numbers) - _MOST_TOLD} more" if len(numbers) > _MOST_TOLD else ""
-    return f"{'entries' if len(numbers) > 1 else 'entry'} {shown}{rest}"
+    return f"{'entries' if len(numbers) > 1 else 'entry'} {first_numbers}{rest}"

@@ -129,7 +129,7 @@ def _recovered_as_stated(
     recovered: RecoveredTally, release: VerifiedRelease, heads: Mapping[str, str]
 ) -> bool:
     """Whether a recovery took up what the release states: its head, its cost, what was spent."""
-    stated, previous = release.certificate, release.manifest.facts.previous
+    certificate, previous = release.certificate, release.manifest.facts.previous
     return (
         recovered.head,
         recovered.population,
@@ -138,22 +138,22 @@ def _recovered_as_stated(
         recovered.held,
         recovered.drawn,
     ) == (
-        stated.ledger_head,
-        stated.population,
+        certificate.ledger_head,
+        certificate.population,
         previous,
-        _units(stated.epsilon, stated.delta),
-        _stated_account(stated, "held"),
-        _stated_account(stated, "drawn"),
+        _units(certificate.epsilon, certificate.delta),
+        _stated_account(certificate, "held"),
+        _stated_account(certificate, "drawn"),
     ) and recovered.after in (None, heads.get(previous or "", recovered.after))
 
 
 def _stated_account(certificate: Certificate, part: str) -> Units | None:
     try:
-        stated = certificate.account[part]
-        vector = stated.get("renyi", {})
+        charge = certificate.account[part]
+        vector = charge.get("renyi", {})
         return Units(
-            epsilon=stated["epsilon_units"],
-            delta=stated["delta_units"],
+            epsilon=charge["epsilon_units"],
+            delta=charge["delta_units"],
             renyi=tuple(vector.get("units", ())),
             lost_delta=vector.get("lost_delta_units", 0),
         )
@@ -161,7 +161,7 @@ def _stated_account(certificate: Certificate, part: str) -> Units | None:
         return None
 
 
-def _written(certificate: Certificate, run: RunTally, counted: Tally) -> tuple[int, int]:
+def _writing_interval(certificate: Certificate, run: RunTally, counted: Tally) -> tuple[int, int]:
     """The entries between which a certificate was written."""
     return counted.places[certificate.ledger_head], run.published or 0
 
@@ -174,11 +174,11 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
     moment in this interval.
     """
     population = counted.populations[run.population]
-    first, last = _written(certificate, run, counted)
+    first, last = _writing_interval(certificate, run, counted)
     if first not in run.certified or first >= last:
         return ["ledger_head"]
     moments = between(run.history, first, last)
-    stated = stated_attempts(certificate)
+    attempts = stated_attempts(certificate)
     checks = {
         "population": certificate.population == run.population,
         "period": certificate.period == run.period,
@@ -190,8 +190,8 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
         and _stated_account(certificate, "held") in between(population.history, first, last)
         and _stated_account(certificate, "drawn") in between(population.drawn, first, last),
         "epsilon and delta": _units(certificate.epsilon, certificate.delta)
-        in [_held(moment) for moment in moments],
-        "attempts": stated in moments,
+        in [_total_held(moment) for moment in moments],
+        "attempts": attempts in moments,
         "resumed": _stated_resumes(certificate) == _resumes(run, certificate),
         "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
         in [worth(population, total) for total in between(population.history, first, last)],
@@ -215,7 +215,7 @@ def between(history: Sequence[tuple[int, _Value]], first: int, last: int) -> lis
     return before + [value for seq, value in history if first < seq < last]
 
 
-def _held(moment: Snapshot) -> Units:
+def _total_held(moment: Snapshot) -> Units:
     total = Units()
     for held, _ in moment:
         total = total.plus(held)
@@ -250,14 +250,14 @@ def _units(epsilon: str, delta: str) -> Units:
         context.prec = 80
         parts = Decimal(epsilon) / EPSILON_UNIT, Decimal(delta) / DELTA_UNIT
         # A number between two units is none of the ledger's.
-        whole = [int(part) if part == int(part) else -1 for part in parts]
-    return Units(epsilon=whole[0], delta=whole[1])
+        units = [int(part) if part == int(part) else -1 for part in parts]
+    return Units(epsilon=units[0], delta=units[1])
 
 
 def _same_events(certificate: Certificate, run: RunTally) -> bool:
-    stated = {record.stage: _texts(record.events) for record in certificate.stages}
+    certified = {record.stage: _texts(record.events) for record in certificate.stages}
     reserved = {name: _texts(stage.events) for name, stage in run.latest.items()}
-    return stated == reserved
+    return certified == reserved
 
 
 def _texts(events: Iterable[object]) -> list[object]:
@@ -284,7 +284,7 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
         if recovered.population == run.population
     ]
     history: list[tuple[int, str | None]] = [(0, None), *sorted(others + lost, key=_number)]
-    possible = between(history, *_written(release.certificate, run, counted))
+    possible = between(history, *_writing_interval(release.certificate, run, counted))
     if release.manifest.facts.previous in possible:
         return []
     text = "it does not continue the release that was published or recovered before it"

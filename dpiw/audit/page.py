@@ -113,20 +113,20 @@ def build_page(report: AuditReport) -> str:
 
 
 def _sound(report: AuditReport) -> str:
-    whole = sum(folder.release is not None for folder in report.folders)
-    return f"{whole} whole{' and signed' if report.pinned else f'; {UNPINNED}' * bool(whole)}"
+    count = sum(folder.release is not None for folder in report.folders)
+    return f"{count} whole{' and signed' if report.pinned else f'; {UNPINNED}' * bool(count)}"
 
 
 def _population(population: PopulationTally, counted: Tally, report: AuditReport) -> PopulationView:
     runs = counted.runs_of(population.name)
     attempts = [(run, attempt) for run in runs for attempt in run.attempts]
-    shown = in_folders(report, population.name)
+    folder_units = in_folders(report, population.name)
     return PopulationView(
         terms=population,
         unit=told_column(population.id_column or "no column: each row is a person"),
         unpaid_reads=counted.unpaid_reads(population.name),
         budgets={
-            letter: _budget(population, shown, letter, name, _rest(population, counted))
+            letter: _budget(population, folder_units, letter, name, _rest(population, counted))
             for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
         charges=tuple(_charge(run, attempt) for run, attempt in attempts),
@@ -164,17 +164,17 @@ def _rest(population: PopulationTally, counted: Tally) -> str:
     """What is spent beyond the totals of the folders, in words: the lines below list it."""
     name = population.name
     recovered = any(release.population == name for release in counted.recovered.values())
-    stated = any(owner == name for _, owner, _ in counted.losses)
-    return "with no folder" + ", or recovered" * (recovered or stated)
+    has_losses = any(owner == name for _, owner, _ in counted.losses)
+    return "with no folder" + ", or recovered" * (recovered or has_losses)
 
 
 def _budget(
-    population: PopulationTally, shown: Units, letter: str, name: str, rest: str
+    population: PopulationTally, folder_units: Units, letter: str, name: str, rest: str
 ) -> Budget | None:
     if name == "delta" and population.composition == "renyi":
         return None
     exact = {"epsilon": epsilon_of, "delta": delta_of}[name]
-    totals = (population.budget, *(worth(population, u) for u in (population.spent, shown)))
+    totals = (population.budget, *(worth(population, u) for u in (population.spent, folder_units)))
     budget, spent, out = (exact(total) for total in totals)
     return budget_bar(
         letter, budget, spent, {"in these folders": out, rest: spent - out},
@@ -243,11 +243,11 @@ def _times(attempt: AttemptTally) -> str:
 
 def _folder(folder: FolderFacts, run: RunTally | None, *, pinned: bool) -> tuple[str, ...]:
     release = folder.release
-    whole = "whole, signed" if pinned else f"whole, {UNPINNED}"
+    soundness = "whole, signed" if pinned else f"whole, {UNPINNED}"
     fault = "NOT SOUND" if folder.other_key is None else f"SIGNED BY {folder.other_key}"
     return (
         folder.name,
-        fault if release is None else whole,
+        fault if release is None else soundness,
         "–" if release is None else release.key_id,
         (folder.manifest_digest or "–")[:12],
         "–" if run is None else str(run.published),

@@ -212,12 +212,12 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
     earlier losses left of the lifetime delta; see `dpiw.privacy.renyi`, whose arithmetic is not
     used here.
     """
-    left = delta_left - loss.delta
-    if left <= 0:
+    remaining = delta_left - loss.delta
+    if remaining <= 0:
         return Units(renyi=(_BEYOND,) * len(ORDERS), lost_delta=loss.delta)
     with localcontext() as context:
         context.prec = 50
-        epsilon, fall = Decimal(loss.epsilon) / 10**12, (Decimal(delta_left) / left).ln()
+        epsilon, fall = Decimal(loss.epsilon) / 10**12, (Decimal(delta_left) / remaining).ln()
         least = (min(epsilon, a * epsilon**2 / 2) + fall / (a - 1) for a in ORDERS)
         units = tuple(min(int(amount * 10**12), _BEYOND) for amount in least)
     return Units(renyi=units, lost_delta=loss.delta)
@@ -292,8 +292,8 @@ class Tally:
     def unpaid_reads(self, population: str) -> int:
         """Reads of a population's tables that no draw followed."""
         runs = self.runs_of(population)
-        counted = sum(attempt.unpaid_reads for run in runs for attempt in run.attempts)
-        return counted + self.populations[population].recovered_reads
+        reads = sum(attempt.unpaid_reads for run in runs for attempt in run.attempts)
+        return reads + self.populations[population].recovered_reads
 
     def tell(self, code: str, subject: str, text: str) -> None:
         """Add a finding."""

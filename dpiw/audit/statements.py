@@ -75,10 +75,10 @@ def _folders_checked(report: AuditReport) -> tuple[str, ...]:
             f"{len(report.folders)} published folders: signature under {key}, every file's size "
             "and SHA-256, and that manifest, certificate and Parquet footer agree."
         )
-    whole = sum(folder.release is not None for folder in report.folders)
-    if whole and report.counted is not None:
+    count = sum(folder.release is not None for folder in report.folders)
+    if count and report.counted is not None:
         done.append(
-            f"{whole} whole folders against the ledger: the publishing entry, the head it was "
+            f"{count} whole folders against the ledger: the publishing entry, the head it was "
             "built on, costs, attempts, sums, budget and events at that head, and the release "
             "before it."
         )

@@ -161,7 +161,7 @@ def _recover(counted: Tally, entry: Fields) -> None:
     payload, population = entry["payload"], counted.populations[entry["population"]]
     rule = population.composition
     charged, loss = (cost_of(fields, composition=rule) for fields in (payload, payload["loss"]))
-    asked = Units()
+    releases_charge = Units()
     for item in payload["releases"]:
         digest, lost = item["manifest_digest"], RecoveredTally.stated(entry, item, composition=rule)
         if lost.head in counted.places or digest in counted.recovered:
@@ -170,7 +170,7 @@ def _recover(counted: Tally, entry: Fields) -> None:
             raise IllegalError("it names a release before it whose entry is not here")
         if not lost.held.covers(lost.drawn):
             raise IllegalError("it states more as drawn than as held")
-        asked = asked.plus(_asked(counted, population, lost))
+        releases_charge = releases_charge.plus(_charge_of(counted, population, lost))
         counted.recovered[digest] = lost
     reads = payload["reads"]
     if type(reads) is not int or not 0 <= reads <= 10**6:
@@ -180,18 +180,18 @@ def _recover(counted: Tally, entry: Fields) -> None:
     if loss.amount != Units():
         counted.losses.append((entry["seq"], population.name, loss.amount))
     population.recovered_reads += reads
-    before = population.spent.plus(asked)
+    before = population.spent.plus(releases_charge)
     _add(counted, population, entry, charged)
     _draw(population, entry, charged)
     if population.composition == "renyi":
-        left = max(0, population.budget.delta - before.lost_delta)
-        if not loss.covers(least_loss(loss, delta_left=left)):
+        delta_left = max(0, population.budget.delta - before.lost_delta)
+        if not loss.covers(least_loss(loss, delta_left=delta_left)):
             raise IllegalError("it charges less than what its loss states")
-    if not charged.covers(asked.plus(loss)):
+    if not charged.covers(releases_charge.plus(loss)):
         raise IllegalError("it charges less than what its releases and its loss state")
 
 
-def _asked(counted: Tally, population: PopulationTally, lost: RecoveredTally) -> Units:
+def _charge_of(counted: Tally, population: PopulationTally, lost: RecoveredTally) -> Units:
     """What its run held, or what was spent beyond what is sure to be counted here, if more.
 
     Less what its own reservation holds, if nothing of that was drawn and it did not pay before.
@@ -199,15 +199,15 @@ def _asked(counted: Tally, population: PopulationTally, lost: RecoveredTally) ->
     before = counted.recovered.get(lost.previous or "")
     if before is not None and before.population == population.name:
         continued = any(other.previous == lost.previous for other in counted.recovered.values())
-        known = before.drawn if continued else before.held
+        floor = before.drawn if continued else before.held
     else:
-        known = Units() if lost.after is None else population.drawn_by(counted.places[lost.after])
-    asked = lost.cost.plus(lost.held.beyond(known).beyond(lost.cost))
+        floor = Units() if lost.after is None else population.drawn_by(counted.places[lost.after])
+    charge = lost.cost.plus(lost.held.beyond(floor).beyond(lost.cost))
     for run in counted.runs_of(population.name):
         paid = any(other.is_of(run) for other in counted.recovered.values())
         if lost.is_of(run) and not paid and run.drawn == Units():
-            return asked.beyond(run.held)
-    return asked
+            return charge.beyond(run.held)
+    return charge
 
 
 def _not_recovered(counted: Tally, run: RunTally) -> None:
@@ -268,10 +268,10 @@ def _check_repeats(payload: Fields) -> None:
             type(number) is not int or number < 1 for number in terms.values()
         ):
             raise IllegalError(f"stage {name}: its terms of resumption are no whole numbers >= 1")
-        drawn = terms["steps"] + terms["every"] * terms["resumes"]
+        draws = terms["steps"] + terms["every"] * terms["resumes"]
         counts = [event["count"] for event in payload["stages"][name]]
-        whole = all(type(count) is int and count in (1, drawn) for count in counts)
-        if not whole or counts.count(drawn) != 1:
+        valid = all(type(count) is int and count in (1, draws) for count in counts)
+        if not valid or counts.count(draws) != 1:
             raise IllegalError(f"stage {name}: what a resume may repeat is not charged")
 
 
@@ -282,10 +282,10 @@ def _check_again(
         return
     before = run.latest
     for name, stage in stages.items():
-        known = before.get(name)
-        if known is None or known.state not in ("lost", "voided"):
+        prior = before.get(name)
+        if prior is None or prior.state not in ("lost", "voided"):
             raise IllegalError(f"it reserves stage {name} again, which is neither lost nor voided")
-        if (known.events, known.resumption) != (stage.events, stage.resumption):
+        if (prior.events, prior.resumption) != (stage.events, stage.resumption):
             counted.tell(
                 "events_changed", f"run {run.key[:12]}",
                 f"attempt {entry['attempt']} declares other events for {name} than before",
@@ -310,10 +310,10 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
 
 def _digest(entry: Fields, name: str) -> str:
     """A SHA-256 that an entry states."""
-    stated = entry["payload"][name]
-    if not isinstance(stated, str) or not re.fullmatch(r"[0-9a-f]{64}", stated):
+    digest = entry["payload"][name]
+    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise IllegalError(f"its {name} is no SHA-256")
-    return stated
+    return digest
 
 
 def _read(run: RunTally, entry: Fields) -> None:

@@ -54,9 +54,9 @@ def _faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]:
     moved = unit.max_rows * (
         1 if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE else 2**0.5
     )
-    counted = [event for event in stage.events if event["type"] == "gaussian"]
-    if sum(event["count"] for event in counted) != columns or not all(
-        scale >= event["noise_multiplier"] * moved * (1 - _ROUNDING) for event in counted
+    gaussians = [event for event in stage.events if event["type"] == "gaussian"]
+    if sum(event["count"] for event in gaussians) != columns or not all(
+        scale >= event["noise_multiplier"] * moved * (1 - _ROUNDING) for event in gaussians
     ):
         yield f"stage {stage.stage}: its noise of {scale:.6g} rows is less than what it paid for"
     chance = _chance(threshold, scale, unit.max_rows)

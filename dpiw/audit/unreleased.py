@@ -45,31 +45,31 @@ def in_folders(report: AuditReport, population: str) -> Units:
 def _charges(report: AuditReport, population: str) -> Iterator[tuple[RunTally, AttemptTally, int]]:
     """Each attempt that holds something, and how often a given folder's total has its cost."""
     for run in report.counted.runs_of(population) if report.counted else ():
-        stated = _stated(run, report.folders)
+        certified = _certified_attempts(run, report.folders)
         held = [attempt for attempt in run.attempts if not attempt.voided]
         for place, attempt in enumerate(held):
-            amount = stated[place][0] if place < len(stated) else Units()
+            amount = certified[place][0] if place < len(certified) else Units()
             times = range(1, _conflicts(attempt) + 2)
             inside = sum(amount.covers(attempt.cost.amount.times(count)) for count in times)
             yield run, attempt, inside
 
 
-def _stated(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snapshot:
+def _certified_attempts(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snapshot:
     """What the release of a run says of its attempts; nothing where no folder is that release.
 
     A folder that is not sound is taken to say what the ledger held when it was published.
     """
     digest = run.manifest_digest
-    given = [
+    own_folders = [
         folder for folder in folders if folder.manifest_digest == digest and digest is not None
     ]
-    stated = [
+    certified = [
         stated_attempts(folder.release.certificate)
-        for folder in given
+        for folder in own_folders
         if folder.release is not None
     ]
-    if not given or any(stated):
-        return next((attempts for attempts in stated if attempts), ())
+    if not own_folders or any(certified):
+        return next((attempts for attempts in certified if attempts), ())
     return [attempts for seq, attempts in run.history if seq <= (run.published or 0)][-1]
 
 

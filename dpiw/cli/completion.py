@@ -25,13 +25,13 @@ def add_completion_command(subparsers: Any, whole: argparse.ArgumentParser) -> N
     parser.set_defaults(handler=functools.partial(_completion, whole))
 
 
-def _completion(whole: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _completion(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     import shtab
 
-    for action in _actions(whole):
+    for action in _actions(parser):
         if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
-    write_lines(arguments, [shtab.complete(whole, shell=arguments.shell).rstrip()])
+    write_lines(arguments, [shtab.complete(parser, shell=arguments.shell).rstrip()])
     return 0
 
 

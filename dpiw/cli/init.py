@@ -63,8 +63,8 @@ def init_hint(words: Sequence[str]) -> str:
     Args:
         words: of the command line, which was not understood. No file is opened.
     """
-    stated = {word.partition("=")[0] for word in words}
-    if words[:1] != ["init"] or stated & {f"--{name}" for name in _SOURCES}:
+    options = {word.partition("=")[0] for word in words}
+    if words[:1] != ["init"] or options & {f"--{name}" for name in _SOURCES}:
         return ""
     places = [word for word in words[1:] if not word.startswith("-")]
     table = next((place for place in places if Path(place).suffix.lower() in _TEXTS), "TABLE.csv")

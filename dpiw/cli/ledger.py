@@ -94,8 +94,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
     head = ledger.head()
     signatures, faults = _signatures(ledger, keys) if keys else ([], [])
     word = "SIGNED BY OTHERS, though the chain holds" if faults else "ok"
-    whole = f"{word}: {report.entries} entries"
-    write_lines(arguments, [f"{whole}, head {head.hash}", *faults, *signatures, *_notes(ledger)])
+    summary = f"{word}: {report.entries} entries"
+    write_lines(arguments, [f"{summary}, head {head.hash}", *faults, *signatures, *_notes(ledger)])
     return SignatureError.exit_code if faults else 0
 
 

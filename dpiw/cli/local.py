@@ -41,12 +41,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     spec = load_local_spec(arguments.spec)
     with told_in(arguments.spec, SpecError):
         parameters = write_parameters(spec)
-    so_far, given = reports_so_far(spec) or 0, shlex.quote(os.path.relpath(spec.parameters))
+    so_far, quoted_path = reports_so_far(spec) or 0, shlex.quote(os.path.relpath(spec.parameters))
     lines = [
         f"reports    {so_far:,} so far in {os.path.relpath(spec.reports)}; published once, from"
         f" {spec.least_reports:,} on (least_reports)",
         f"for clients: {spec.parameters}",
-        f"next, each client:    dpiw local report {given} RECORD.json --out REPORT.json",
+        f"next, each client:    dpiw local report {quoted_path} RECORD.json --out REPORT.json",
         f"      with all reports: dpiw local collect {shlex.quote(str(arguments.spec))}",
     ]
     write_lines(arguments, [*told_plan(parameters), *lines])

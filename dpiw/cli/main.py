@@ -63,14 +63,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         _say("\n".join([plan_table(plan), *warned]))
     try:
-        left = budget_line(plan, arguments.spec)  # refuses what a release would
+        budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
         raise type(error)(filled_in(str(error), spec, arguments.spec)) from None
     if arguments.json:
-        warned = [text for text in left.splitlines() if text.startswith("warning: ")]
+        warned = [text for text in budget_text.splitlines() if text.startswith("warning: ")]
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say(left)
+        _say(budget_text)
     return 0
 
 
@@ -91,8 +91,8 @@ def _describe(arguments: argparse.Namespace) -> int:
 
     if is_local(arguments.folder):
         local = verify_local(arguments.folder, public_key=arguments.key)
-        stated = local.certificate.to_json().decode()
-        _say(stated if arguments.json else "\n".join(local.described()))
+        certificate_text = local.certificate.to_json().decode()
+        _say(certificate_text if arguments.json else "\n".join(local.described()))
         return 0
     verified = verify(arguments.folder, public_key=arguments.key)
     if arguments.json:

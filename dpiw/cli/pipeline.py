@@ -50,15 +50,15 @@ def _release(arguments: argparse.Namespace) -> int:
 
         load_spec(arguments.spec)
     return run_module(
-        "flows.release", [str(arguments.spec), *_stated(arguments, "period", "until")]
+        "flows.release", [str(arguments.spec), *_options(arguments, "period", "until")]
     )
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    return run_module("flows.audit", _stated(arguments, "ledger", "releases", "key", "out"))
+    return run_module("flows.audit", _options(arguments, "ledger", "releases", "key", "out"))
 
 
-def _stated(arguments: argparse.Namespace, *options: str) -> list[str]:
+def _options(arguments: argparse.Namespace, *options: str) -> list[str]:
     """`--name=value` of those that are given, each as often: a value may begin with a dash."""
     words = []
     for name in options:

@@ -136,9 +136,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Write entries as JSON lines; docs/operations.md says how to check their chain."""
     from dpiw.ledger import Ledger
 
-    known = Ledger.open(arguments.ledger).entries()
-    check_population(known, arguments.population)
-    entries = since(known, arguments.since)
+    all_entries = Ledger.open(arguments.ledger).entries()
+    check_population(all_entries, arguments.population)
+    entries = since(all_entries, arguments.since)
     write_lines(
         arguments,
         (

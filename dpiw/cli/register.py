@@ -91,12 +91,12 @@ def run_register(arguments: argparse.Namespace) -> int:
     pays = [] if spec is None else [_pays_for(population, spec, arguments.spec)]
     ledger = _opened(arguments)
     before = population.name in {registered.name for registered in ledger.populations()}
-    known = ledger.register(population)
-    lines = [_told(known, arguments.id_column), *pays]
+    terms = ledger.register(population)
+    lines = [_terms_text(terms, arguments.id_column), *pays]
     if before:  # the count above is of what is left, not of what was given for life
         lines[1:] = [] if spec is None else [f"terms as {arguments.spec} states them"]
-        left = ledger.remaining(known.name)
-        message = f"registered before, with the same terms; nothing was changed; left: {left}"
+        remaining = ledger.remaining(terms.name)
+        message = f"registered before, with the same terms; nothing was changed; left: {remaining}"
         lines.append(message + (f"; what fits: dpiw plan {arguments.spec}" if spec else ""))
     elif spec is None:
         lines.append(_in_a_spec(arguments))
@@ -124,7 +124,7 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
     from dpiw.run.run import ledger_url
 
     unit = spec.privacy_unit
-    stated: dict[str, Any] = {
+    options: dict[str, Any] = {
         "name": spec.population,
         "ledger": ledger_place(spec),
         "relation": unit.relation.value,
@@ -134,19 +134,19 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
     if arguments.ledger is not None:
         typed = absolute_location(arguments.ledger, Path.cwd()).removeprefix("sqlite:///")
         if _same_place(typed, ledger_url(spec).removeprefix("sqlite:///")):
-            arguments.ledger = stated["ledger"]
+            arguments.ledger = options["ledger"]
     differing = [
         f"{'' if option == 'name' else '--' + option.replace('_', '-') + ' '}{typed}: the spec says"
-        f" {_as_in_a_spec(option, stated[option])}"
+        f" {_as_in_a_spec(option, options[option])}"
         for option in _PROMISED
-        if (typed := getattr(arguments, option)) not in (None, stated[option])
+        if (typed := getattr(arguments, option)) not in (None, options[option])
     ]
     if differing:
         raise SpecError(
             f"{'; '.join(differing)}. Leave out what {arguments.spec} states, or mend the spec;"
             " nothing was registered"
         )
-    for option, value in stated.items():
+    for option, value in options.items():
         setattr(arguments, option, value)
 
 
@@ -216,16 +216,16 @@ def _opened(arguments: argparse.Namespace) -> Ledger:
         raise LedgerError(message.replace(BEGIN, _as_typed(arguments))) from None
 
 
-def _told(known: Population, typed: str | None) -> str:
+def _terms_text(terms: Population, typed: str | None) -> str:
     """What was promised, for people."""
-    rule = ", composition renyi" if known.renyi else ""
+    rule = ", composition renyi" if terms.renyi else ""
     unit = "each row is a person"
-    if known.id_column:
-        named = str(typed)
-        named += "" if named == known.id_column else f" (which stands there as {known.id_column})"
-        unit = f"a person is a value of {named}, with at most {known.max_rows} row(s)"
+    if terms.id_column:
+        column = str(typed)
+        column += "" if column == terms.id_column else f" (which stands there as {terms.id_column})"
+        unit = f"a person is a value of {column}, with at most {terms.max_rows} row(s)"
     return (
-        f"population {known.name}: {known.budget}, {known.relation.value}{rule}; {unit}; for life"
+        f"population {terms.name}: {terms.budget}, {terms.relation.value}{rule}; {unit}; for life"
     )
 
 

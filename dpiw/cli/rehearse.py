@@ -92,8 +92,8 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         _make_folder(arguments.json)
     with told_in(arguments.spec, SpecError):
         schema = load_schema(spec)
-        played = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
-        compared = candidates(played, schema)
+        rehearsed_spec = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
+        compared = candidates(rehearsed_spec, schema)
     stand_in, origin, kinds = _stand_in(arguments, spec, schema)
     seed = secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed
     rehearsal = Rehearsal(
@@ -105,7 +105,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         seed=seed,
         labelled_rows=labelled_rows(spec, schema),
     )
-    write_lines(arguments, [*_head(spec, played, seed), *candidate_lines(rehearsal)])
+    write_lines(arguments, [*_head(spec, rehearsed_spec, seed), *candidate_lines(rehearsal)])
     scores, code = _scores(rehearsal, jobs=arguments.jobs)
     if not scores:
         return code
@@ -146,13 +146,13 @@ def _usual_rows(spec: ReleaseSpec) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     for name in ("rows", "jobs"):
-        given = getattr(arguments, name)
-        if given is not None and given < 1:
+        number = getattr(arguments, name)
+        if number is not None and number < 1:
             raise SpecError(f"--{name}: expected a whole number >= 1")
     if arguments.json is not None and arguments.json.suffix != ".json":
         raise SpecError("--json: expected a file name that ends in .json; it is written over")
-    given = arguments.like is not None or arguments.public_rows is not None
-    if arguments.populations and given:
+    has_public_source = arguments.like is not None or arguments.public_rows is not None
+    if arguments.populations and has_public_source:
         raise SpecError("--populations: has no meaning with --like or --public-rows")
     if arguments.key is not None and arguments.like is None:
         raise SpecError("--key: has a meaning with --like alone")
@@ -188,22 +188,22 @@ def _stand_in(
     return None, None, ()
 
 
-def _head(spec: ReleaseSpec, played: ReleaseSpec, seed: int) -> list[str]:
+def _head(spec: ReleaseSpec, rehearsed_spec: ReleaseSpec, seed: int) -> list[str]:
     return [
         f"rehearsal of {spec.name}: epsilon={spec.epsilon}, delta={spec.delta}, {spec.relation}",
         f"  simulation seed  {seed}",
-        f"  stand-in rows    {played.nominal_rows}"
-        + _instead("nominal_rows", spec.nominal_rows, played.nominal_rows),
-        f"  synthetic rows   {played.synthetic_rows}"
-        + _instead("synthetic_rows", spec.synthetic_rows, played.synthetic_rows),
+        f"  stand-in rows    {rehearsed_spec.nominal_rows}"
+        + _instead("nominal_rows", spec.nominal_rows, rehearsed_spec.nominal_rows),
+        f"  synthetic rows   {rehearsed_spec.synthetic_rows}"
+        + _instead("synthetic_rows", spec.synthetic_rows, rehearsed_spec.synthetic_rows),
         "  no confidential row is read, nothing is charged, nothing can be published from this",
     ]
 
 
-def _instead(name: str, asked: int, played: int) -> str:
-    if asked == played:
+def _instead(name: str, spec_rows: int, played_rows: int) -> str:
+    if spec_rows == played_rows:
         return f" (the spec's {name})"
-    return f" (the spec's {name}={asked}: smaller here, which makes every error larger)"
+    return f" (the spec's {name}={spec_rows}: smaller here, which makes every error larger)"
 
 
 class _Terminated(KeyboardInterrupt):

@@ -52,26 +52,26 @@ def _facts(
     run = run_of(ledger, run_key, entries) if run_key else None
     if run and population not in (None, run.population):
         raise SpecError("run: belongs to another population")
-    wanted = run.population if run else population
-    known = [ledger.population(wanted)] if wanted else ledger.populations()
+    name = run.population if run else population
+    registered_populations = [ledger.population(name)] if name else ledger.populations()
     head = ledger.head()
     recent = {entry.seq for entry in since(entries, start)}
     active = {entry.run_key for entry in entries if entry.seq in recent}
     facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
     spent = [charge for charge in spending(entries) if charge.entry.seq in recent]
-    for registered in known:
+    for registered in registered_populations:
         all_runs = {record.run_key: record for record in ledger.runs(registered.name)}
         runs = [run] if run else [r for r in all_runs.values() if r.run_key in active]
-        shown = _population(ledger, registered)
-        shown["recoveries"] = [r for r in shown["recoveries"] if r["seq"] in recent]
-        shown["spending"] = [
+        details = _population(ledger, registered)
+        details["recoveries"] = [r for r in details["recoveries"] if r["seq"] in recent]
+        details["spending"] = [
             charge_facts(charge, all_runs.get(charge.entry.run_key or ""))
             for charge in spent
             if charge.entry.population == registered.name
             and (run is None or charge.entry.run_key == run.run_key)
         ]
-        shown["runs_not_shown"] = len(all_runs) - len(runs)
-        facts["populations"].append(shown | {"runs": [_run(record) for record in runs]})
+        details["runs_not_shown"] = len(all_runs) - len(runs)
+        facts["populations"].append(details | {"runs": [_run(record) for record in runs]})
     if run:
         facts["entries"] = [
             {"seq": e.seq, "kind": e.kind.value, "attempt": e.attempt, "stage": e.stage, "at": e.at}

@@ -45,10 +45,10 @@ def exact_decimal(field: str, text: str) -> Decimal:
 
 def check_population(entries: Iterable[Entry], name: str | None) -> None:
     """UnknownPopulationError unless an entry is of it: who reads a ledger does not register it."""
-    known = sorted({entry.population for entry in entries if entry.population is not None})
-    if name is not None and name not in known:
+    names = sorted({entry.population for entry in entries if entry.population is not None})
+    if name is not None and name not in names:
         raise UnknownPopulationError(
-            f"population: no {name!r} in this ledger; {one_of(name, known) if known else 'none is'}"
+            f"population: no {name!r} in this ledger; {one_of(name, names) if names else 'none is'}"
         )
 
 

@@ -62,7 +62,7 @@ def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
     """
     typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
     if typed and column.is_numeric:
-        counts = _typed(column, cells)
+        counts = _typed_counts(column, cells)
     elif typed and column.kind is ColumnKind.BOOLEAN:
         counts = _typed_truths(column, cells)
     else:
@@ -80,38 +80,38 @@ def _is_typed(cells: pd.Series[Any]) -> bool:
     return not (isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object)
 
 
-def _counted(verdicts: NDArray[Any]) -> NDArray[np.int64]:
+def _verdict_counts(verdicts: NDArray[Any]) -> NDArray[np.int64]:
     return np.bincount(verdicts, minlength=_VERDICTS)
 
 
-def _typed(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+def _typed_counts(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     numbers, missing = read_cells(column, cells)
     low, high = column.number(column.lower), column.number(column.upper)
     outside = ((numbers < low) | (numbers > high)) & ~missing
-    return _counted(np.where(missing, _MISSING, np.where(outside, _OUTSIDE, _FINE)))
+    return _verdict_counts(np.where(missing, _MISSING, np.where(outside, _OUTSIDE, _FINE)))
 
 
 def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     missing = cells.isna().to_numpy(dtype=bool)
     _, silent = read_cells(column, cells)
-    return _counted(np.where(missing, _MISSING, np.where(silent, UNREADABLE, _FINE)))
+    return _verdict_counts(np.where(missing, _MISSING, np.where(silent, UNREADABLE, _FINE)))
 
 
 def _by_text(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     """Plain numbers by one vectorised comparison; each other distinct text once."""
     texts = cell_texts(cells)
     judge = cell_judge(column)
-    counts = _counted(np.full(texts.null_count, _MISSING))
+    counts = _verdict_counts(np.full(texts.null_count, _MISSING))
     texts = texts.drop_null()
     if column.is_numeric and column.role is not ColumnRole.IDENTIFIER:
         numbers, plain = plain_numbers(column, texts)
         low, high = column.number(column.lower), column.number(column.upper)
         outside = (numbers[plain] < low) | (numbers[plain] > high)
-        counts += _counted(np.where(outside, _OUTSIDE, _FINE))
+        counts += _verdict_counts(np.where(outside, _OUTSIDE, _FINE))
         texts = texts.filter(pa.array(~plain))
     encoded = texts.dictionary_encode()
     verdicts = np.array([*map(judge, encoded.dictionary.to_pylist())], dtype=np.int64)
-    return np.asarray(counts + _counted(verdicts[encoded.indices.to_numpy()]))
+    return np.asarray(counts + _verdict_counts(verdicts[encoded.indices.to_numpy()]))
 
 
 def cell_judge(column: Column) -> Callable[[str], int]:
@@ -120,7 +120,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     value = _reader(column) if column.is_numeric and not identifier else None
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
     words = {text.strip().casefold() for text in column.true_values + column.false_values}
-    known = known_texts(column)
+    is_known = known_texts(column)
 
     def judge(text: str) -> int:
         text = text.strip()
@@ -132,7 +132,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
             return _numeric_verdict(value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
             return _FINE if text.casefold() in words else UNREADABLE
-        return _FINE if known(text) else _UNKNOWN
+        return _FINE if is_known(text) else _UNKNOWN
 
     return judge
 

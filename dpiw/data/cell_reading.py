@@ -174,9 +174,9 @@ def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[An
     dtype: np.dtype[Any] = getattr(pandas_dtype, "numpy_dtype", pandas_dtype)
     for number in numbers:
         with np.errstate(over="ignore"):
-            wanted = dtype.type(float(number)) if dtype.kind == "f" else _whole(number, dtype)
-        if wanted is not None and np.isfinite(wanted):
-            equal |= (cells == wanted).fillna(False).to_numpy(dtype=bool)
+            value = dtype.type(float(number)) if dtype.kind == "f" else _whole(number, dtype)
+        if value is not None and np.isfinite(value):
+            equal |= (cells == value).fillna(False).to_numpy(dtype=bool)
     return pd.Series(equal, index=cells.index)
 
 

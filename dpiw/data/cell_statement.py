@@ -166,7 +166,7 @@ def statement(
         )  # fmt: skip
         kind = column.role.value if identifier else column.kind.value
         rows.append((column.name, kind, *(f"{figure:,}" for figure in figures)))
-        notes += _told(column, tally, formats[column.name])
+        notes += _column_notes(column, tally, formats[column.name])
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
     table = [
         "  ".join(
@@ -192,7 +192,7 @@ def _rows_told(read: int, kept: int) -> list[str]:
     ]
 
 
-def _told(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
+def _column_notes(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
     """A sentence for each count that a custodian should look into."""
     rows, counts, notes = tally.rows, tally.counts[column.name], list[str]()
 
@@ -277,9 +277,9 @@ def _other_forms(column: Column) -> dict[str, CellFormat]:
     """Forms that cells of a kind are often written in, by the words that suggest them."""
     if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
         return {
-            f"if numbers are written {shown}, declare decimal: {form.decimal!r} and"
+            f"if numbers are written {example}, declare decimal: {form.decimal!r} and"
             f" thousands: {form.thousands!r}": form
-            for shown, form in _NUMBERS.items()
+            for example, form in _NUMBERS.items()
         }
     name = {ColumnKind.DATE: "date_format", ColumnKind.DATETIME: "datetime_format"}
     if column.kind not in name:

@@ -58,7 +58,7 @@ def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
     cells = _widened(cells)
     if pa.types.is_large_string(cells.type):
         return pd.Series(valid_text(cells).to_pandas())
-    if not any(known(cells.type) for known in _KNOWN):  # durations, lists and the like
+    if not any(is_known(cells.type) for is_known in _KNOWN):  # durations, lists and the like
         gaps = cells.is_null().to_pylist()
         return pd.Series(np.array([None if gap else "" for gap in gaps], dtype=object))
     series: pd.Series[Any] = cells.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)

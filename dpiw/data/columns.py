@@ -286,8 +286,8 @@ class Column:
             if not isinstance(getattr(self, field), bool):
                 raise self._refuse(field, "expected true or false")
         for field in ("levels", "true_values", "false_values", "members"):
-            stated = getattr(self, field)
-            texts = list(itertools.chain(*stated)) if field == "members" else stated
+            field_value = getattr(self, field)
+            texts = list(itertools.chain(*field_value)) if field == "members" else field_value
             if not all(isinstance(value, str) for value in texts):
                 raise self._refuse(field, f"every value must be text, in quotes: {quoted(texts)}")
         if not isinstance(self.description, str):

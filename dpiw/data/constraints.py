@@ -223,24 +223,24 @@ def _fault(declared: Mapping[str, Any], field: str, why: str) -> SchemaError:
 
 
 def _repair(declared: Mapping[str, Any], usual: Repair) -> Repair:
-    stated = declared.get("repair", usual.value)
+    name = declared.get("repair", usual.value)
     allowed = [repair.value for repair in Repair]
-    if stated not in allowed:
-        raise _fault(declared, "repair", one_of(stated, allowed))
-    return Repair(stated)
+    if name not in allowed:
+        raise _fault(declared, "repair", one_of(name, allowed))
+    return Repair(name)
 
 
-def _condition(declared: Mapping[str, Any], field: str, stated: Any) -> Condition:
+def _condition(declared: Mapping[str, Any], field: str, value: Any) -> Condition:
     try:
-        return Condition.of(stated)
+        return Condition.of(value)
     except SchemaError as reason:
         raise _fault(declared, field, str(reason)) from None
 
 
-def _column(declared: Mapping[str, Any], field: str, stated: Any) -> str:
-    if not isinstance(stated, str):
+def _column(declared: Mapping[str, Any], field: str, value: Any) -> str:
+    if not isinstance(value, str):
         raise _fault(declared, field, "expected the name of a column")
-    return stated
+    return value
 
 
 def _read_never(declared: Mapping[str, Any]) -> Never:

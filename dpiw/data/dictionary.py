@@ -116,17 +116,17 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
     if not fields:
         return column
     field, name = fields[0], str(column.get("name"))[:64]
-    named = column[field]
+    path = column[field]
     alone = len(fields) == 1 and not {"levels", "members"} & column.keys()
-    if not alone or not isinstance(named, str) or not named or "\0" in named:
+    if not alone or not isinstance(path, str) or not path or "\0" in path:
         raise SchemaError(f"column {name}: {field}: expected a path, and no `levels` beside it")
-    if confidential is not None and is_same_file(base / named, confidential):
+    if confidential is not None and is_same_file(base / path, confidential):
         raise SchemaError(f"column {name}: {field}: this is the confidential source")
-    if not (base / named).exists():
+    if not (base / path).exists():
         message = "no such file; a path starts at the data dictionary's folder"
         raise SchemaError(f"column {name}: {field}: {message}")
     rest = {key: value for key, value in column.items() if key != field}
-    return {**rest, **LEVEL_FILES[field](base / named, name, column.get("other"))}
+    return {**rest, **LEVEL_FILES[field](base / path, name, column.get("other"))}
 
 
 def _levels(path: Path, column: str, other: Any) -> dict[str, Any]:

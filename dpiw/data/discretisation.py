@@ -51,9 +51,9 @@ def _declared_edges(column: Column, bins: int) -> NDArray[np.float64]:
     if column.cuts:
         inner = np.asarray(column.cut_numbers, dtype=np.float64) - column.lower_number
     else:
-        wanted = column.bins if column.bins is not None else bins
-        wanted = min(wanted, int(end)) if column.is_whole else wanted
-        inner = np.arange(1, wanted, dtype=np.float64) * (end / wanted)
+        count = column.bins if column.bins is not None else bins
+        count = min(count, int(end)) if column.is_whole else count
+        inner = np.arange(1, count, dtype=np.float64) * (end / count)
     if column.is_whole:
         inner = np.ceil(inner - 1e-9)  # a cut at 2.5 starts its bin at 3
     inner = inner[(inner > 0) & (inner < end)]
@@ -65,11 +65,11 @@ def _bins(column: Column, bins: int) -> Bins:
         return Bins(edges=None, values=column.cardinality, span=0, nullable=column.nullable)
     edges = _declared_edges(column, bins)
     span = column.upper_number - column.lower_number
-    whole = column.is_whole
+    is_whole = column.is_whole
     return Bins(
-        edges=edges if whole else edges / span,
+        edges=edges if is_whole else edges / span,
         values=len(edges) - 1,
-        span=round(span) if whole else 0,
+        span=round(span) if is_whole else 0,
         nullable=column.nullable,
     )
 

@@ -121,11 +121,11 @@ def levels_fault(column: Column) -> Fault | None:
     """What is wrong with a column's levels, members or buckets, or None."""
     buckets = column.hash_buckets
     if buckets is not None:
-        whole = isinstance(buckets, int) and not isinstance(buckets, bool)
-        if not whole or not 2 <= buckets <= MOST_BUCKETS:
+        is_integer = isinstance(buckets, int) and not isinstance(buckets, bool)
+        if not is_integer or not 2 <= buckets <= MOST_BUCKETS:
             return "hash_buckets", f"expected a whole number from 2 to {MOST_BUCKETS}"
-        stated = column.members or column.other or column.unseen
-        if stated or column.levels not in ((), bucket_names(buckets)):
+        extras = column.members or column.other or column.unseen
+        if extras or column.levels not in ((), bucket_names(buckets)):
             return "hash_buckets", "every text has a bucket; expected no levels, members or other"
         return None
     if column.unseen:

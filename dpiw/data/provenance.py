@@ -18,8 +18,8 @@ _MAX_LENGTH = 500
 def provenance_fault(text: object) -> str | None:
     """What is wrong with a provenance; None for the empty text (not stated) and for a good one."""
     kind, _, words = text.partition(":") if isinstance(text, str) else ("", "", "")
-    stated = kind in PROVENANCES and (kind != "other" or bool(words.strip()))
-    if text == "" or (stated and len(str(text)) <= _MAX_LENGTH and str(text).isprintable()):
+    well_formed = kind in PROVENANCES and (kind != "other" or bool(words.strip()))
+    if text == "" or (well_formed and len(str(text)) <= _MAX_LENGTH and str(text).isprintable()):
         return None
     return (
         f"expected one of {', '.join(PROVENANCES)}, then perhaps a colon and words (after `other`"

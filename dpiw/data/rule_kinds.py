@@ -203,16 +203,16 @@ class TotalRule:
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """The nearest whole numbers within the bounds; ties: the first columns move least."""
-        left, projection = np.ones(next(iter(cells.whole.values())).shape, dtype=np.bool_), cells
+        pending, projection = np.ones(next(iter(cells.whole.values())).shape, dtype=np.bool_), cells
         names = [*self.signs]
         alone = [frozenset(names) - {names[turn % len(names)]}] if turn else []  # but one column
         for held in (frozenset[str](),) if turn is None else (*alone, *self.holds):
             whole, within_reach = self._nearest(cells, held)
-            now = left & within_reach
+            now = pending & within_reach
             for name, values in whole.items():
                 values = np.where(now, values, projection.whole[name])
                 projection = projection.changed(name, values, cells.missing[name])
-            left &= ~now
+            pending &= ~now
         return projection
 
     def _nearest(self, cells: Cells, held: frozenset[str]) -> tuple[dict[str, Whole], Mask]:
@@ -222,19 +222,19 @@ class TotalRule:
         further step costs the same in every column that still moves, so no other choice is nearer.
         """
         signs = np.array([*self.signs.values()], dtype=np.int64)[:, None]
-        given = np.array([cells.whole[name] for name in self.signs]) * signs
+        numbers = np.array([cells.whole[name] for name in self.signs]) * signs
         ends = [_ends(self.lattices[name], sign) for name, sign in self.signs.items()]
         stays = np.array([name in held for name in self.signs])[:, None]
-        low, high = np.where(stays, given, np.array(ends, dtype=np.int64).T[:, :, None])
-        rows = given.sum(axis=0) < self.constant  # mirrored, so that every sum comes down
-        given = np.where(rows, -given, given)
+        low, high = np.where(stays, numbers, np.array(ends, dtype=np.int64).T[:, :, None])
+        rows = numbers.sum(axis=0) < self.constant  # mirrored, so that every sum comes down
+        numbers = np.where(rows, -numbers, numbers)
         low, high = np.where(rows, -high, low), np.where(rows, -low, high)
         goal = np.where(rows, -self.constant, self.constant)
 
         def moved(step: Whole) -> Whole:
-            return np.asarray(np.clip(given - step, low, high))
+            return np.asarray(np.clip(numbers - step, low, high))
 
-        short, enough = np.zeros(rows.shape, dtype=np.int64), (given - low).max(axis=0)
+        short, enough = np.zeros(rows.shape, dtype=np.int64), (numbers - low).max(axis=0)
         while np.any(enough - short > 1):
             middle = short + (enough - short) // 2
             reached = moved(middle).sum(axis=0) <= goal
@@ -260,10 +260,10 @@ def _region(constraint: Constraint, field: str, condition: Condition, lattice: L
 
 def _is_everything(region: Region) -> bool:
     lattice = region.lattice
-    whole = region.lows.size == 1 and (region.lows[0], region.highs[0]) == (
+    is_full = region.lows.size == 1 and (region.lows[0], region.highs[0]) == (
         lattice.low, lattice.high,
     )  # fmt: skip
-    return bool(whole) and (region.missing or not lattice.column.nullable)
+    return bool(is_full) and (region.missing or not lattice.column.nullable)
 
 
 def _following(constraint: Lookup, then: Any, lattice: Lattice) -> tuple[int, bool]:

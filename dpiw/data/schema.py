@@ -247,7 +247,7 @@ class PublicSchema:
 
     def encode(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """Matrix in [0, 1], shape (rows, width): values (missing: 1/2) and one-hot blocks."""
-        matrix, every = np.zeros((scaled.rows, self.width)), np.arange(scaled.rows)
+        matrix, rows = np.zeros((scaled.rows, self.width)), np.arange(scaled.rows)
         for block in self.blocks:
             column = self.column(block.column)
             values = self._values(scaled, column)
@@ -258,7 +258,7 @@ class PublicSchema:
                 codes = np.isnan(values).astype(np.int64)
             else:
                 codes = np.where(values < 0, column.cardinality, values).astype(np.int64)
-            matrix[every, block.start + codes] = 1.0
+            matrix[rows, block.start + codes] = 1.0
         return matrix
 
     def decode(self, matrix: NDArray[np.float64]) -> ScaledTable:

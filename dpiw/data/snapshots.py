@@ -126,10 +126,10 @@ class Snapshot:
             SourceError: the file is damaged.
         """
         with contextlib.suppress(OSError, pa.ArrowException), self.path.open("rb") as stream:
-            whole = pq.ParquetFile(stream).metadata.num_row_groups
-            starts = range(0, max(1, whole), groups)
+            row_groups = pq.ParquetFile(stream).metadata.num_row_groups
+            starts = range(0, max(1, row_groups), groups)
             return tuple(
-                replace(self, groups=(start, min(start + groups, whole))) for start in starts
+                replace(self, groups=(start, min(start + groups, row_groups))) for start in starts
             )
         raise SourceError(DAMAGED)
 
@@ -169,8 +169,8 @@ def state_of(path: Path) -> str:
         stream.seek(-8, os.SEEK_END)  # the footer, its length in four bytes, and a word
         length = int.from_bytes(stream.read(4), "little")
         stream.seek(-8 - length, os.SEEK_END)
-        said = f"{status.st_size} {status.st_mtime_ns} ".encode() + stream.read(length)
-        return hashlib.sha256(said).hexdigest()
+        state = f"{status.st_size} {status.st_mtime_ns} ".encode() + stream.read(length)
+        return hashlib.sha256(state).hexdigest()
     return ""
 
 

@@ -54,13 +54,13 @@ def _refusal(problem: str, place: Any) -> _Refusal:
 
 def _reason(problem: yaml.MarkedYAMLError) -> tuple[str, yaml.Mark | None]:
     """What is wrong, in words of ours alone, and where."""
-    said, mark = problem.problem or "", problem.problem_mark
+    message, mark = problem.problem or "", problem.problem_mark
     if isinstance(problem, _Refusal):
-        return said, mark
+        return message, mark
     if problem.context_mark and any(part in (problem.context or "") for part in _BEGINS):
         mark = problem.context_mark
-    known = next((reason for part, reason in _REASONS.items() if part in said), "")
-    return f"not valid YAML: {known}" if known else "not valid YAML", mark
+    cause = next((reason for part, reason in _REASONS.items() if part in message), "")
+    return f"not valid YAML: {cause}" if cause else "not valid YAML", mark
 
 
 def _place(mark: yaml.Mark | None) -> str:
@@ -237,8 +237,8 @@ def _second(path: Path, message: str) -> str:
     _, columns = _step(_root(path), "columns") if pair else (None, None)
     if pair is None or not isinstance(columns, yaml.SequenceNode):
         return ""
-    named = [item for item in columns.value if _item_name(item) in pair.groups()]
-    return f"; the second is in line {named[1].start_mark.line + 1}" if named[1:] else ""
+    nodes = [item for item in columns.value if _item_name(item) in pair.groups()]
+    return f"; the second is in line {nodes[1].start_mark.line + 1}" if nodes[1:] else ""
 
 
 def _item_name(item: Any) -> str | None:

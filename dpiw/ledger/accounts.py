@@ -77,10 +77,10 @@ class Account:
         single release of more than the epsilon shown may still fit, because vectors compose better.
         """
         budget, spent = self.population.budget, self.spent
-        left = budget.minus(spent)
+        remaining = budget.minus(spent)
         if self.population.renyi:
-            return replace(left, delta_units=budget.delta_units)
-        return left
+            return replace(remaining, delta_units=budget.delta_units)
+        return remaining
 
     @property
     def overdrawn(self) -> bool:
@@ -162,16 +162,16 @@ class Account:
         Empty where such a charge fits, or no spec of its kind does, or the rule of composition is
         no sum, so that it depends on the method.
         """
-        cost, left = charge.cost, self.remaining
-        if self.population.renyi or self.overdrawn or left.covers(cost):
+        cost, remaining = charge.cost, self.remaining
+        if self.population.renyi or self.overdrawn or remaining.covers(cost):
             return ""
-        if not left.epsilon_units or (cost.delta_units and not left.delta_units):
+        if not remaining.epsilon_units or (cost.delta_units and not remaining.delta_units):
             return ""
         settings = []
-        if cost.epsilon_units > left.epsilon_units:
-            settings.append(f"epsilon: {decimal_text(left.epsilon_units, EPSILON_UNIT)}")
-        if cost.delta_units > left.delta_units:
-            settings.append(f"delta: {decimal_text(left.delta_units, DELTA_UNIT)}")
+        if cost.epsilon_units > remaining.epsilon_units:
+            settings.append(f"epsilon: {decimal_text(remaining.epsilon_units, EPSILON_UNIT)}")
+        if cost.delta_units > remaining.delta_units:
+            settings.append(f"delta: {decimal_text(remaining.delta_units, DELTA_UNIT)}")
         return f"; {' and '.join(settings)} fit{'' if settings[1:] else 's'}"
 
     def _fits(self, charge: Charge) -> bool:
@@ -188,11 +188,11 @@ class Account:
                 f"of {budget}{self.what_fits(charge)}; who spent it: dpiw ledger show"
             )
         after = self._worth(self.held.plus(charge))
-        left = decimal_text(self.remaining.epsilon_units, EPSILON_UNIT)
+        remaining = decimal_text(self.remaining.epsilon_units, EPSILON_UNIT)
         reached = decimal_text(after.epsilon_units, EPSILON_UNIT)
         return (
             f"population {name}: this run asks {charge.cost}, with which the Renyi filter would"
-            f" stand at epsilon={reached}; epsilon={left} is left of {budget}"
+            f" stand at epsilon={reached}; epsilon={remaining} is left of {budget}"
         )
 
     def _worth(self, held: Charge) -> PrivacyCost:

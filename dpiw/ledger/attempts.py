@@ -76,8 +76,8 @@ def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
 
 
 def _release(entry: Entry) -> str | None:
-    stated = entry.payload.get("release")
-    return None if stated is None else check_name("release", stated)
+    name = entry.payload.get("release")
+    return None if name is None else check_name("release", name)
 
 
 def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
@@ -88,14 +88,14 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
         )
     current = run.stages
     for name, stage in attempt.stages.items():
-        known = current.get(name)
-        if known is None or (known.events, known.resumption) != (stage.events, stage.resumption):
+        prior = current.get(name)
+        if prior is None or (prior.events, prior.resumption) != (stage.events, stage.resumption):
             raise LedgerConflictError(
                 f"stage {name}: not the stage or events this run was first reserved with"
             )
-        if known.state not in (StageState.LOST, StageState.VOIDED):
+        if prior.state not in (StageState.LOST, StageState.VOIDED):
             raise GrantSpentError(
-                f"stage {name} is {known.state.value} in attempt {known.attempt}; "
+                f"stage {name} is {prior.state.value} in attempt {prior.attempt}; "
                 "only a lost or voided stage may be reserved again"
             )
     if run.counted_attempts >= run.max_attempts:

@@ -46,11 +46,11 @@ def operator() -> str:
     Raises:
         SpecError: `DPIW_ACTOR` is no short name.
     """
-    stated = os.environ.get(VARIABLE)
-    if stated:
-        if not _ACTOR.fullmatch(stated):
+    actor = os.environ.get(VARIABLE)
+    if actor:
+        if not _ACTOR.fullmatch(actor):
             raise SpecError(f"{VARIABLE}: expected up to 128 letters, digits and `_.:+@-`")
-        return stated
+        return actor
     return f"{_plain(_user())}@{_plain(socket.gethostname())}"
 
 

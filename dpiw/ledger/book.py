@@ -43,11 +43,11 @@ class Book:
 
     def drawn_by(self, name: str, hash: str) -> Charge:
         """What a population's account held after an entry that could never be given back since."""
-        known = self._drawn[name]
-        before = bisect_right(known, self._places[hash], key=lambda pair: pair[0])
+        history = self._drawn[name]
+        before = bisect_right(history, self._places[hash], key=lambda pair: pair[0])
         if before == 0:
             return Account.opened(self.account(name).population).drawn
-        return known[before - 1][1]
+        return history[before - 1][1]
 
     def in_chain(self, hash: str) -> bool:
         """Whether the chain has an entry of this hash."""

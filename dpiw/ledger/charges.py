@@ -62,13 +62,13 @@ class Charge:
 
     def to_payload(self) -> dict[str, Any]:
         """How an entry states it. A basic charge has no word about Renyi."""
-        stated: dict[str, Any] = {
+        payload: dict[str, Any] = {
             "epsilon_units": self.cost.epsilon_units,
             "delta_units": self.cost.delta_units,
         }
         if self.renyi is not None:
-            stated["renyi"] = self.renyi.to_payload()
-        return stated
+            payload["renyi"] = self.renyi.to_payload()
+        return payload
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any], relation: NeighbouringRelation) -> Charge:
@@ -76,8 +76,8 @@ class Charge:
         epsilon, delta = payload["epsilon_units"], payload["delta_units"]
         if type(epsilon) is not int or type(delta) is not int:
             raise SpecError("cost: expected whole units")
-        stated = payload.get("renyi")
+        vector = payload.get("renyi")
         return cls(
             cost=PrivacyCost(epsilon_units=epsilon, delta_units=delta, relation=relation),
-            renyi=None if stated is None else RenyiVector.from_payload(stated),
+            renyi=None if vector is None else RenyiVector.from_payload(vector),
         )

@@ -262,11 +262,11 @@ def check_genesis(entry: Entry) -> None:
     """Raise LedgerConflictError unless this may be a ledger's first entry, in our format."""
     if entry.seq != 1:
         raise LedgerConflictError("a ledger has one first entry")
-    stated = entry.payload["format"]
-    if stated not in READABLE:
-        known = " and ".join(map(str, READABLE))
+    format_number = entry.payload["format"]
+    if format_number not in READABLE:
+        formats = " and ".join(map(str, READABLE))
         raise LedgerConflictError(
-            f"written in format {stated}; this version of dpiw reads formats {known}"
+            f"written in format {format_number}; this version of dpiw reads formats {formats}"
         )
 
 

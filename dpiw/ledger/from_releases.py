@@ -89,26 +89,26 @@ def missing_releases(
     ledger: Ledger, releases: Iterable[VerifiedRelease]
 ) -> dict[str, tuple[MissingRelease, ...]]:
     """By population: the releases the ledger lacks, in order. A folder given twice counts once."""
-    given = {release.manifest.digest: release for release in releases}
+    releases_by_digest = {release.manifest.digest: release for release in releases}
     by_population: dict[str, list[MissingRelease]] = {}
-    for digest, release in given.items():
+    for digest, release in releases_by_digest.items():
         if ledger.knows(
             PublishedHead(hash=release.certificate.ledger_head, manifest_digest=digest)
         ):
             continue
-        before = given.get(release.manifest.facts.previous or "")
+        before = releases_by_digest.get(release.manifest.facts.previous or "")
         after = None if before is None else before.certificate.ledger_head
         if after is not None and not ledger.contains(after):
             after = None
         missing = MissingRelease(release=release, after=after)
         by_population.setdefault(release.certificate.population, []).append(missing)
-    return {name: _in_order(known) for name, known in by_population.items()}
+    return {name: _in_order(group) for name, group in by_population.items()}
 
 
 def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
     """Each after the release before it, if that is among them; else by its name and digest."""
-    named = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
-    waiting = {item.digest: item for item in named}
+    sorted_releases = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
+    waiting = {item.digest: item for item in sorted_releases}
     ordered: list[MissingRelease] = []
 
     def take(item: MissingRelease) -> None:  # digests cannot form a circle
@@ -130,60 +130,62 @@ def recovered_release(missing: MissingRelease, population: Population) -> Recove
         LedgerConflictError: its certificate states other terms than the population's, or its cost
             cannot be read for this population.
     """
-    stated = missing.release.certificate
-    _check_terms(stated, population)
+    certificate = missing.release.certificate
+    _check_terms(certificate, population)
     return RecoveredRelease(
-        hash=stated.ledger_head,
+        hash=certificate.ledger_head,
         manifest_digest=missing.digest,
         previous=missing.release.manifest.facts.previous,
         after=missing.after,
-        run=stated.release_id.rpartition("-")[2],
-        plan_digest=stated.plan_digest,
-        period=stated.period,
+        run=certificate.release_id.rpartition("-")[2],
+        plan_digest=certificate.plan_digest,
+        period=certificate.period,
         charge=Charge(
-            cost=_cost(stated, stated.epsilon, stated.delta),
-            renyi=certificate_vector(stated) if population.renyi else None,
+            cost=_cost(certificate, certificate.epsilon, certificate.delta),
+            renyi=certificate_vector(certificate) if population.renyi else None,
         ),
-        held=_account(stated, "held", population),
-        drawn=_account(stated, "drawn", population),
+        held=_account(certificate, "held", population),
+        drawn=_account(certificate, "drawn", population),
     )
 
 
-def _account(stated: Certificate, part: str, population: Population) -> Charge:
+def _account(certificate: Certificate, part: str, population: Population) -> Charge:
     """What the population's account held by then, or had drawn, as its certificate says."""
     try:
-        charge = Charge.from_payload(stated.account[part], stated.relation)
-        if charge.to_payload() != stated.account[part]:
+        charge = Charge.from_payload(certificate.account[part], certificate.relation)
+        if charge.to_payload() != certificate.account[part]:
             raise SpecError("not in canonical form")
         check_kind(population, charge)
     except (KeyError, TypeError, AttributeError, SpecError) as error:
         raise LedgerConflictError(
-            f"release {stated.release_id}: account.{part} cannot be read"
+            f"release {certificate.release_id}: account.{part} cannot be read"
         ) from error
     worth = Account(population=population, held=charge, drawn=charge).spent
-    if part == "held" and worth != _cost(stated, stated.spent_epsilon, stated.spent_delta):
+    if part == "held" and worth != _cost(
+        certificate, certificate.spent_epsilon, certificate.spent_delta
+    ):
         raise LedgerConflictError(
-            f"release {stated.release_id}: its account is not worth what it says was spent"
+            f"release {certificate.release_id}: its account is not worth what it says was spent"
         )
     return charge
 
 
-def _cost(stated: Certificate, epsilon: str, delta: str) -> PrivacyCost:
-    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), stated.relation)
+def _cost(certificate: Certificate, epsilon: str, delta: str) -> PrivacyCost:
+    return PrivacyCost.of(Decimal(epsilon), Decimal(delta), certificate.relation)
 
 
-def _check_terms(stated: Certificate, population: Population) -> None:
+def _check_terms(certificate: Certificate, population: Population) -> None:
     budget = PrivacyBudget.of(
-        Decimal(stated.budget_epsilon), Decimal(stated.budget_delta), stated.relation
+        Decimal(certificate.budget_epsilon), Decimal(certificate.budget_delta), certificate.relation
     )
-    composition = stated.account["composition"]
-    theirs = (stated.population, budget, composition)
+    composition = certificate.account["composition"]
+    theirs = (certificate.population, budget, composition)
     ours = (population.name, population.budget, population.composition.value)
-    if theirs != ours or not population.protects(stated.unit):
+    if theirs != ours or not population.protects(certificate.unit):
         raise LedgerConflictError(
-            f"release {stated.release_id}: its certificate states other terms for population"
-            f" {population.name} (budget {budget}, {stated.relation.value},"
-            f" max_rows={stated.unit.max_rows}, id_column={stated.unit.id_column},"
+            f"release {certificate.release_id}: its certificate states other terms for population"
+            f" {population.name} (budget {budget}, {certificate.relation.value},"
+            f" max_rows={certificate.unit.max_rows}, id_column={certificate.unit.id_column},"
             f" composition {composition}) than this ledger's registration"
         )
 
@@ -227,9 +229,9 @@ def certificate_vector(stated: Certificate) -> RenyiVector:
                 f"release {stated.release_id}: an attempt's stages are not those whose events its"
                 " certificate lists; its Renyi cost cannot be recomputed"
             )
-        drawn = [event for name in sorted(names) for event in events[name]]
-        times = _times(drawn, epsilon, delta)
-        total = total.plus(RenyiVector(units=accounting.renyi_vector(drawn)), times=times)
+        attempt_events = [event for name in sorted(names) for event in events[name]]
+        times = _times(attempt_events, epsilon, delta)
+        total = total.plus(RenyiVector(units=accounting.renyi_vector(attempt_events)), times=times)
     if not any(total.units):
         raise LedgerConflictError(
             f"release {stated.release_id}: its certificate lists no attempt that held anything"
@@ -246,13 +248,13 @@ def _attempt(attempt: Mapping[str, Any], stated: Certificate) -> tuple[Decimal, 
         ) from None
 
 
-def _times(drawn: Sequence[PrivacyEvent], epsilon: Decimal, delta: Decimal) -> int:
+def _times(events: Sequence[PrivacyEvent], epsilon: Decimal, delta: Decimal) -> int:
     """How often an attempt of these events was charged, never too few.
 
     Each charge's epsilon is at least what the events need, and its delta at most the attempt's.
     Both are rounded up: the need at a larger delta is smaller, and goes into epsilon more often.
     """
-    need = accounting.epsilon(drawn, delta=float_above(delta))
+    need = accounting.epsilon(events, delta=float_above(delta))
     return max(1, math.floor(float_above(epsilon) / need + 1e-6))
 
 

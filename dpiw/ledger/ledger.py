@@ -126,8 +126,8 @@ class Ledger(AttemptLedger):
             LedgerConflictError: the name is registered with other terms.
         """
         with self._page(write=True) as page:
-            known = page.book.populations.get(population.name)
-            if known is None:
+            registered = page.book.populations.get(population.name)
+            if registered is None:
                 self._append(
                     page,
                     kind=EntryKind.REGISTER,
@@ -135,16 +135,16 @@ class Ledger(AttemptLedger):
                     payload=population.to_payload(),
                 )
                 return population
-            if known.to_payload() != population.to_payload():
+            if registered.to_payload() != population.to_payload():
                 raise LedgerConflictError(
                     f"population {population.name}: registered with other terms"
-                    f" ({known.differing(population)}); a budget is set once, for life, and"
+                    f" ({registered.differing(population)}); a budget is set once, for life, and"
                     " does not grow. What is left of it: dpiw ledger show; `dpiw plan` says which"
                     " release fits. While nothing was ever reserved from it: register these people"
                     " under another name, and never use this one (docs/sharp-edges.md: a wrong"
                     " registration)"
                 )
-            return known
+            return registered
 
     def reserve(
         self,
@@ -244,13 +244,15 @@ class Ledger(AttemptLedger):
             check_charges(account.population, releases)
             check_kind(account.population, alone)
             check_releases(page.book, releases, alone, reads=reads)
-            asked = asked_for(page.book, account, releases)
-            stated = stated_loss(account.plus(asked), loss)
+            charge = asked_for(page.book, account, releases)
+            loss_charge = stated_loss(account.plus(charge), loss)
             self._append(
                 page,
                 kind=EntryKind.RECOVER,
                 population=population,
-                payload=payload_of(releases, loss=stated, reads=reads, charged=asked.plus(stated)),
+                payload=payload_of(
+                    releases, loss=loss_charge, reads=reads, charged=charge.plus(loss_charge)
+                ),
             )
         return self.recoveries(population)[-1]
 

@@ -57,8 +57,8 @@ def check_location(text: str, *, error: Callable[[str], Exception]) -> None:
     """
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _SCHEMES:
-        known = re.fullmatch(r"[a-z]+(\+[a-z0-9]+)?", scheme)
-        raise error(f"ledger: {scheme if known else 'this'} is not supported; {EXPECTED}")
+        match = re.fullmatch(r"[a-z]+(\+[a-z0-9]+)?", scheme)
+        raise error(f"ledger: {scheme if match else 'this'} is not supported; {EXPECTED}")
     inner = rest if separator else text
     if any(_PASSWORD.search(reading) for reading in (inner, unquote(inner))):
         raise error(

@@ -87,8 +87,8 @@ class LedgerReader:
 
     def populations(self) -> tuple[Population, ...]:
         """All registered populations, by name."""
-        known = self._read(lambda book: list(book.populations.values()))
-        return tuple(sorted(known, key=lambda population: population.name))
+        populations = self._read(lambda book: list(book.populations.values()))
+        return tuple(sorted(populations, key=lambda population: population.name))
 
     def spent(self, name: str) -> PrivacyCost:
         """What is held against the budget: every attempt not voided, and every conflict."""
@@ -108,8 +108,8 @@ class LedgerReader:
 
     def recoveries(self, name: str | None = None) -> tuple[Recovery, ...]:
         """Recoveries on record, of all populations or of one, in order."""
-        known = self._read(lambda book: tuple(book.recoveries))
-        return tuple(recovery for recovery in known if name in (None, recovery.population))
+        recoveries = self._read(lambda book: tuple(book.recoveries))
+        return tuple(recovery for recovery in recoveries if name in (None, recovery.population))
 
     def recovery_of_run(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
         """The recovery by which this run is spent, or None."""
@@ -242,8 +242,8 @@ class LedgerReader:
         self._head, fault = replay(rows, book=self._book, head=seen)
         if fault is not None:
             # From the beginning, so that it is named the same whatever was seen before.
-            _, whole = replay(self._store.rows(connection), book=Book(), head=None)
-            raise LedgerTamperedError(f"ledger {self._store.location}: {whole or fault}")
+            _, replayed_fault = replay(self._store.rows(connection), book=Book(), head=None)
+            raise LedgerTamperedError(f"ledger {self._store.location}: {replayed_fault or fault}")
         if self._head is None:
             raise LedgerTamperedError(f"ledger {self._store.location}: it has no entries")
 

@@ -150,11 +150,11 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
     loss = Charge.from_payload(entry.payload["loss"], relation)
     reads = entry.payload["reads"]
     check_releases(book, releases, loss, reads=reads)
-    asked = asked_for(book, account, releases)
-    if loss != stated_loss(account.plus(asked), loss.cost):
+    releases_charge = asked_for(book, account, releases)
+    if loss != stated_loss(account.plus(releases_charge), loss.cost):
         raise SpecError("recover.loss: not the charge of this loss")
     charged = Charge.from_payload(entry.payload, relation)
-    if charged != asked.plus(loss):
+    if charged != releases_charge.plus(loss):
         raise LedgerConflictError("recover: not the charge that the listed releases ask for")
     return Recovery(
         population=account.population.name,
@@ -203,8 +203,8 @@ def stated_loss(account: Account, cost: PrivacyCost) -> Charge:
     if not account.population.renyi:
         return Charge(cost=cost)
     assert account.held.renyi is not None
-    left = max(0, account.population.budget.delta_units - account.held.renyi.lost_delta)
-    vector = loss_vector(cost.epsilon_units, cost.delta_units, delta_left_units=left)
+    delta_left = max(0, account.population.budget.delta_units - account.held.renyi.lost_delta)
+    vector = loss_vector(cost.epsilon_units, cost.delta_units, delta_left_units=delta_left)
     return Charge(cost=cost, renyi=vector)
 
 
@@ -216,14 +216,14 @@ def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease
     before = recovered(recovery for recovery in book.recoveries if recovery.population == name)
     for release in releases:
         lost = release.held.beyond(_baseline(book, account, release, before))
-        asked = release.charge.plus(lost.beyond(release.charge))  # the larger of both
+        charge = release.charge.plus(lost.beyond(release.charge))  # the larger of both
         before.append(release)
         for run in book.runs_of(name):
             if id(run) not in paid and not run.drawn and covers(release, run):
-                asked = asked.beyond(run.held_charge)
+                charge = charge.beyond(run.held_charge)
                 paid.add(id(run))
                 break
-        total = total.plus(asked)
+        total = total.plus(charge)
     return total
 
 

@@ -121,12 +121,12 @@ def _chain_fault(
     row = rows[index]
     if row["seq"] != seq:
         return Fault(kind=FaultKind.MISSING, seq=seq, reason="no entry of this number")
-    known = {stored["hash"] for stored in rows}
+    hashes = {stored["hash"] for stored in rows}
     if entry is None:
-        return _moved_fault(row, known, len(rows)) or Fault(
+        return _moved_fault(row, hashes, len(rows)) or Fault(
             kind=FaultKind.EDITED, seq=seq, reason="its fields do not match its hash"
         )
-    if entry.previous in known:
+    if entry.previous in hashes:
         return Fault(
             kind=FaultKind.OUT_OF_ORDER, seq=seq, reason="it continues an entry of another number"
         )
@@ -138,7 +138,7 @@ def _chain_fault(
     )
 
 
-def _moved_fault(row: Row, known: set[str], count: int) -> Fault | None:
+def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
     """Whether the row is whole but stands at another number than it was written with."""
     try:
         fields = from_stored(row).to_json()
@@ -147,7 +147,7 @@ def _moved_fault(row: Row, known: set[str], count: int) -> Fault | None:
     del fields["hash"]
     for seq in range(1, 2 * count + 16):
         if entry_hash({**fields, "seq": seq}) == row["hash"]:
-            moved = row["previous"] in known or row["previous"] == NO_ENTRY
+            moved = row["previous"] in hashes or row["previous"] == NO_ENTRY
             return Fault(
                 kind=FaultKind.OUT_OF_ORDER if moved else FaultKind.MISSING,
                 seq=row["seq"],

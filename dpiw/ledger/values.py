@@ -96,8 +96,8 @@ class StageRecord:
 
     def declares(self, events: Sequence[Mapping[str, Any]]) -> bool:
         """Whether `events`, in the ledger's own form, are what this stage was reserved for."""
-        stated: list[Any] = canonical(list(events), field="events")
-        return stated == [dict(event) for event in self.events]
+        canonical_events: list[Any] = canonical(list(events), field="events")
+        return canonical_events == [dict(event) for event in self.events]
 
 
 @dataclass(frozen=True, kw_only=True)

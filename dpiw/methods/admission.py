@@ -169,11 +169,11 @@ def admitted(
     if rules is None or rows == 0:
         return draw(rows), None
     batches = [_batch(draw, rows, rules, only=Repair.PROJECT, most=rows)]
-    missing, left = rows - batches[0].good.rows, MOST_DRAWN * max(rows, _LEAST_DRAWN) - rows
-    while missing and left > 0:
-        wanted = min(left, 2 * missing + _LEAST_DRAWN)
-        batches.append(_batch(draw, wanted, rules, only=Repair.PROJECT, most=missing))
-        missing, left = missing - batches[-1].good.rows, left - wanted
+    missing, remaining = rows - batches[0].good.rows, MOST_DRAWN * max(rows, _LEAST_DRAWN) - rows
+    while missing and remaining > 0:
+        size = min(remaining, 2 * missing + _LEAST_DRAWN)
+        batches.append(_batch(draw, size, rules, only=Repair.PROJECT, most=missing))
+        missing, remaining = missing - batches[-1].good.rows, remaining - size
     forced = 0
     if missing:
         batches.append(_batch(draw, missing, rules, only=None, most=missing))

@@ -138,7 +138,9 @@ class OneWayLaw:
             good = isinstance(bins, int) and len(law.columns) == len(variances)
             good = good and all(0 < v < math.inf for v in law.variances)
             good = (
-                good and 0 <= total < math.inf and set(law.columns) <= set(_kept(law.domain.sizes))
+                good
+                and 0 <= total < math.inf
+                and set(law.columns) <= set(_small_columns(law.domain.sizes))
             )
         except (KeyError, TypeError, ValueError, OverflowError, SchemaError):
             good = False
@@ -180,7 +182,7 @@ class OneWayMarginals:
             variances: of a count of each released column, > 0.
             total_variance: of that total.
         """
-        columns = _kept(domain.sizes)
+        columns = _small_columns(domain.sizes)
         law = OneWayLaw(
             schema=domain.schema,
             bins=bins,
@@ -205,19 +207,19 @@ class OneWayMarginals:
 
     def without(self, column: int) -> Self:
         """Without a released column's, given by its index; the others' are what they were."""
-        law, places = self.law, [j for j, known in enumerate(self.law.columns) if known != column]
+        law, places = self.law, [j for j, other in enumerate(self.law.columns) if other != column]
         parts = self._parts
-        left = replace(
+        new_law = replace(
             law,
             columns=tuple(law.columns[j] for j in places),
             variances=tuple(law.variances[j] for j in places),
         )
         return replace(
-            self, law=left, shares=np.concatenate([np.zeros(0), *(parts[j] for j in places)])
+            self, law=new_law, shares=np.concatenate([np.zeros(0), *(parts[j] for j in places)])
         )
 
 
-def _kept(sizes: Sequence[int]) -> tuple[int, ...]:
+def _small_columns(sizes: Sequence[int]) -> tuple[int, ...]:
     """Columns of at most `MOST_CODES` codes, fewest first while there is room; ascending."""
     columns, room = [], MOST_INDICATORS
     for j in np.argsort(sizes, kind="stable"):

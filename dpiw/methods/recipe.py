@@ -72,12 +72,12 @@ class Recipe:
             if rules is None:
                 yield model.sample(size, rng=rng), None
                 continue
-            drawn, admission = admitted(
-                lambda wanted: model.sample(wanted, rng=rng).scaled, size, rules=rules
+            scaled, admission = admitted(
+                lambda count: model.sample(count, rng=rng).scaled, size, rules=rules
             )
             if admission is not None and admission.forced:  # these are the last
-                drawn = drawn.take(rng.permutation(size))
-            yield SyntheticTable(schema=self.schema, scaled=drawn), admission
+                scaled = scaled.take(rng.permutation(size))
+            yield SyntheticTable(schema=self.schema, scaled=scaled), admission
 
     def sample(self, model: GenerativeModel, *, rng: np.random.Generator) -> SampledRows:
         """The model's rows. Costs nothing."""

@@ -50,8 +50,8 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
             "Lattice noise is accounted as continuous noise of 1e-4 less scale; the lattice is"
             " finer than 2^-20 of the scale."
         )
-    drawn = [event for stage in plan.stages for event in stage.events]
-    if any(isinstance(event, PoissonSampledGaussianEvent) for event in drawn):
+    events = [event for stage in plan.stages for event in stage.events]
+    if any(isinstance(event, PoissonSampledGaussianEvent) for event in events):
         sentences.append(ASSUMPTION)
     sentences += own_assumptions(plan.generator)
     if any(stage.parameters.get("noise") == NoiseKind.SPHERICAL.value for stage in plan.stages):

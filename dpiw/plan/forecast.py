@@ -59,8 +59,8 @@ def forecast_of(
 
 def percent_below(share: float, floor: float) -> str:
     """A share below `floor`, with as many digits as it takes to see that it is below."""
-    shown = (f"{share:.{digits}%}" for digits in range(16))
-    return next((text for text in shown if float(text[:-1]) < floor * 100), f"{share!r}")
+    texts = (f"{share:.{digits}%}" for digits in range(16))
+    return next((text for text in texts if float(text[:-1]) < floor * 100), f"{share!r}")
 
 
 def infeasible(forecast: WeightsForecast) -> str:

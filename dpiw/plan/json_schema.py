@@ -42,9 +42,11 @@ def local_schema() -> dict[str, Any]:
 def _of_model(model: type[BaseModel], module: ModuleType, title: str) -> dict[str, Any]:
     """Of a model whose sections stand in a module."""
     schema = _standard(model.model_json_schema(by_alias=True))
-    named = {name: getattr(module, name) for name in schema["$defs"]}
-    schema["$defs"] = {name: _told(schema["$defs"][name], kind) for name, kind in named.items()}
-    return {"$schema": DIALECT, **_told(schema, model), "title": title}
+    kinds = {name: getattr(module, name) for name in schema["$defs"]}
+    schema["$defs"] = {
+        name: _with_descriptions(schema["$defs"][name], kind) for name, kind in kinds.items()
+    }
+    return {"$schema": DIALECT, **_with_descriptions(schema, model), "title": title}
 
 
 def dictionary_schema() -> dict[str, Any]:
@@ -53,13 +55,13 @@ def dictionary_schema() -> dict[str, Any]:
     definitions = column.pop("$defs")
     definitions.pop(CellFormat.__name__)
     fields = {
-        **_told(column, Column)["properties"],
-        **_told(TypeAdapter(CellFormat).json_schema(), CellFormat)["properties"],
+        **_with_descriptions(column, Column)["properties"],
+        **_with_descriptions(TypeAdapter(CellFormat).json_schema(), CellFormat)["properties"],
         **{name: {"type": "string", "description": text} for name, text in _FILES.items()},
     }
     del fields["written"]  # its fields stand among the column's own
     identifier = {"properties": {"role": {"const": "identifier"}}, "required": ["role"]}
-    whole = {
+    root = {
         "title": "dpiw data dictionary",
         "type": "object",
         "properties": {
@@ -79,10 +81,10 @@ def dictionary_schema() -> dict[str, Any]:
     }
     schema = {
         "$schema": DIALECT,
-        **_told(whole, PublicSchema),
+        **_with_descriptions(root, PublicSchema),
         "$defs": {
-            **{name: _told(definitions[name], kind) for name, kind in kinds.items()},
-            "Column": {**_told(column, Column), **rest},
+            **{name: _with_descriptions(definitions[name], kind) for name, kind in kinds.items()},
+            "Column": {**_with_descriptions(column, Column), **rest},
         },
     }
     return _standard(schema)
@@ -134,13 +136,13 @@ def _constraints() -> list[dict[str, Any]]:
 
 def _constraint(kind: type, fields: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """One kind; all of its fields but `repair` are needed."""
-    said = _of_fields(kind)
+    descriptions = _of_fields(kind)
     attributes = {"sum": "parts", "at_most": "total", "equals": "total"}
     return {
         "type": "object",
         "description": _parts(kind)[0],
         "properties": {
-            name: {**field, "description": said[attributes.get(name, name)]}
+            name: {**field, "description": descriptions[attributes.get(name, name)]}
             for name, field in fields.items()
         },
         "required": [name for name in fields if name != "repair"],
@@ -155,9 +157,9 @@ _FILES = {
 """Of fields that a file may have and a `Column` has not (`dpiw.data.dictionary`)."""
 
 
-def _told(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
+def _with_descriptions(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """The same, with what the docstrings of a class say of it and of its fields."""
-    said = _of_fields(kind)
+    descriptions = _of_fields(kind)
     described = {**schema, "description": _parts(kind)[0]}
     if "properties" in schema:
         aliases = {
@@ -165,7 +167,7 @@ def _told(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
             for name, field in (kind.model_fields if issubclass(kind, BaseModel) else {}).items()
         }
         described["properties"] = {
-            name: {**field, "description": said[aliases.get(name, name)]}
+            name: {**field, "description": descriptions[aliases.get(name, name)]}
             for name, field in schema["properties"].items()
         }
     return described
@@ -179,12 +181,12 @@ def _parts(kind: type) -> tuple[str, str]:
 
 def _of_fields(kind: type) -> dict[str, str]:
     """What the docstrings of a class and of those it is made of say of each field."""
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for base in kind.__mro__:
         if base.__module__.startswith("dpiw."):
             for names, text in _ATTRIBUTE.findall(_parts(base)[1]):
-                said |= dict.fromkeys(names.split(", "), " ".join(text.split()))
-    return said
+                descriptions |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return descriptions
 
 
 _ATTRIBUTE = re.compile(r"^    (\w[\w, ]*): (.+(?:\n {8}.*)*)", re.M)

@@ -177,9 +177,9 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
         SpecError: they are of another promise.
         ReleaseError, PrivacyError: as `LocalParameters.read`.
     """
-    given, meant = LocalParameters.read(spec.parameters), spec.calibrated()
-    asked = replace(given, stddev=meant.stddev, kept=meant.kept)
-    names = [f.name for f in fields(meant) if getattr(asked, f.name) != getattr(meant, f.name)]
+    parameters, meant = LocalParameters.read(spec.parameters), spec.calibrated()
+    adjusted = replace(parameters, stddev=meant.stddev, kept=meant.kept)
+    names = [f.name for f in fields(meant) if getattr(adjusted, f.name) != getattr(meant, f.name)]
     if names:
         raise SpecError(
             f"parameters: {Path(spec.parameters).name}, which clients were given, is of another"
@@ -188,7 +188,7 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
             " alone. Another collection, of new reports, needs another `name`, `parameters` and"
             " `reports`"
         )
-    return given
+    return parameters
 
 
 def told_plan(parameters: LocalParameters) -> list[str]:

@@ -48,8 +48,8 @@ def check_generator(
                 " drawn; expected weights that measure, such as measured"
             )
         return
-    left = spec.epsilon - written(declared.epsilon), spec.delta - written(declared.delta)
-    fits, spends_all = min(left) >= 0, min(left) == 0
+    remaining = spec.epsilon - written(declared.epsilon), spec.delta - written(declared.delta)
+    fits, spends_all = min(remaining) >= 0, min(remaining) == 0
     if not fits or (draws and spends_all):
         raise SpecError(
             f"epsilon={spec.epsilon}, delta={spec.delta}: are the totals, with what the rows are"
@@ -88,18 +88,18 @@ def check_rows(
     """
     rows, published = generator.kept(schema)["rows"], spec.synthetic_rows
     usual = published if weights is None else weights.sampled(published)[0]
-    stated = "base_rows" in spec.weights.settings
-    least = usual if stated else published if usual == published else max(published, _LEAST_BASE)
+    is_set = "base_rows" in spec.weights.settings
+    least = usual if is_set else published if usual == published else max(published, _LEAST_BASE)
     if least > rows:
-        asked = (
+        cause = (
             f"synthetic_rows={published}"
             if least == published
             else f"weights.settings.base_rows={usual}"
-            if stated
+            if is_set
             else f"weights.method={spec.weights.method}: takes at least {least} rows"
         )
         raise SpecError(
-            f"{asked}: more than the {rows} rows of generator.settings.rows, of which each is taken"
+            f"{cause}: more than the {rows} rows of generator.settings.rows, of which each is taken"
             f" at most once; expected base_rows or synthetic_rows of at most {rows}, or more rows"
             " of the tool"
         )
@@ -132,8 +132,10 @@ def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:
 
 def _promised(spec: ReleaseSpec, events: Sequence[PrivacyEvent]) -> dict[str, float]:
     own_events = [event for event in events if not isinstance(event, DeclaredEvent)]
-    taken = sum(written(event.delta) for event in events if isinstance(event, DeclaredEvent))
-    delta = float_below(spec.delta - taken) if own_events else 0.0
+    declared_delta = sum(
+        written(event.delta) for event in events if isinstance(event, DeclaredEvent)
+    )
+    delta = float_below(spec.delta - declared_delta) if own_events else 0.0
     epsilon = accounting.epsilon(own_events, delta=delta) if own_events else 0.0
     return {"promised_epsilon": epsilon, "promised_delta": delta}
 
@@ -153,11 +155,11 @@ def told_alone(plan: Plan, stage: StagePlan) -> str:
 
 def told(generator: MadeElsewhere) -> str:
     """Whose rows they are, and who pays, in a line of the plan."""
-    said = generator.declaration()
+    declaration = generator.declaration()
     paid = "charged here" if generator.counted_by is None else f"paid by run {generator.counted_by}"
     return (
-        f"made by {said['tool']} {said['version']} at a cost declared by {said['declared_by']},"
-        f" {paid}"
+        f"made by {declaration['tool']} {declaration['version']} at a cost declared by"
+        f" {declaration['declared_by']}, {paid}"
     )
 
 
@@ -168,20 +170,21 @@ def assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
         generator: whose rows they are.
         unit: that the release protects.
     """
-    said = generator.declaration()
+    declaration = generator.declaration()
     return (
-        f"The rows (SHA-256 {said['sha256']}) were made by {said['tool']} {said['version']} at"
-        f" epsilon={said['epsilon']}, delta={said['delta']} under {said['relation']}: this is the"
-        f" word of {said['declared_by']}, on this evidence: {said['evidence']}. Nothing"
+        f"The rows (SHA-256 {declaration['sha256']}) were made by {declaration['tool']}"
+        f" {declaration['version']} at epsilon={declaration['epsilon']},"
+        f" delta={declaration['delta']} under {declaration['relation']}: this is the word of"
+        f" {declaration['declared_by']}, on this evidence: {declaration['evidence']}. Nothing"
         f" here checked it.{_for_unit(generator, unit)}"
     )
 
 
 def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
     """Of whom that holds, and what it comes to for whom the release protects."""
-    said, cost = generator.declaration(), generator.declared(unit)
+    declaration, cost = generator.declaration(), generator.declared(unit)
     of = "person" if unit.id_column is None else f"value of {unit.id_column}"
-    group = said["rows_per_unit"]
+    group = declaration["rows_per_unit"]
     if group is None:
         text = ""
     elif group == 1:
@@ -189,9 +192,9 @@ def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
     else:
         text = (
             f" It is stated for single rows, of which at most {group} were one {of}: a public"
-            f" bound, kept before {said['tool']} read its table."
+            f" bound, kept before {declaration['tool']} read its table."
         )
-    if (cost.epsilon, cost.delta) != (float(said["epsilon"]), float(said["delta"])):
+    if (cost.epsilon, cost.delta) != (float(declaration["epsilon"]), float(declaration["delta"])):
         text += (
             f" For one {of}, under {unit.relation.value}, that is epsilon={cost.epsilon},"
             f" delta={cost.delta}."

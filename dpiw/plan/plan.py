@@ -245,7 +245,7 @@ def _assemble(
     composed: ComposedEpsilon | None = None,
 ) -> Plan:
     stages = methods.stages(spec, schema)
-    known = composed or composed_epsilon(spec, stages)
+    epsilon = composed or composed_epsilon(spec, stages)
     return Plan(
         spec=spec,
         schema=schema,
@@ -254,8 +254,8 @@ def _assemble(
         weights=methods.weights,
         stages=stages,
         cost=spec.cost,
-        epsilon_pld=known.pld,
-        epsilon_rdp=known.rdp,
+        epsilon_pld=epsilon.pld,
+        epsilon_rdp=epsilon.rdp,
         forecast=forecast,
         warnings=warnings,
     )
@@ -281,9 +281,9 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
     if not record["publishes_weights"]:
         methods = methods.generator_alone()
     effort, stored = float(record["effort"]), record["forecast"]
-    known = None
+    composed = None
     if "epsilon_pld" in record:
-        known = ComposedEpsilon(pld=record["epsilon_pld"], rdp=record["epsilon_rdp"])
+        composed = ComposedEpsilon(pld=record["epsilon_pld"], rdp=record["epsilon_rdp"])
     return _assemble(
         spec,
         schema,
@@ -291,5 +291,5 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
         methods.calibrate(spec, schema, effort),
         None if stored is None else WeightsForecast(**stored),
         tuple(record["warnings"]),
-        known,
+        composed,
     )

@@ -30,8 +30,8 @@ def public_steps(spec: ReleaseSpec) -> list[dict[str, Any]]:
 
 def public_generator(spec: ReleaseSpec) -> dict[str, Any]:
     """The spec's generator, likewise."""
-    stated: dict[str, Any] = spec.generator.model_dump(mode="json")
-    return stated | {"settings": public_settings(stated["method"], stated["settings"])}
+    facts: dict[str, Any] = spec.generator.model_dump(mode="json")
+    return facts | {"settings": public_settings(facts["method"], facts["settings"])}
 
 
 def spec_digest(spec: ReleaseSpec, schema: PublicSchema) -> str:

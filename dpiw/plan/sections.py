@@ -162,9 +162,9 @@ class CatalogueSpec(Section):
     url: PlainText = "not stated"
 
 
-def _usual_shares(given: dict[str, Any]) -> SharesSpec:
-    """Those of a spec that has none; `given` holds the fields above that are admissible."""
-    return SharesSpec.usual(given["weights"].method) if "weights" in given else SharesSpec()
+def _usual_shares(data: dict[str, Any]) -> SharesSpec:
+    """Those of a spec that has none; `data` holds the fields above that are admissible."""
+    return SharesSpec.usual(data["weights"].method) if "weights" in data else SharesSpec()
 
 
 class Promise(Section):

@@ -143,11 +143,11 @@ def load_spec(path: Path) -> ReleaseSpec:
 
 def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
     """The data dictionary that a spec with open fields names; None where it may be the source."""
-    named, source = mapping.get("schema"), mapping.get("source")
+    schema_path, source = mapping.get("schema"), mapping.get("source")
     place = source.get("path", "") if isinstance(source, dict) else ""
-    if not all(isinstance(value, str) and is_plain(value) for value in (named, place)):
+    if not all(isinstance(value, str) and is_plain(value) for value in (schema_path, place)):
         return None
-    path = base / str(named)
+    path = base / str(schema_path)
     is_source = is_same_file(path, base / str(place))
     return None if is_source or path.suffix not in (".yaml", ".yml") else path
 
@@ -159,8 +159,10 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
     schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
-        known = f"the dictionary's column of role identifier ({person.name if person else 'none'})"
-        raise SpecError(f"unit.id_column={column}: expected {known}")
+        identifier = (
+            f"the dictionary's column of role identifier ({person.name if person else 'none'})"
+        )
+        raise SpecError(f"unit.id_column={column}: expected {identifier}")
     with told_in(Path(spec.schema_path), SchemaError):
         settled_formats(schema, spec.source.written, file_format=spec.source.format)
     return schema

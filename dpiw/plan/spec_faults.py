@@ -37,12 +37,12 @@ def told(error: ValidationError, model: type[BaseModel]) -> str:
 def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
     keys, kind = item["loc"], item["type"]
     owner, field = _declared(model, keys)
-    where = ".".join(map(_shown, keys)) or "spec"
+    where = ".".join(map(_key_text, keys)) or "spec"
     allowed = _allowed(field) if field else _ITEMS.get(kind, "")
     message = item["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        known = _fields(owner)
-        yield f"{where}: unknown key{nearest(keys[-1], known) or '; known: ' + ', '.join(known)}"
+        names = _fields(owner)
+        yield f"{where}: unknown key{nearest(keys[-1], names) or '; known: ' + ', '.join(names)}"
     elif kind == "missing":
         yield f"{where}: missing; expected {allowed}"
     elif not allowed or (kind == "value_error" and _is_text(field)):
@@ -51,7 +51,7 @@ def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
         if kind == "value_error" and _bounds(field) == (None, None):
             allowed = message.removeprefix("expected ")
         hint = nearest(_codec(item["input"]), map(str, _choices(field)))
-        yield f"{where}: found {_found(item['input'])}; expected {allowed}{hint}"
+        yield f"{where}: found {_value_text(item['input'])}; expected {allowed}{hint}"
 
 
 def _codec(value: object) -> object:
@@ -63,12 +63,12 @@ def _codec(value: object) -> object:
     return {"iso8859-1": "latin-1"}.get(name, name)
 
 
-def _shown(key: str | int) -> str:
+def _key_text(key: str | int) -> str:
     """A key as it was written, if it looks like one: a slip may turn a whole line into a key."""
     return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else "(a key that is no plain word)"
 
 
-def _found(value: object) -> str:
+def _value_text(value: object) -> str:
     """What stands in the spec, if it is short and plain."""
     if value is None:
         return "nothing"

@@ -28,8 +28,8 @@ def _number(value: Any) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    shown = {key: value for key, value in values.items() if value not in (None, "", [], {})}
-    return ", ".join(f"{key}={_number(value)}" for key, value in shown.items())
+    entries = {key: value for key, value in values.items() if value not in (None, "", [], {})}
+    return ", ".join(f"{key}={_number(value)}" for key, value in entries.items())
 
 
 def _stage(stage: StagePlan, plan: Plan) -> list[str]:
@@ -60,7 +60,7 @@ def _cells(plan: Plan) -> list[str]:
     settled = settled_formats(plan.schema, source.written, file_format=source.format)
     groups: dict[str, list[str]] = {}
     for column in plan.schema.released:
-        description = _written(column, settled[column.name])
+        description = _format_text(column, settled[column.name])
         if description:
             groups.setdefault(description, []).append(column.name)
     lines = [f"{text}: {_listed(names)}" for text, names in groups.items()]
@@ -69,7 +69,7 @@ def _cells(plan: Plan) -> list[str]:
     return [f"  {'' if place else 'cells':<14}  {line}" for place, line in enumerate(lines)]
 
 
-def _written(column: Column, form: CellFormat) -> str:
+def _format_text(column: Column, form: CellFormat) -> str:
     """What a column's cells must look like; nothing for levels, which the dictionary lists."""
     if column.kind is ColumnKind.BOOLEAN:
         return f"{' '.join(column.true_values)} or {' '.join(column.false_values)}"

@@ -109,8 +109,8 @@ def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID)
     """
     if not epsilon >= 0:
         raise PrivacyError("epsilon: expected a number >= 0")
-    events, left = _without_deltas(events, 1.0)
-    return min(1.0, (1.0 - left) + _delta(merge_events(events), epsilon, grid))
+    events, remaining = _without_deltas(events, 1.0)
+    return min(1.0, (1.0 - remaining) + _delta(merge_events(events), epsilon, grid))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,10 +215,10 @@ def _without_deltas(
     Raises:
         PrivacyError: theirs are more than `delta`.
     """
-    stated = [event for event in events if isinstance(event, DeclaredEvent | ThresholdEvent)]
-    if not any(event.delta for event in stated):
+    delta_events = [event for event in events if isinstance(event, DeclaredEvent | ThresholdEvent)]
+    if not any(event.delta for event in delta_events):
         return tuple(events), delta
-    rest = Fraction(delta) - sum(Fraction(event.delta) * event.count for event in stated)
+    rest = Fraction(delta) - sum(Fraction(event.delta) * event.count for event in delta_events)
     rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest  # floats of one decimal
     if rest < 0:
         raise PrivacyError("delta: expected at least the sum of the events' own deltas")

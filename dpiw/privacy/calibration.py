@@ -90,12 +90,12 @@ class _Search:
     def _next(
         self, low: tuple[float, float] | None, high: tuple[float, float] | None, *, halve: bool
     ) -> float:
-        known = low or high
-        assert known is not None
+        point = low or high
+        assert point is not None
         if low is None or high is None:
             # epsilon grows about as the square root of rho; step a little past the root.
-            step = 2 * (self._AIM - known[1])
-            return known[0] + (max(step, 0.01) if high is None else min(step, -0.01))
+            step = 2 * (self._AIM - point[1])
+            return point[0] + (max(step, 0.01) if high is None else min(step, -0.01))
         slope = (high[1] - low[1]) / (high[0] - low[0])
         guess = low[0] + (self._AIM - low[1]) / slope
         width = high[0] - low[0]

@@ -75,10 +75,10 @@ class Declaration:
                 f"generator.settings.delta: is {delta:.3g} for a group of {group} rows; expected a"
                 " smaller one, or rows made for this unit"
             )
-        return DeclaredEvent(epsilon=_written(epsilon), delta=_written(delta))
+        return DeclaredEvent(epsilon=_ledger_float(epsilon), delta=_ledger_float(delta))
 
 
-def _written(value: Decimal) -> float:
+def _ledger_float(value: Decimal) -> float:
     """The float whose shortest text is this number, as ledgers keep it; if none is, one above."""
     nearest = float(value)
     return nearest if Decimal(repr(nearest)) == value else float_above(value)

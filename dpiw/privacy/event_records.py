@@ -37,7 +37,7 @@ def events_text(events: Iterable[Mapping[str, Any]]) -> str:
         count = event.get("count")
         mechanism = f"{event.get('type')} ({scale})" if scale else str(event.get("type"))
         draws[mechanism] += count if isinstance(count, int) else 1
-    return ", ".join(f"{count} × {drawn}" for drawn, count in draws.items())
+    return ", ".join(f"{count} × {label}" for label, count in draws.items())
 
 
 def _short(value: Any) -> str:

@@ -236,9 +236,9 @@ class SeededNoise:
         width = bound.bit_length()
         while True:
             bits = int.from_bytes(self._generator.bytes((width + 7) // 8), "big")
-            whole = bits >> (-width % 8)
-            if whole < bound:
-                return whole
+            value = bits >> (-width % 8)
+            if value < bound:
+                return value
 
     def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
         """See `NoiseSource`."""

@@ -70,8 +70,8 @@ def units_up(epsilon: Decimal) -> int:
     with exactly():
         if epsilon >= BEYOND * EPSILON_UNIT:
             return BEYOND
-        whole = (epsilon / EPSILON_UNIT + _SLACK).to_integral_value(rounding=ROUND_CEILING)
-        return min(int(whole), BEYOND)
+        units = (epsilon / EPSILON_UNIT + _SLACK).to_integral_value(rounding=ROUND_CEILING)
+        return min(int(units), BEYOND)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +121,8 @@ class RenyiVector:
 
     def to_payload(self) -> dict[str, Any]:
         """As ledger and certificate state it; `lost_delta_units` only where there is some."""
-        stated: dict[str, Any] = {"rule": self.rule, "units": list(self.units)}
-        return stated | ({"lost_delta_units": self.lost_delta} if self.lost_delta else {})
+        payload: dict[str, Any] = {"rule": self.rule, "units": list(self.units)}
+        return payload | ({"lost_delta_units": self.lost_delta} if self.lost_delta else {})
 
     @classmethod
     def from_payload(cls, stated: Mapping[str, Any]) -> RenyiVector:
@@ -213,12 +213,12 @@ def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) 
         delta_units: its delta, in units of 1e-18.
         delta_left_units: what earlier losses left of the lifetime delta.
     """
-    left = delta_left_units - delta_units
-    if left <= 0:
+    remaining = delta_left_units - delta_units
+    if remaining <= 0:
         return RenyiVector(units=(BEYOND,) * len(ORDERS), lost_delta=delta_units)
     with exactly():
         epsilon = epsilon_units * EPSILON_UNIT
-        fall = (Decimal(delta_left_units) / left).ln()
+        fall = (Decimal(delta_left_units) / remaining).ln()
         return RenyiVector(
             units=tuple(
                 units_up(min(epsilon, a * epsilon**2 / 2) + fall / (a - 1))

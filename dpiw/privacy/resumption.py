@@ -67,8 +67,8 @@ class Resumption:
         counts = [event.get("count") for event in events]
         if any(type(count) is not int for count in counts):
             return False
-        drawn = self.steps + self.reserve
-        return counts.count(drawn) == 1 and all(count in (1, drawn) for count in counts)
+        draws = self.steps + self.reserve
+        return counts.count(draws) == 1 and all(count in (1, draws) for count in counts)
 
     def to_json(self) -> dict[str, int]:
         """JSON values."""

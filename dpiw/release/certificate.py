@@ -148,26 +148,27 @@ class Certificate:
     @property
     def declared(self) -> str | None:
         """What of its cost rests on somebody's word, and what on our mechanisms; None: no word."""
-        stated = self.generator.get("made_elsewhere")
-        if stated is None:
+        costs = self.generator.get("made_elsewhere")
+        if costs is None:
             return None
-        said = self.generator["settings"]
-        paid = "in the total" if stated["charged"] else f"paid by run {said['counted_by']}"
+        settings = self.generator["settings"]
+        paid = "in the total" if costs["charged"] else f"paid by run {settings['counted_by']}"
         return (
-            f"declared by {said['declared_by']}, not promised: epsilon={stated['epsilon']:.6g},"
-            f" delta={stated['delta']:.6g} for rows of {said['tool']} {said['version']}, {paid};"
-            f" promised by dpiw: epsilon={stated['promised_epsilon']:.6g},"
-            f" delta={stated['promised_delta']:.6g}{self._alone(stated)}"
+            f"declared by {settings['declared_by']}, not promised: epsilon={costs['epsilon']:.6g},"
+            f" delta={costs['delta']:.6g} for rows of {settings['tool']}"
+            f" {settings['version']}, {paid};"
+            f" promised by dpiw: epsilon={costs['promised_epsilon']:.6g},"
+            f" delta={costs['promised_delta']:.6g}{self._alone(costs)}"
         )
 
-    def _alone(self, stated: Mapping[str, Any]) -> str:
+    def _alone(self, costs: Mapping[str, Any]) -> str:
         """Why a plan says another epsilon of our own stage alone; empty where it does not."""
         epsilons = [
             stage.standalone_epsilon
             for stage in self.stages
             if all(event.get("type") != "declared" for event in stage.events)
         ]
-        if not (stated["charged"] and stated["delta"] and epsilons and epsilons[0]):
+        if not (costs["charged"] and costs["delta"] and epsilons and epsilons[0]):
             return ""
         return (
             ", the delta that the declared part leaves (a plan's `alone`,"

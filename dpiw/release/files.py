@@ -97,15 +97,15 @@ def release_contents(
     Raises:
         ReleaseError: as `write_synthetic` and `write_replicates`.
     """
-    for left in workspace.glob("*.parquet"):
-        left.unlink()
+    for leftover in workspace.glob("*.parquet"):
+        leftover.unlink()
     order = write_synthetic(
         workspace, frames=frames(), log_weights=log_weights, schema=schema,
         facts=footer_facts(certificate), rng=rng, self_normalised=certificate.self_normalised,
     )  # fmt: skip
     if replicates is not None:
-        stated = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
-        write_replicates(workspace / REPLICATES, replicates, order=order, facts=stated)
+        file_facts = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
+        write_replicates(workspace / REPLICATES, replicates, order=order, facts=file_facts)
     entries = {path.name: _entry(path) for path in sorted(workspace.glob("*.parquet"))}
     dictionary = document_json(plain(schema.to_mapping()))
     catalogue_page = croissant_json(

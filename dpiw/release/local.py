@@ -49,12 +49,12 @@ class VerifiedLocal:
 
     def described(self) -> list[str]:
         """Lines for people."""
-        stated = self.certificate
+        certificate = self.certificate
         return [
             self.statement,
-            f"{stated.rows} reports, each epsilon={stated.epsilon}, delta={stated.delta}"
-            f" under {stated.unit.relation.value}",
-            *stated.trust,
+            f"{certificate.rows} reports, each epsilon={certificate.epsilon},"
+            f" delta={certificate.delta} under {certificate.unit.relation.value}",
+            *certificate.trust,
         ]
 
 

@@ -247,9 +247,9 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
     return parts
 
 
-def _other_format(named: object, known: str) -> str:
-    message = f"manifest.json: this reader knows {known} {FORMAT_VERSION}"
-    if named == LOCAL_FORMAT:
+def _other_format(name: object, expected: str) -> str:
+    message = f"manifest.json: this reader knows {expected} {FORMAT_VERSION}"
+    if name == LOCAL_FORMAT:
         message += "; this is a local release, for dpiw.analysis.local.load_local"
     return message
 

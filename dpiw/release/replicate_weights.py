@@ -103,8 +103,8 @@ def check_replicates(path: Path, certificate: Certificate, *, rows: int) -> floa
     except (pa.ArrowException, OSError, KeyError, ValueError) as reason:
         raise ManifestError(f"{path.name}: not readable as replicate weights") from reason
     count = replicates_promised(certificate)
-    stated = replicate_facts(certificate, count=count, scale=scale)
-    expected = {f"dpiw.{name}": value for name, value in stated.items()}
+    certified_facts = replicate_facts(certificate, count=count, scale=scale)
+    expected = {f"dpiw.{name}": value for name, value in certified_facts.items()}
     good = math.isfinite(scale) and scale > 0
     if not good or held != rows or not schema.equals(_schema(count)) or facts != expected:
         raise ManifestError(f"{path.name}: not the replicate weights that the certificate promises")

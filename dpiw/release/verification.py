@@ -119,8 +119,8 @@ def verified_manifest(
     """
     if folder.name.startswith(STAGING_PREFIX):
         raise ManifestError("this folder is being built and was never published")
-    given = [public_key] if isinstance(public_key, (str, Path)) else public_key
-    expected = None if given is None else [load_public_key(Path(path)) for path in given]
+    paths = [public_key] if isinstance(public_key, (str, Path)) else public_key
+    expected = None if paths is None else [load_public_key(Path(path)) for path in paths]
     manifest = read_signed(folder, kind=kind, expected=expected, then=then)
     check_files(folder, manifest, then=then)
     return manifest
@@ -263,8 +263,8 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     for name in REQUIRED:
         if name not in manifest.files:
             raise ManifestError(f"{name}: every release holds it, and the manifest lists none")
-    stated = _read(folder / CERTIFICATE, limit=_MANIFEST_LIMIT, error=ManifestError)
-    certificate = Certificate.from_json(stated)
+    data = _read(folder / CERTIFICATE, limit=_MANIFEST_LIMIT, error=ManifestError)
+    certificate = Certificate.from_json(data)
     facts = manifest.facts
     footers = [read_footer(folder / name) for name in listed_row_files(manifest.files)]
     of_facts = footer_facts(certificate)

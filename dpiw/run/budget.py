@@ -51,13 +51,13 @@ def budget_line(plan: Plan, path: Path) -> str:
     vector = plan.stage_renyi(stages) if account.population.renyi else None
     charge = Charge(cost=plan.cost, renyi=vector)
     count = account.admits(charge)
-    fits, left = count_text(count), f"{account.remaining} left of {account.population.budget}"
+    fits, balance = count_text(count), f"{account.remaining} left of {account.population.budget}"
     done = _published(plan, ledger)
     warned = [*([] if count or done else [fits + _why(account, charge)])]
     warned += paid_anew(plan, ledger, None)
     return "\n".join(
         [
-            f"ledger: population {name} has {left}" + (f"; {fits}" if count or done else ""),
+            f"ledger: population {name} has {balance}" + (f"; {fits}" if count or done else ""),
             *done,
             *(f"warning: {warning}" for warning in warned),
         ]
@@ -74,9 +74,11 @@ def _published(plan: Plan, ledger: Ledger) -> list[str]:
     ]
     if not periods:
         return []
-    shown = ", ".join(periods[-_SHOWN:])
+    latest_periods = ", ".join(periods[-_SHOWN:])
     earlier = f" and {len(periods) - _SHOWN} before" if len(periods) > _SHOWN else ""
-    return [f"published: as planned here ({shown}{earlier}); to run that again spends nothing"]
+    return [
+        f"published: as planned here ({latest_periods}{earlier}); to run that again spends nothing"
+    ]
 
 
 def _doubt(spec: ReleaseSpec, ledger: Ledger, account: Account) -> str:
@@ -96,11 +98,11 @@ def _doubt(spec: ReleaseSpec, ledger: Ledger, account: Account) -> str:
         )
     if not unknown:
         return ""
-    shown = ", ".join(unknown[:_SHOWN]) + (", ..." if unknown[_SHOWN:] else "")
+    names = ", ".join(unknown[:_SHOWN]) + (", ..." if unknown[_SHOWN:] else "")
     return (
         f"ledger: not known what is left of {name}: its ledger lacks releases, and says"
         f" {account.remaining} of {account.population.budget}\n"
-        f"warning: it lacks what was published: {shown}. It was"
+        f"warning: it lacks what was published: {names}. It was"
         " restored from an old copy, or is another ledger; a release is refused until it is put"
         f" back or recovered: {recover_command(spec)} (with the folder that holds them;"
         " state as loss what was drawn and not published since the copy; 0 must be typed)"

@@ -156,7 +156,7 @@ def _weights_facts(plan: Plan) -> dict[str, Any]:
     facts["post_processing"] = public_steps(plan.spec)
     facts["published"] = plan.weights is not None
     facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
-    drawn = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)
+    has_stage = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)
     free = GENERATOR_STAGE if plan.weights is not None else None
-    facts["stage"] = WEIGHTS_STAGE if drawn else free
+    facts["stage"] = WEIGHTS_STAGE if has_stage else free
     return facts

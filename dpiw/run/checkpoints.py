@@ -115,7 +115,7 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
     Raises:
         LedgerTamperedError: it was restored from an old copy.
     """
-    known = {
+    steps_by_token = {
         token[:_TOKEN_DIGITS]: _furthest(attempt.stages[stage])
         for attempt in record.attempts
         if stage in attempt.stages
@@ -123,7 +123,7 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
     }
     for path in _files(folder, stage):
         _, step, token, _ = path.name.split(".")
-        if not step.isdecimal() or int(step) > known.get(token, -1):
+        if not step.isdecimal() or int(step) > steps_by_token.get(token, -1):
             raise LedgerTamperedError(
                 f"stage {stage}: a checkpoint of it was drawn under an arm that this ledger does"
                 " not know; it was restored from an old copy. State what it forgot as loss (`dpiw"

@@ -38,7 +38,7 @@ def goes_on(run: ReleaseRun, name: str) -> str:
     stage = None if record is None else record.stages.get(name)
     if record is None or stage is None or stage.state is StageState.RESERVED:
         return f"{_SAME}: this stage drew nothing, and no more is held than before"
-    if stage.state is StageState.COMMITTED or _kept(run, stage):
+    if stage.state is StageState.COMMITTED or _can_continue(run, stage):
         return f"{_SAME}: what this stage drew is on record, and is not paid twice"
     if reason := used_up(run):
         return f"next: the draw was cut off and stays charged; {reason}"
@@ -63,7 +63,7 @@ def counts_more(run: ReleaseRun, name: str) -> bool:
     return armed and not run.measurement(name).exists()
 
 
-def _kept(run: ReleaseRun, stage: StageRecord) -> bool:
+def _can_continue(run: ReleaseRun, stage: StageRecord) -> bool:
     """Whether an armed draw is whole, or goes on from a checkpoint."""
     if stage.state is not StageState.ARMED:
         return False

@@ -93,7 +93,7 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
 
 def _words(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """All that is declared, but who paid."""
-    return {name: said for name, said in declaration.items() if name != "counted_by"}
+    return {name: value for name, value in declaration.items() if name != "counted_by"}
 
 
 def _declared_by(run: ReleaseRun, payer: str, committed: str | None) -> dict[str, Any] | None:
@@ -105,6 +105,6 @@ def _declared_by(run: ReleaseRun, payer: str, committed: str | None) -> dict[str
     with contextlib.suppress(OSError):
         data = measurement_file(folder, GENERATOR_STAGE).read_bytes()
         if hashlib.sha256(data).hexdigest() == committed:
-            said = Measurement.from_bytes(data).facts.get("declaration")
-            return _words(said) if isinstance(said, Mapping) else None
+            declaration = Measurement.from_bytes(data).facts.get("declaration")
+            return _words(declaration) if isinstance(declaration, Mapping) else None
     return None

@@ -91,8 +91,8 @@ def ingest(run: ReleaseRun) -> None:
 
 def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
     source, spec = run.spec.source, run.spec
-    for left in (".source-*", f".{run.snapshot.name}.*"):  # by an ingest that was killed
-        for leftover in run.private.glob(left):
+    for pattern in (".source-*", f".{run.snapshot.name}.*"):  # by an ingest that was killed
+        for leftover in run.private.glob(pattern):
             leftover.unlink(missing_ok=True)
     replace_one = spec.relation == "replace_one"
     try:
@@ -168,8 +168,8 @@ def _draw_once(
             if resumed is not None and stage.checkpoint is not None:
                 take_over(run, grant, step=stage.checkpoint.step, data=resumed)
             table = source.open(grant, ledger, passes)
-            drawn = measure(table, watch)
-            data = drawn.under(grant.digest, settings=planned.settings).to_bytes()
+            measurement = measure(table, watch)
+            data = measurement.under(grant.digest, settings=planned.settings).to_bytes()
             ledger.confirm(grant)  # it may have trained for hours: what was taken over stays so
             write_durably(path, data)
         except Exception as error:

@@ -68,15 +68,17 @@ def read_reports(spec: LocalSpec) -> Reports:
     )
     frame = frame.drop_duplicates()
     ids = frame["report_id"]
-    known = np.array([_REPORT_ID.fullmatch(report_id) is not None for report_id in ids], dtype=bool)
+    is_valid = np.array(
+        [_REPORT_ID.fullmatch(report_id) is not None for report_id in ids], dtype=bool
+    )
     _refuse(
         frame,
-        ~known | ids.duplicated(keep=False),
+        ~is_valid | ids.duplicated(keep=False),
         "expected 32 hexadecimal digits as report_id, one report each",
     )
     features = np.empty((len(frame), len(parameters.features)))
     for j, feature in enumerate(parameters.features):
-        features[:, j] = _told(frame, feature.name, parameters, j)
+        features[:, j] = _feature_values(frame, feature.name, parameters, j)
     return Reports(parameters=parameters, features=features, labels=_labels(frame, parameters))
 
 
@@ -97,14 +99,14 @@ _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
 }
 
 
-def _frame(path: Path, wanted: set[str]) -> pd.DataFrame:
+def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
     """A row of texts for each report, by the keys that each of them has; indexed by file or row."""
     if not path.exists():
         raise SourceError("reports: no such file or folder; paths start at the collection's")
     frame = pd.DataFrame()
     if path.is_dir():
         names = sorted(path.glob("*.json"))
-        rows = [_keys_of(file, wanted) for file in names]
+        rows = [_keys_of(file, keys) for file in names]
         frame = pd.DataFrame(rows, index=pd.Index([repr(file.name) for file in names]))
     with contextlib.suppress(*_UNREADABLE):
         if path.suffix in _TABLES and not path.is_dir():
@@ -114,26 +116,26 @@ def _frame(path: Path, wanted: set[str]) -> pd.DataFrame:
         raise SourceError(
             "reports: expected reports in a folder of JSON files, a .csv or a .parquet file"
         )
-    if set(frame.columns) != wanted:
-        raise SourceError(f"reports: expected rows of exactly {_listed(wanted)}")
+    if set(frame.columns) != keys:
+        raise SourceError(f"reports: expected rows of exactly {_listed(keys)}")
     return frame.map(str)  # of floats: exact
 
 
-def _keys_of(path: Path, wanted: set[str]) -> dict[str, Any]:
+def _keys_of(path: Path, keys: set[str]) -> dict[str, Any]:
     """A report's file, by its keys."""
     report = None
     with contextlib.suppress(*_UNREADABLE):
         report = json.loads(path.read_bytes())
-    if not isinstance(report, dict) or set(report) != wanted:
+    if not isinstance(report, dict) or set(report) != keys:
         raise SourceError(
-            f"reports: {path.name!r}: expected a JSON object of exactly {_listed(wanted)}, as a"
+            f"reports: {path.name!r}: expected a JSON object of exactly {_listed(keys)}, as a"
             " client makes it"
         )
     return report
 
 
-def _listed(wanted: set[str]) -> str:
-    return ", ".join(sorted(wanted))
+def _listed(keys: set[str]) -> str:
+    return ", ".join(sorted(keys))
 
 
 def _refuse(frame: pd.DataFrame, bad: Any, expected: str) -> None:
@@ -147,7 +149,7 @@ def _refuse(frame: pd.DataFrame, bad: Any, expected: str) -> None:
         )
 
 
-def _told(
+def _feature_values(
     frame: pd.DataFrame, name: str, parameters: LocalParameters, j: int
 ) -> NDArray[np.float64]:
     values = np.array([_number(value) for value in frame[name]], dtype=np.float64)
@@ -171,8 +173,8 @@ def _number(value: str) -> float:
 def _labels(frame: pd.DataFrame, parameters: LocalParameters) -> NDArray[np.int64]:
     if parameters.label is None:
         return np.empty(0, dtype=np.int64)
-    known = {level: index for index, level in enumerate(parameters.levels)}
-    indices = np.array([known.get(level, -1) for level in frame[parameters.label]], dtype=np.int64)
+    codes = {level: index for index, level in enumerate(parameters.levels)}
+    indices = np.array([codes.get(level, -1) for level in frame[parameters.label]], dtype=np.int64)
     levels = ", ".join(parameters.levels)
     _refuse(frame, indices < 0, f"{parameters.label}: expected one of {levels}")
     return indices

@@ -262,8 +262,8 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
 
 def main(arguments: list[str]) -> int:
     """Entry point of the stage process."""
-    known = 2 <= len(arguments) <= 3 and arguments[0] in STAGES
-    if not known or not all(pipe.isdecimal() for pipe in arguments[2:]):
+    well_formed = 2 <= len(arguments) <= 3 and arguments[0] in STAGES
+    if not well_formed or not all(pipe.isdecimal() for pipe in arguments[2:]):
         sys.stderr.write(
             f"usage: python -m dpiw.run.process {{{','.join(STAGES)}}} RUN_FOLDER [SOCKET]\n"
         )

@@ -56,21 +56,21 @@ def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: P
         The spec as it is where no digest is open, or not exactly one run of it and of the period
         is known.
     """
-    given = spec.weights.post_processing
-    if all(not step.get("rows") or step.get("sha256") for step in given):
+    spec_steps = spec.weights.post_processing
+    if all(not step.get("rows") or step.get("sha256") for step in spec_steps):
         return spec
-    known = {}
+    specs_by_digest = {}
     for path in state.glob(f"workspace/{spec.population}/*/run.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             record = json.loads(path.read_bytes())
             run_steps = record["spec"]["weights"]["post_processing"]
             (digest,) = (step["sha256"] for step in run_steps if step["step"] == "beta_calibrate")
-            steps = [step | {"sha256": digest} if step.get("rows") else step for step in given]
+            steps = [step | {"sha256": digest} if step.get("rows") else step for step in spec_steps]
             weights = spec.weights.model_copy(update={"post_processing": steps})
             settled = spec.model_copy(update={"weights": weights})
             if run_key(settled, schema, period) == record["key"]:
-                known[digest] = settled
-    return next(iter(known.values())) if len(known) == 1 else spec
+                specs_by_digest[digest] = settled
+    return next(iter(specs_by_digest.values())) if len(specs_by_digest) == 1 else spec
 
 
 def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:

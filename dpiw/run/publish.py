@@ -86,8 +86,8 @@ def _publish(run: ReleaseRun) -> Path:
     make_root(root)
     for folder in (root, run.directory):
         clean_staging(folder)
-    for left in (*run.directory.glob(".building-*"), *run.directory.glob(".*_rows.parquet.*")):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()  # nobody else is at work
+    for path in (*run.directory.glob(".building-*"), *run.directory.glob(".*_rows.parquet.*")):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()  # nobody else is at work
     key = load_private_key(Path(run.spec.signing_key))
     ledger = run.open_ledger(key=key)
     built = _built(run, ledger, key)
@@ -144,10 +144,10 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     built = run.directory / "built"
     if built.exists():
         manifest, record = read_signed_manifest(built, expected=None), ledger.run(run.key)
-        known = record.manifest_digest is not None or ledger.recovery_of_run(
+        on_record = record.manifest_digest is not None or ledger.recovery_of_run(
             run.key, run.plan.digest, run.period
         )
-        if known or (manifest.signer == key.public and _stated(manifest).covers(record.held)):
+        if on_record or (manifest.signer == key.public and _cost_of(manifest).covers(record.held)):
             sync_directory(run.directory)  # whoever built it may have died before this
             return built
         shutil.rmtree(built)
@@ -161,7 +161,7 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     return built
 
 
-def _stated(manifest: Manifest) -> PrivacyBudget:
+def _cost_of(manifest: Manifest) -> PrivacyBudget:
     facts = manifest.facts
     return PrivacyBudget.of(Decimal(facts.epsilon), Decimal(facts.delta), facts.unit.relation)
 

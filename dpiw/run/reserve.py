@@ -113,10 +113,10 @@ def check_ahead(spec_path: Path, period: str | None) -> None:
 def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
     """A run whose release was recovered is spent, unless all it has to draw is committed here."""
     recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
-    drawn = record is not None and all(
+    is_drawn = record is not None and all(
         stage.state is StageState.COMMITTED for stage in record.stages.values()
     )
-    if recovery is not None and not drawn:
+    if recovery is not None and not is_drawn:
         raise GrantSpentError(
             f"this run's release was recovered by ledger entry {recovery.head.seq}; it is published"
             " and never drawn again"
@@ -131,12 +131,12 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         ledger.account(run.spec.population).check_readable()
         check_is_file(Path(run.spec.source.path))
     plan = run.plan
-    whole = names == {stage.name for stage in plan.stages}
+    covers_plan = names == {stage.name for stage in plan.stages}
     ledger.reserve(
         population=run.spec.population,
         run_key=run.key,
         attempt=attempt,
-        cost=plan.cost if whole else plan.stage_cost(names),
+        cost=plan.cost if covers_plan else plan.stage_cost(names),
         stages={
             stage.name: [accounting.event_to_json(event) for event in stage.events]
             for stage in plan.stages

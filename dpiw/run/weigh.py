@@ -127,8 +127,8 @@ def draw_synthetic(run: ReleaseRun) -> None:
                 rng = np.random.default_rng(secrets.randbits(128))
                 bound = []
                 with snapshot_writer(run.directory / name) as append:
-                    for drawn, admission in run.plan.recipe.draw(model, rows, rng=rng):
-                        append(drawn.scaled)
+                    for table, admission in run.plan.recipe.draw(model, rows, rng=rng):
+                        append(table.scaled)
                         bound += [] if admission is None else [admission]
                     if bound:  # before its rows: who finds them, finds this
                         record = compact_json(asdict(Admission.together(bound))).encode()

@@ -76,8 +76,8 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
 def _beside(path: Path) -> list[str]:
     """Names of files that look like ledgers, in the folder of one that is not there."""
     with suppress(OSError):
-        like = (path.suffix, ".sqlite")
-        return [file.name for file in path.parent.iterdir() if file.suffix in like]
+        suffixes = (path.suffix, ".sqlite")
+        return [file.name for file in path.parent.iterdir() if file.suffix in suffixes]
     return []
 
 
@@ -115,9 +115,9 @@ def _check_one_name(path: Path) -> None:
             break
         sleep(0.01)
     remedy = " and ".join(f"remove {draft.name}" for draft in drafts) or "remove the other one"
-    left = ", left by a creation that was killed" if drafts else ""
+    note = ", left by a creation that was killed" if drafts else ""
     raise LedgerError(
-        f"ledger {path}: this file has {names} names (hard links){left}; {remedy}, or no process"
+        f"ledger {path}: this file has {names} names (hard links){note}; {remedy}, or no process"
         " sees what another one writes"
     )
 

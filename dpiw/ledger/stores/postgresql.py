@@ -212,8 +212,8 @@ class PostgreSQLStore(Store):
 def _reason(error: sa.exc.SQLAlchemyError) -> str:
     original: Any = getattr(error, "orig", None) or error
     state = getattr(original, "sqlstate", None) or ""
-    for known, reason in _REASONS.items():
-        if state.startswith(known):
+    for prefix, reason in _REASONS.items():
+        if state.startswith(prefix):
             return reason
     if not state and isinstance(error, sa.exc.OperationalError):
         return _UNREACHABLE

@@ -265,11 +265,11 @@ def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
     dbapi_connection.isolation_level = None
     cursor = dbapi_connection.cursor()
     try:
-        for name, (wanted, expected) in _SETTINGS.items():
-            cursor.execute(f"PRAGMA {name} = {wanted}")
+        for name, (setting, expected) in _SETTINGS.items():
+            cursor.execute(f"PRAGMA {name} = {setting}")
             (value,) = cursor.execute(f"PRAGMA {name}").fetchone()
             if value != expected:
-                raise LedgerError(f"ledger: SQLite refused {name}={wanted}; not safe to spend")
+                raise LedgerError(f"ledger: SQLite refused {name}={setting}; not safe to spend")
     finally:
         cursor.close()
 

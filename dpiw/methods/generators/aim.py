@@ -243,15 +243,15 @@ class AIM:
                     counter, drawn, expected_counts(model, candidates, rows_of(drawn)),
                     price=price, weights=workload.weights(), unit=ready.unit, noise=noise,
                 )  # fmt: skip
-                before, left = model, steps - spent(drawn)
-                model = fitted(process, drawn) if left else before
+                before, steps_left = model, steps - spent(drawn)
+                model = fitted(process, drawn) if steps_left else before
                 following = price.next(
-                    left=left,
+                    left=steps_left,
                     most=interval(steps) if self.resumes else steps,
                     taught=taught(before, model, drawn),
                 )
                 drawn = replace(drawn, facts={**drawn.facts, "next": following.parts})
-                watch.at(steps - left, steps, drawn.to_bytes)
+                watch.at(steps - steps_left, steps, drawn.to_bytes)
         return drawn
 
     def _start(
@@ -280,8 +280,8 @@ class AIM:
             return None
         if not self.resumes:
             raise PrivacyError("aim: a checkpoint, but no part is reserved to be repeated")
-        drawn = Measurement.from_bytes(checkpoint)
-        return replace(drawn, publishable=drawn.publishable and publishable)
+        measurement = Measurement.from_bytes(checkpoint)
+        return replace(measurement, publishable=measurement.publishable and publishable)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
         """The graphical model of all marginals; fitted when rows are asked.

@@ -113,10 +113,10 @@ class Workload:
         sizes = self.sizes
         largest = min(MOST_CELLS, prod(sizes))
         model = min(self.max_model_cells, len(sizes) * largest)
-        asked = max([*sizes, *(sizes[a] * sizes[b] for a, b in self._pairs())])
+        most_cells = max([*sizes, *(sizes[a] * sizes[b] for a, b in self._pairs())])
         rounds = 1 + (PARTS - 1) * len(sizes)
-        answers = (len(sizes) - 1) * asked
-        return 8 * (4 * model + pairs_cells(model, largest) + answers + 8 * rounds * asked)
+        answers = (len(sizes) - 1) * most_cells
+        return 8 * (4 * model + pairs_cells(model, largest) + answers + 8 * rounds * most_cells)
 
     def _pairs(self) -> list[tuple[int, int]]:
         return list(admissible_pairs(self.sizes, self.max_cells))
@@ -269,9 +269,9 @@ def draw_round(
     scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=price.multiplier, unit=unit)
     scores: dict[Columns, float] = {}
     for _, group in groupby(expected, key=lambda item: item[0][0]):
-        said = dict(group)  # of one first column: so many are held, and counted in one pass
-        for clique, counts in zip(said, counter.each(said), strict=True):
-            scores[clique] = score(counts, said[clique], weight=weights[clique], stddev=scale)
+        estimates = dict(group)  # of one first column: so many are held, and counted in one pass
+        for clique, counts in zip(estimates, counter.each(estimates), strict=True):
+            scores[clique] = score(counts, estimates[clique], weight=weights[clique], stddev=scale)
     candidates = list(scores)
     chosen = mechanisms.select(
         np.array(list(scores.values())),

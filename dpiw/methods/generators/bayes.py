@@ -289,7 +289,7 @@ class Bayes:
         points = [measurement.arrays[f"points_{column}"] for column in range(len(domain.sizes))]
         return BayesModel(
             networks=tuple(
-                design.network({column: drawn[draw] for column, drawn in enumerate(points)})
+                design.network({column: point[draw] for column, point in enumerate(points)})
                 for draw in range(drew.draws)
             )
         )

@@ -203,10 +203,10 @@ class ColumnDistributions:
             present = np.ones(len(outputs))
             if law.nullable:
                 share = np.array([1 - self.shares[law.place + 1], self.shares[law.place + 1]])
-                said = np.stack([np.zeros(len(outputs)), outputs[:, law.place + 1]], axis=1)
-                low, high = _offsets(said, share)
+                logits = np.stack([np.zeros(len(outputs)), outputs[:, law.place + 1]], axis=1)
+                low, high = _offsets(logits, share)
                 offsets[law.place + 1] = high - low
-                present = _softmax(said + np.array([low, high]))[:, 0]
+                present = _softmax(logits + np.array([low, high]))[:, 0]
             perturbed = outputs[:, law.place] + noise[:, law.place]
             knots[j] = _quantiles(perturbed, np.maximum(present, 1e-12))
         return replace(self, offsets=offsets, knots=knots)
@@ -222,8 +222,8 @@ def _logit(share: Array) -> Array:
 
 
 def _softmax(logits: Array) -> Array:
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
 
 def _offsets(logits: Array, shares: Array) -> Array:

@@ -80,14 +80,14 @@ def reconcile(
         marginals: non-negative marginal of each axis, all of one total.
     """
     result = table
-    for axis, wanted in enumerate(marginals):
+    for axis, target in enumerate(marginals):
         cells = table.size // table.shape[axis]
-        gap = (wanted - marginal(result, axis)) / cells
+        gap = (target - marginal(result, axis)) / cells
         result = result + _along(gap, axis, table.ndim)
     result = project_to_total(result, float(marginals[0].sum()))
     for _ in range(_RAKING_ROUNDS):
-        for axis, wanted in enumerate(marginals):
+        for axis, target in enumerate(marginals):
             present = marginal(result, axis)
-            factor = np.divide(wanted, present, out=np.ones_like(wanted), where=present > 0)
+            factor = np.divide(target, present, out=np.ones_like(target), where=present > 0)
             result = result * _along(factor, axis, table.ndim)
     return result

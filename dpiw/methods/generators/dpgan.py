@@ -237,8 +237,8 @@ class DPGAN(GANSettings):
         ready.training.check_resumable()
         state = GameState.from_bytes(data)
         ready.training.check_settings(state.discriminator)
-        known = (state.marginals is None) == (ready.marginals is None)
-        if state.settings != self._chance(schema).facts or not known:
+        same_marginals = (state.marginals is None) == (ready.marginals is None)
+        if state.settings != self._chance(schema).facts or not same_marginals:
             raise PrivacyError("training: the state is of other settings")
         return state
 

@@ -117,14 +117,14 @@ def known_one_way(
     measured, noises = [table.values for table in tables], [table.variance for table in tables]
     total = estimate_total(measured, noises)
     marginals = [project_to_total(table, total) for table in counts]
-    known = OneWayMarginals.of(
+    one_way = OneWayMarginals.of(
         domain,
         bins=bins,
         marginals=marginals,
         variances=variances,
         total_variance=total_variance(measured, noises),
     )
-    return known, marginals
+    return one_way, marginals
 
 
 def conditionals(

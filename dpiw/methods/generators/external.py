@@ -260,8 +260,8 @@ def _is_digest(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return whole and 1 <= int(str(value)) <= _MOST_ROWS_PER_UNIT
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return is_integer and 1 <= int(str(value)) <= _MOST_ROWS_PER_UNIT
 
 
 def _number(name: str, value: object) -> Decimal:

@@ -251,9 +251,9 @@ class Drawn:
         rows[:, numbers] = value
         rows[:, flags] = perturbed[:, flags] > 0
         rows[:, flags - 1] *= 1 - rows[:, flags]
-        every = np.arange(len(rows))
+        row_indices = np.arange(len(rows))
         for start, stop in heads.groups:
-            rows[every, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
+            rows[row_indices, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
         return rows
 
     def backward(self, slopes: Array) -> Array:

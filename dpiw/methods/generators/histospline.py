@@ -125,8 +125,8 @@ def _places(edges: Array, mass: Array, variance: float) -> Array:
     for j, bin_share in enumerate(mass / mass.sum()):
         away = width * (edges[j + 1] - edges[j])
         rise = ((cubic[j] * away + square[j]) * away + slope[j]) * away
-        known = bin_share > _EMPTY and rise[-1] > 0
-        share = np.maximum.accumulate(np.clip(rise / rise[-1], 0, 1)) if known else width
+        has_shape = bin_share > _EMPTY and rise[-1] > 0
+        share = np.maximum.accumulate(np.clip(rise / rise[-1], 0, 1)) if has_shape else width
         places[j] = np.interp(parts, weight * share + (1 - weight) * width, width)
     return places
 
@@ -147,11 +147,11 @@ def histosplines(domain: Domain, one_way: OneWayMarginals | None) -> Mapping[int
     """Of the released columns whose marginal is known and tells something, by index."""
     if one_way is None:
         return {}
-    known = {
+    splines = {
         j: Histospline.through(counts, domain.columns[j], variance=variance)
         for j, counts, variance in one_way.counts()
     }
-    return {j: spline for j, spline in known.items() if spline is not None}
+    return {j: spline for j, spline in splines.items() if spline is not None}
 
 
 def fill(
@@ -167,5 +167,5 @@ def fill(
     """
     scaled = domain.fill(codes, rng=rng)
     names = [column.name for column in domain.schema.released]
-    drawn = {names[j]: spline.draw(codes[:, j], rng=rng) for j, spline in splines.items()}
-    return replace(scaled, columns={**scaled.columns, **drawn})
+    spline_columns = {names[j]: spline.draw(codes[:, j], rng=rng) for j, spline in splines.items()}
+    return replace(scaled, columns={**scaled.columns, **spline_columns})

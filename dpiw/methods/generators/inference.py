@@ -229,8 +229,8 @@ class Inference:
         Raises:
             StageFailedError: it ended, or its library is another one, or broken.
         """
-        known = NoisyMarginal(columns=(0,), values=np.array([3.0, 1.0]), variance=0.01)
-        (table,) = self.fit([known], (2,), total=4.0, iterations=PROBE_ITERATIONS).tables
+        marginal = NoisyMarginal(columns=(0,), values=np.array([3.0, 1.0]), variance=0.01)
+        (table,) = self.fit([marginal], (2,), total=4.0, iterations=PROBE_ITERATIONS).tables
         if not np.allclose(table, (0.75, 0.25), atol=0.01):
             raise StageFailedError("fit", StageFailedError.exit_code)
 

@@ -113,8 +113,8 @@ def main() -> int:
     settings.update("jax_platforms", "cpu")
     settings.update("jax_enable_x64", True)
     settings.update("jax_disable_most_optimizations", True)  # compiling takes most of the time
-    while (asked := receive(sys.stdin.buffer)) is not None:
-        send(sys.stdout.buffer, fit(asked))
+    while (request := receive(sys.stdin.buffer)) is not None:
+        send(sys.stdout.buffer, fit(request))
     return 0
 
 

@@ -207,9 +207,9 @@ class MST:
             f"one_way_{j}": draw(counts, scale=facts["one_way_scale"])
             for j, counts in enumerate(counter.one_way())
         }
-        known = _one_way(arrays, facts)
-        merging = merging_of(known)
-        pairs = self._select(counter, known, merging, ready, noise)
+        marginals = _one_way(arrays, facts)
+        merging = merging_of(marginals)
+        pairs = self._select(counter, marginals, merging, ready, noise)
         for number, counts in enumerate(merged_counts(counter, pairs, merging)):
             arrays[f"pair_{number}"] = draw(counts, scale=facts["pair_scale"]).ravel()
         return Measurement(
@@ -222,18 +222,18 @@ class MST:
     def _select(
         self,
         counter: ContingencyCounter,
-        known: Sequence[NoisyMarginal],
+        marginals: Sequence[NoisyMarginal],
         merging: Sequence[Merging],
         ready: MSTNoise,
         noise: NoiseSource,
     ) -> list[Pair]:
         """A spanning forest of the pairs that the one-way model misses by most."""
-        rows = rows_of(known)
+        rows = rows_of(marginals)
         shares = [
             project_to_total(merger.summed(marginal.values), rows) / rows
-            for marginal, merger in zip(known, merging, strict=True)
+            for marginal, merger in zip(marginals, merging, strict=True)
         ]
-        sizes = [marginal.values.size for marginal in known]
+        sizes = [marginal.values.size for marginal in marginals]
         candidates = [*admissible_pairs(sizes, self.max_cells)]
         tables = merged_counts(counter, candidates, merging)
         scores = {
@@ -261,8 +261,8 @@ class MST:
         """
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts, arrays = measurement.facts, measurement.arrays
-        known = _one_way(arrays, facts)
-        merging = merging_of(known)
+        singles = _one_way(arrays, facts)
+        merging = merging_of(singles)
         variance = noise_variance(NoiseKind(facts["noise"]), facts["pair_scale"])
         pairs = [
             NoisyMarginal(
@@ -272,11 +272,11 @@ class MST:
             )
             for number, (a, b) in enumerate(facts["network"])
         ]
-        votes = [*known, *unmerged_votes(pairs, merging)]
-        one_way, _ = known_one_way(domain, [*known, *pairs], bins=int(facts["bins"]), votes=votes)
+        votes = [*singles, *unmerged_votes(pairs, merging)]
+        one_way, _ = known_one_way(domain, [*singles, *pairs], bins=int(facts["bins"]), votes=votes)
         summed = [
             replace(marginal, values=merger.summed(marginal.values), merged=merger.members)
-            for marginal, merger in zip(known, merging, strict=True)
+            for marginal, merger in zip(singles, merging, strict=True)
         ]
         return GraphicalModel(
             domain=domain, marginals=[*summed, *pairs], merging=merging, one_way=one_way

@@ -161,10 +161,10 @@ class PATEGAN(PATESettings):
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         design = self.design(table.schema)
-        chance, drawn = self._chance(table.schema), ready.marginals
+        chance, marginals = self._chance(table.schema), ready.marginals
 
         def histogram() -> Measurement | None:
-            return None if drawn is None else drawn.measure(table, noise=noise)
+            return None if marginals is None else marginals.measure(table, noise=noise)
 
         state = self._start(design, chance, watch, histogram, publishable=noise.publishable)
         design = with_distributions(design, state.marginals)
@@ -178,11 +178,11 @@ class PATEGAN(PATESettings):
         for batch in state.student.rows:  # of a resumed run; none at the beginning
             teachers = teachers.taught(batch, steps=self.teacher_steps, lot=self.teacher_lot)
 
-        def ask(synthetic: Array, asked: Array) -> Array:
-            """Noisy counts of the teachers that call each row of `asked` real."""
+        def ask(synthetic: Array, queries: Array) -> Array:
+            """Noisy counts of the teachers that call each row of `queries` real."""
             nonlocal teachers
             teachers = teachers.taught(synthetic, steps=self.teacher_steps, lot=self.teacher_lot)
-            return mechanisms.noisy_counts(teachers.votes(asked), law=law, noise=noise)
+            return mechanisms.noisy_counts(teachers.votes(queries), law=law, noise=noise)
 
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
         training, none = self.generator_training(design, chance), np.zeros(0)
@@ -229,11 +229,11 @@ class PATEGAN(PATESettings):
         publishable: bool = True,
     ) -> PATEState:
         """The state before the first round."""
-        known = with_distributions(design, marginals)
+        full_design = with_distributions(design, marginals)
         return PATEState(
             turn=0,
-            student=Student.start(known, rate=self.student_rate, chance=chance),
-            player=self.generator_training(known, chance).start(),
+            student=Student.start(full_design, rate=self.student_rate, chance=chance),
+            player=self.generator_training(full_design, chance).start(),
             marginals=marginals,
             settings=chance.facts,
             publishable=publishable,
@@ -274,13 +274,13 @@ class PATEGAN(PATESettings):
         for turn in range(state.turn, self.rounds):
             if turn % often == 0 or turn % interval(self.rounds) == 0:  # so at a resumed beginning
                 training = training.levelled(player.parameters, none, turn)
-            known = training.design
-            synthetic, asked = (
-                make_batch(known, player.parameters, none, rows, chance.rng(name, turn)).rows
+            full_design = training.design
+            synthetic, queries = (
+                make_batch(full_design, player.parameters, none, rows, chance.rng(name, turn)).rows
                 for name, rows in (("taught", self.batch), ("asked", self.queries))
             )
-            labels = ask(synthetic, asked) / teachers
-            student = student.told(asked, labels, memory=self.memory)
+            labels = ask(synthetic, queries) / teachers
+            student = student.told(queries, labels, memory=self.memory)
             student = student.learnt(steps=self.student_steps, penalty=self.penalty)
             for _ in range(self.generator_steps):
                 player = training.update(player, student.network, none)

@@ -301,9 +301,9 @@ class PrivBayes:
                 for family, table in zip(families[1:], tables, strict=True)
             ),
         ]
-        known, marginals = known_one_way(domain, measured, bins=int(facts["bins"]))
+        one_way_marginals, marginals = known_one_way(domain, measured, bins=int(facts["bins"]))
         return NetworkModel(
             domain=domain,
             conditionals=conditionals(marginals, families, tables),
-            one_way=known,
+            one_way=one_way_marginals,
         )

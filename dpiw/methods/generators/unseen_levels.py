@@ -169,8 +169,10 @@ class UnseenLevels:
         arrays: dict[str, NDArray[np.float64]] = {}
         columns = table.confidential().columns
         for place, column in enumerate(_unseen(table.schema)):
-            shown, counts, missing = _shown(columns[column.name], ready=ready, noise=noise)
-            levels.append(shown)
+            shown_levels, counts, missing = _frequent_levels(
+                columns[column.name], ready=ready, noise=noise
+            )
+            levels.append(shown_levels)
             arrays |= {f"counts_{place}": counts, f"missing_{place}": missing}
         return Measurement(
             kind=self.method,
@@ -235,7 +237,7 @@ def _unseen(schema: PublicSchema) -> list[Column]:
     return [column for column in schema.released if column.unseen]
 
 
-def _shown(
+def _frequent_levels(
     texts: NDArray[Any], *, ready: LevelNoise, noise: NoiseSource
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
     """Levels that reach the threshold, by text, their noisy counts, and that of missing cells."""
@@ -251,8 +253,8 @@ def _shown(
 
 def _measured(measurement: Measurement, schema: PublicSchema) -> list[Column]:
     columns = _unseen(schema)
-    named = [column.name for column in columns]
-    if measurement.kind != UnseenLevels.method or measurement.facts.get("columns") != named:
+    names = [column.name for column in columns]
+    if measurement.kind != UnseenLevels.method or measurement.facts.get("columns") != names:
         raise SpecError("levels: a measurement of another method or schema")
     return columns
 

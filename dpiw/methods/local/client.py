@@ -53,14 +53,14 @@ def report_once(
     path, source = Path(path), SecureNoise() if noise is None else noise
     try:
         if not os.path.lexists(path):
-            _keep(path, _drawn(person, parameters, source))
+            _keep(path, _new_report(person, parameters, source))
         data = path.read_bytes()
     except OSError as reason:
         raise ReleaseError(f"{path.name}: {reason.strerror}") from reason
     return _read(data, path.name, parameters)
 
 
-def _drawn(
+def _new_report(
     person: Mapping[str, Any], parameters: LocalParameters, noise: NoiseSource
 ) -> dict[str, Any]:
     if not noise.publishable:
@@ -75,14 +75,14 @@ def _drawn(
 
 def _keep(path: Path, report: dict[str, Any]) -> None:
     """Durable before anybody sees it; of two at once, one is kept and both return that one."""
-    drawn = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    write_durably(drawn, document_json(report))
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    write_durably(draft, document_json(report))
     try:
-        os.link(drawn, path)
+        os.link(draft, path)
     except FileExistsError:
         pass  # another process was faster: its report is the one
     finally:
-        drawn.unlink()
+        draft.unlink()
         sync_directory(path.parent)
 
 

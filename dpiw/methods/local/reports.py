@@ -142,6 +142,6 @@ def _level(record: Mapping[str, Any], parameters: LocalParameters) -> int:
         raise SourceError(f"label {parameters.label}: missing in the record; expected a level")
     value = record[str(parameters.label)]
     if not isinstance(value, str) or value not in parameters.levels:
-        known = ", ".join(parameters.levels)
-        raise SourceError(f"label {parameters.label}: expected under this name one of {known}")
+        levels = ", ".join(parameters.levels)
+        raise SourceError(f"label {parameters.label}: expected under this name one of {levels}")
     return parameters.levels.index(value)

@@ -251,8 +251,8 @@ class PrivateTraining:
         backend = lots.backend
         network = lots.architecture.network(backend.array(state.parameters))
         lot = noise.poisson_sample(rows=lots.rows.shape[0], probability=self.sampling_rate)
-        drawn = backend.array(lots.rows.take(lot, axis=0))
-        exact = clipped_sum(network, drawn, lots.loss, clip=self.clip, rule=self.rule)
+        lot_rows = backend.array(lots.rows.take(lot, axis=0))
+        exact = clipped_sum(network, lot_rows, lots.loss, clip=self.clip, rule=self.rule)
         total = noisy_sum(backend.to_numpy(exact), scale=self.scale, noise=noise)
         if public is not None:
             total += backend.to_numpy(public(network, state.step))

@@ -127,15 +127,15 @@ class Network:
         Args:
             rows: shape (n, widths[0]); n may be 0.
         """
-        given, name = [rows], self.architecture.activation
+        inputs, name = [rows], self.architecture.activation
         for weights, biases in self.layers[:-1]:
-            value = given[-1] @ weights
+            value = inputs[-1] @ weights
             value += biases
-            given.append(self.backend.activate(name, value))
+            inputs.append(self.backend.activate(name, value))
         weights, biases = self.layers[-1]
-        outputs = given[-1] @ weights
+        outputs = inputs[-1] @ weights
         outputs += biases
-        return Forward(network=self, inputs=tuple(given), outputs=outputs)
+        return Forward(network=self, inputs=tuple(inputs), outputs=outputs)
 
     def row_outputs(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """The outputs, each row's a function of that row alone **to the last bit**; NumPy only.
@@ -217,8 +217,8 @@ class Backward:
         """L2 norm of each row's gradient with respect to all parameters, shape (n,)."""
         backend = self.forward.network.backend
         total: Array = 0.0
-        for given, delta in zip(self.forward.inputs, self.deltas, strict=True):
-            part = backend.squares(given)
+        for layer_inputs, delta in zip(self.forward.inputs, self.deltas, strict=True):
+            part = backend.squares(layer_inputs)
             part += 1.0
             part *= backend.squares(delta)
             total = part + total
@@ -232,18 +232,18 @@ class Backward:
             last: the pass is used up: its deltas may be overwritten, which is faster.
         """
         parts: list[Array] = []
-        for given, delta in zip(self.forward.inputs, self.deltas, strict=True):
+        for layer_inputs, delta in zip(self.forward.inputs, self.deltas, strict=True):
             if factors is None:
-                parts += [given.T @ delta, delta.sum(axis=0)]
-            elif given.shape[1] < delta.shape[1]:  # scale the narrower side
-                parts += [(given * factors[:, None]).T @ delta, factors @ delta]
+                parts += [layer_inputs.T @ delta, delta.sum(axis=0)]
+            elif layer_inputs.shape[1] < delta.shape[1]:  # scale the narrower side
+                parts += [(layer_inputs * factors[:, None]).T @ delta, factors @ delta]
             else:
                 biases = factors @ delta
                 if last:
                     delta *= factors[:, None]
                 else:
                     delta = delta * factors[:, None]
-                parts += [given.T @ delta, biases]
+                parts += [layer_inputs.T @ delta, biases]
         return self.forward.network.backend.join(parts)
 
     def row_gradients(self) -> Array:
@@ -257,7 +257,9 @@ class Backward:
     def kept(self, keep: Array) -> Backward:
         """The same pass with zeros in the rows that are not kept, also where they held NaN."""
         backend, forward = self.forward.network.backend, self.forward
-        inputs = tuple(backend.where(keep[:, None], given, 0.0) for given in forward.inputs)
+        inputs = tuple(
+            backend.where(keep[:, None], layer_inputs, 0.0) for layer_inputs in forward.inputs
+        )
         blank = Forward(network=forward.network, inputs=inputs, outputs=forward.outputs)
         deltas = tuple(backend.where(keep[:, None], delta, 0.0) for delta in self.deltas)
         return Backward(forward=blank, deltas=deltas)

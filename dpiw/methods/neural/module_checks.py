@@ -54,9 +54,9 @@ def check_layers(module: Any) -> None:
     layers = list(module.modules())
     kinds = sorted({type(layer).__name__ for layer in layers if _is_refused(layer)})
     if kinds:
-        known = ", ".join(kind.__name__ for kind in LAYERS)
+        names = ", ".join(kind.__name__ for kind in LAYERS)
         raise SpecError(
-            f"network: {', '.join(kinds)}: expected parameters in these layers alone: {known};"
+            f"network: {', '.join(kinds)}: expected parameters in these layers alone: {names};"
             " convolutions padded with a number of zeros; embeddings without options; no BatchNorm"
         )
     owned = [id(p) for layer in layers for p in layer.parameters(recurse=False)]
@@ -116,8 +116,8 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        given = tree_leaves((args, kwargs or {}))
-        if not self.inside and any(id(leaf) in self.parameters for leaf in given):
+        leaves = tree_leaves((args, kwargs or {}))
+        if not self.inside and any(id(leaf) in self.parameters for leaf in leaves):
             raise SpecError(_OWN)
         if function in _HOOKS:
             raise SpecError("network: expected tensors without hooks")

@@ -175,8 +175,8 @@ class RatioTraining:
 
 def log_ratio_of(logits: Matrix, *, limit: float) -> Matrix:
     """Logits inside [-limit, limit]; where a network is no number, zero."""
-    known = np.where(np.isfinite(logits), logits, np.where(np.isnan(logits), 0.0, logits))
-    return np.asarray(np.clip(known, -limit, limit))
+    numbers = np.where(np.isfinite(logits), logits, np.where(np.isnan(logits), 0.0, logits))
+    return np.asarray(np.clip(numbers, -limit, limit))
 
 
 def replay(
@@ -207,8 +207,8 @@ def replay(
     pool, rest = np.array_split(order, 2)
     chances = None
     if tilt is not None:
-        raised = np.exp(tilt[pool] - tilt[pool].max())
-        chances = raised / raised.sum()
+        exponentials = np.exp(tilt[pool] - tilt[pool].max())
+        chances = exponentials / exponentials.sum()
     size = min(nominal_rows, MOST_STAND_INS)
     alike = chances is None and size <= len(pool)  # then no row need stand in twice
     stand_in = pool[:size] if alike else rng.choice(pool, size, p=chances)

@@ -52,9 +52,9 @@ class Watched(GradSampleModuleFastGradientClipping):  # type: ignore[misc]
         self.NORM_SAMPLERS = {**self.NORM_SAMPLERS, **samplers}  # type: ignore[has-type]
         self.magnitudes: list[Array] = []
 
-    def rearrange_grad_samples(self, *, module: Any, **given: Any) -> tuple[list[Array], Array]:
+    def rearrange_grad_samples(self, *, module: Any, **keywords: Any) -> tuple[list[Array], Array]:
         """A layer's inputs, whose order in memory Opacus relies on, and slopes; rows first."""
-        (inputs,), slopes = super().rearrange_grad_samples(module=module, **given)
+        (inputs,), slopes = super().rearrange_grad_samples(module=module, **keywords)
         self.magnitudes.append(_magnitudes(module, inputs, slopes))
         return [inputs.contiguous()], slopes
 

@@ -240,9 +240,9 @@ class BetaRegression(FeatureSettings):
             WeightError: no synthetic rows.
         """
         problem = self.regression(table, synthetic)
-        drawn = noisy_vector(self.solution(problem), law=self._ready().law, noise=noise)
+        coefficients = noisy_vector(self.solution(problem), law=self._ready().law, noise=noise)
         return self.measurement(
-            drawn,
+            coefficients,
             schema=table.schema.name,
             synthetic_rows=synthetic.rows,
             publishable=noise.publishable,

@@ -68,8 +68,8 @@ class Misfit:
         even = np.full(base.rows, 1 / base.rows)
         means = base.means(even)
         covariance = base.covariance(even, means)
-        every = np.arange(targets.means.size)[: targets.fresh]
-        return [cls._by(part, means, covariance, targets, base.rows) for part in (every, *parts)]
+        indices = np.arange(targets.means.size)[: targets.fresh]
+        return [cls._by(part, means, covariance, targets, base.rows) for part in (indices, *parts)]
 
     @classmethod
     def _by(
@@ -127,11 +127,11 @@ class Misfit:
             return np.asarray(np.maximum(squares @ pull.T - level, 0.0).max(axis=-1))
 
         observed = float(ratios(self.distances**2 / self.chance))
-        drawn = [
+        null_ratios = [
             ratios(rng.standard_normal((count, self.spreads.size)) ** 2)
             for count in np.diff([*range(0, replays, 500), replays])
         ]
-        return float((1 + (np.concatenate(drawn) >= observed).sum()) / (1 + replays))
+        return float((1 + (np.concatenate(null_ratios) >= observed).sum()) / (1 + replays))
 
     @property
     def credits(self) -> Array:
@@ -191,13 +191,13 @@ class Misfit:
         Args:
             left: of that tilting.
         """
-        whole = float((self.distances**2 - self.chance).sum())
+        total = float((self.distances**2 - self.chance).sum())
         remains = float(((left @ self.distances) ** 2).sum() - (left**2 @ self.chance).sum())
-        return _share(whole - remains, whole)
+        return _share(total - remains, total)
 
 
-def _share(part: float, whole: float) -> float:
-    return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
+def _share(part: float, total: float) -> float:
+    return min(1.0, max(0.0, part / total)) if total > 0 else 0.0
 
 
 def evidence_credit(misfit: Misfit) -> float:

@@ -109,9 +109,9 @@ class DensityNetwork(RatioEstimator):
             raise SpecError("weights.settings.hidden: expected a list of 1 to 3 widths")
         widths = tuple(whole("hidden", width, low=1, high=512) for width in hidden)
         object.__setattr__(self, "hidden", widths)
-        for name, known in (("activation", ACTIVATIONS), ("loss", LOSSES), ("device", DEVICES)):
-            if getattr(self, name) not in known:
-                raise SpecError(f"weights.settings.{name}: expected one of {', '.join(known)}")
+        for name, choices in (("activation", ACTIVATIONS), ("loss", LOSSES), ("device", DEVICES)):
+            if getattr(self, name) not in choices:
+                raise SpecError(f"weights.settings.{name}: expected one of {', '.join(choices)}")
         whole("steps", self.steps, low=1, high=100_000)
         whole("lot", self.lot, low=1, high=1_000_000)
         whole("replays", self.replays, low=0, high=999)

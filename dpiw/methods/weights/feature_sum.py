@@ -136,8 +136,8 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
             features = stack.matrix(few)
             features[~(np.einsum("ij,ij->i", features, features) <= most)] = 0.0
         features *= 1 / UNIT
-        whole = np.rint(features, out=features).sum(axis=0)  # exact, as so few are below 2^53
-        total += whole.astype(np.int64)
+        units = np.rint(features, out=features).sum(axis=0)  # exact, as so few are below 2^53
+        total += units.astype(np.int64)
     return total
 
 
@@ -148,8 +148,8 @@ def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
     threads = _matrix_threads().limit(limits=1)
     with threads, ThreadPoolExecutor(max_workers=workers) as pool:
         for batch in batches:
-            each = map if batch.rows <= _BLOCK else pool.map  # a thread costs more than few rows
-            for part in each(partial(_block_sum, stack), batch.batches(_BLOCK)):
+            apply = map if batch.rows <= _BLOCK else pool.map  # a thread costs more than few rows
+            for part in apply(partial(_block_sum, stack), batch.batches(_BLOCK)):
                 total += part
             rows += batch.rows
     return total, np.array([rows], dtype=np.int64)

@@ -222,11 +222,11 @@ class MeansLaw:
         slope = self.fit.T @ half
         share = self.weights / len(self.weights)
         missed = influence - share @ influence - (self.features - self.means) @ slope
-        left = (share * self.prior) @ missed**2 / step
+        unexplained = (share * self.prior) @ missed**2 / step
         seen = (slope * (self.error @ slope)).sum(axis=0)
         cross = self.features.T @ self._weighted(influence)
         seen += ((self.base_error.T @ cross) ** 2).sum(axis=0)
-        return np.asarray(seen), np.asarray(left + (self.pull @ cross) ** 2)
+        return np.asarray(seen), np.asarray(unexplained + (self.pull @ cross) ** 2)
 
     def share_seen(self, influence: Array) -> Array:
         """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
@@ -234,9 +234,9 @@ class MeansLaw:
         Args:
             influence: shape (n, p).
         """
-        whole, half = self._seen(influence)
+        total, half = self._seen(influence)
         seen = (half**2).sum(axis=0)
-        share = np.divide(seen, whole, out=np.zeros_like(whole), where=whole > 0)
+        share = np.divide(seen, total, out=np.zeros_like(total), where=total > 0)
         return np.asarray(np.clip(share, 0.0, 1.0))
 
     @property
@@ -260,9 +260,9 @@ class MeansLaw:
         rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
         step, inside = np.ones(len(rows)), np.zeros(len(rows))
         if not estimate.facts.get("smooth", True):
-            known = np.isfinite(estimate.facts["inside"])
-            step = np.where(known, STEP_IN_BIN, STEP)
-            inside = np.where(known, estimate.facts["inside"], 0.0)
+            is_known = np.isfinite(estimate.facts["inside"])
+            step = np.where(is_known, STEP_IN_BIN, STEP)
+            inside = np.where(is_known, estimate.facts["inside"], 0.0)
         means, prior = self.variances(estimate.influence, step=step)
         return {"rows": self.repeats * rows, "means": means, "prior": prior + inside**2}
 
@@ -289,10 +289,10 @@ class MeansLaw:
             raise ReleaseError("method: replicates do not tell a quantile's error; `noise_aware`")
         if not estimate.facts.get("normalised", True):
             raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
-        drawn = self.replicates(replicates, rng)
+        replicate_weights = self.replicates(replicates, rng)
         full = estimate.refit(self.weights)
-        reach = np.sqrt(drawn.scale * drawn.count)
-        return np.asarray(full + reach * (drawn.estimates(estimate.refit) - full))
+        reach = np.sqrt(replicate_weights.scale * replicate_weights.count)
+        return np.asarray(full + reach * (replicate_weights.estimates(estimate.refit) - full))
 
     def replicates(self, count: int, rng: np.random.Generator) -> ReplicateWeights:
         """Replicate weights: `means_replicates.drawn_replicates`."""

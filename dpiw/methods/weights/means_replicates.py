@@ -45,8 +45,8 @@ def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> Rep
     for start in range(0, count, _DRAWN):
         size = min(_DRAWN, count - start)
         jitter = spread[:, None] * _signs(rng, n, size)
-        shown = law.features.T @ (w[:, None] * jitter) / n - np.outer(law.means, w @ jitter / n)
-        error = root @ rng.standard_normal((len(root), size)) - shown
+        shift = law.features.T @ (w[:, None] * jitter) / n - np.outer(law.means, w @ jitter / n)
+        error = root @ rng.standard_normal((len(root), size)) - shift
         theta = law.fit.T @ (law.fit @ error)
         sampling = chance * law.calibrated(_signs(rng, n, size))
         theta += law.base_error @ rng.standard_normal(theta.shape)

@@ -44,8 +44,8 @@ def least_support(estimate: Estimate) -> Array:
 
 def guessed(parts: dict[str, Array]) -> Array:
     """Share of each value's variance that is a guess, in [0, 1], shape (p,)."""
-    whole = np.asarray(sum(parts.values()), dtype=np.float64)
-    return np.divide(parts["prior"], whole, out=np.zeros_like(whole), where=whole > 0)
+    total = np.asarray(sum(parts.values()), dtype=np.float64)
+    return np.divide(parts["prior"], total, out=np.zeros_like(total), where=total > 0)
 
 
 def objections(

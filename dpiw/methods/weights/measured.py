@@ -342,12 +342,12 @@ class Measured(WeightEstimator):
         """
         ready = self._ready()
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
-        drawn = np.asarray(measurement.arrays["sum"], dtype=np.float64)
-        if drawn.shape != (ready.law.dimension,):
+        noisy_sums = np.asarray(measurement.arrays["sum"], dtype=np.float64)
+        if noisy_sums.shape != (ready.law.dimension,):
             raise WeightError(f"{self.method}: the measurement does not fit this schema")
-        rows, sums = float(ready.nominal_rows), drawn
+        rows, sums = float(ready.nominal_rows), noisy_sums
         if ready.constant:  # noise may leave less than a row
-            rows, sums = max(1.0, float(drawn[-1]) / ready.constant), drawn[:-1]
+            rows, sums = max(1.0, float(noisy_sums[-1]) / ready.constant), noisy_sums[:-1]
         shares, law = (np.zeros(0), None) if known is None else (known.shares, known.law)
         noise = means_noise(
             scale=ready.law.scale, rows=rows, constant=ready.constant, about=about, known=law

@@ -88,9 +88,9 @@ class NetworkRatio(RatioWithoutLaw):
 
     def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
         """As the replays vary, sampling error included."""
-        played = self.chance(synthetic)
-        law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=played.shape[1])
-        return [(law, played / max(1, played.shape[1] - 1) ** 0.5)]
+        replays = self.chance(synthetic)
+        law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=replays.shape[1])
+        return [(law, replays / max(1, replays.shape[1] - 1) ** 0.5)]
 
     def signal(self, synthetic: SyntheticTable) -> Signal | None:
         """The log ratio's variance over the rows against that of the replays; None without any.

@@ -76,9 +76,9 @@ class PostProcessing:
         """Raises SpecError: a step twice, or out of order."""
         ranks = [STEPS.index(type(step)) for step in self.steps]
         if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
-            given = ", ".join(step.step for step in self.steps)
+            names = ", ".join(step.step for step in self.steps)
             raise SpecError(
-                f"weights.post_processing: {given}: expected the order {ORDER}, each at most once"
+                f"weights.post_processing: {names}: expected the order {ORDER}, each at most once"
             )
 
     def check(self, *, self_normalised: bool) -> None:
@@ -147,7 +147,7 @@ def _step(value: object) -> Step:
             f"weights.post_processing: each a mapping with `step`; {one_of(name, kinds)}"
         )
     kind = kinds[name]
-    settings = {key: given for key, given in value.items() if key != "step"}
+    settings = {key: setting for key, setting in value.items() if key != "step"}
     known = {field.name: field for field in fields(kind)}
     unknown = sorted(str(name) for name in set(settings) - set(known))
     if unknown:

@@ -48,11 +48,11 @@ def law_of_means(
         KeyError: a fact is missing.
         ReleaseError: facts that fit no law.
     """
-    known, ranges = None, Ranges.from_json(facts.get("ranges", {}), stack.schema)
+    one_way, ranges = None, Ranges.from_json(facts.get("ranges", {}), stack.schema)
     stack = replace(stack, ranges=ranges)
     if "one_way" in facts:
-        known = OneWayLaw.from_json(facts["one_way"], stack.schema)
-    weights, features = mean_one_weights(log_weights), all_features(stack, known, rows)
+        one_way = OneWayLaw.from_json(facts["one_way"], stack.schema)
+    weights, features = mean_one_weights(log_weights), all_features(stack, one_way, rows)
     credit, rows_told = float(facts["credit"]), float(facts["rows"])
     least = float(facts.get("least_credit", credit))
     residual = _residual(facts, size=features.shape[1])
@@ -63,10 +63,10 @@ def law_of_means(
         rows=rows_told,
         constant=constant,
         about=weights @ features / len(features),
-        known=known,
+        known=one_way,
     )
     law = MeansLaw(
-        bins={} if known is None else known.bins_of(rows),
+        bins={} if one_way is None else one_way.bins_of(rows),
         features=features,
         weights=weights,
         covariance=noise,

@@ -90,12 +90,12 @@ class Ranges:
         return cls(bounds=bounds)
 
 
-def _is_pair(stated: object) -> bool:
+def _is_pair(value: object) -> bool:
     return (
-        isinstance(stated, list | tuple)
-        and len(stated) == 2
-        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in stated)
-        and all(-1 <= end <= 2 for end in stated)
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
+        and all(-1 <= end <= 2 for end in value)
     )
 
 

@@ -26,6 +26,6 @@ def reference_rows(schema: PublicSchema, rows: int, rng: np.random.Generator) ->
             columns[column.name] = np.where(missing, np.nan, values) if column.nullable else values
         else:
             low = -1 if column.nullable else 0
-            drawn = rng.integers(low, column.cardinality, rows)
-            columns[column.name] = drawn.astype(np.int32)
+            codes = rng.integers(low, column.cardinality, rows)
+            columns[column.name] = codes.astype(np.int32)
     return ScaledTable(columns, rows)

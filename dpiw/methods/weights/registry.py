@@ -39,10 +39,10 @@ def check_known_everywhere(method: str) -> None:
     """
     if method != NONE and (method not in WEIGHTS or WEIGHTS[method].known_everywhere):
         return
-    known = " or ".join(name for name, kind in WEIGHTS.items() if kind.known_everywhere)
+    names = " or ".join(name for name, kind in WEIGHTS.items() if kind.known_everywhere)
     raise SpecError(
         "weights.post_processing: beta_calibrate needs the released ratio at every row; expected"
-        f" weights.method {known}"
+        f" weights.method {names}"
     )
 
 

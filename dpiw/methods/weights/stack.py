@@ -59,8 +59,8 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
     """
     parts = blocks(schema)
     numbers = math.fsum(block.variances[0] for block in parts if block.numeric)
-    whole = math.fsum(block.reference_squared_norm for block in parts)
-    if 2 * numbers < whole:
+    total = math.fsum(block.reference_squared_norm for block in parts)
+    if 2 * numbers < total:
         return _with_products(schema), (1.0,)
     if len(parts) > FEW_COLUMNS:
         return _with_products(schema), (2.0,)
@@ -83,9 +83,9 @@ def with_first_moments(stack: Stack, *, noise: float) -> Stack:
     most = 2 * stack.frequencies
     pairs = "products" if stack.width("products") <= most else "numbers"
     shares = {"linear": LINEAR, pairs: PAIRS} if stack.width(pairs) <= most else {"linear": LINEAR}
-    every = replace(stack, shares={**shares, **stack.shares})
-    faint = noise**2 * every.dimension <= FAINT and every.dimension <= MOST_FEATURES
-    return every if faint else stack
+    full_stack = replace(stack, shares={**shares, **stack.shares})
+    faint = noise**2 * full_stack.dimension <= FAINT and full_stack.dimension <= MOST_FEATURES
+    return full_stack if faint else stack
 
 
 def _with_products(schema: PublicSchema) -> dict[str, float]:
@@ -138,16 +138,16 @@ class Stack:
     @cached_property
     def _pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
         parts, target = self._blocks, self.schema.target
-        every = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
-        numbers = [(a, b) for a, b in every if a.numeric and b.numeric]
+        all_pairs = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
+        numbers = [(a, b) for a, b in all_pairs if a.numeric and b.numeric]
         if target is None:
-            return {"target": [], "numbers": numbers, "products": every}
+            return {"target": [], "numbers": numbers, "products": all_pairs}
         names = [column.name for column in self.schema.released]
         target_block = parts[names.index(target.name)]
         return {
-            "target": [pair for pair in every if target_block in pair],
+            "target": [pair for pair in all_pairs if target_block in pair],
             "numbers": numbers,
-            "products": every,
+            "products": all_pairs,
         }
 
     def _squared_norm(self, part: str) -> float:

@@ -100,13 +100,13 @@ class BetaCalibrate(Step):
             value = getattr(self, name)
             if not isinstance(value, str) and (name == "declared" or value is not None):
                 raise SpecError(f"weights.post_processing.beta_calibrate.{name}: expected text")
-        given = [getattr(self, name) is not None for name in "abc"]
-        if not (self.declared and (all(given) or self.rows)):
+        is_given = [getattr(self, name) is not None for name in "abc"]
+        if not (self.declared and (all(is_given) or self.rows)):
             raise SpecError(
                 "weights.post_processing.beta_calibrate: expected a, b, c and `declared`, where the"
                 " labelled rows came from; or `rows`, a file, and `declared`"
             )
-        if any(given) and not all(given):
+        if any(is_given) and not all(is_given):
             raise SpecError(
                 "weights.post_processing.beta_calibrate: expected all of a, b, c or none"
             )
@@ -224,10 +224,10 @@ class Resample(Step):
         """Raises SpecError: rows is no whole number >= 1, or the scheme is unknown."""
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise SpecError("weights.post_processing.resample.rows: expected a whole number >= 1")
-        known = [scheme.value for scheme in Resampling]
-        if not isinstance(self.scheme, Resampling) and self.scheme not in known:
+        schemes = [scheme.value for scheme in Resampling]
+        if not isinstance(self.scheme, Resampling) and self.scheme not in schemes:
             raise SpecError(
-                f"weights.post_processing.resample.scheme: expected one of {', '.join(known)}"
+                f"weights.post_processing.resample.scheme: expected one of {', '.join(schemes)}"
             )
         object.__setattr__(self, "scheme", Resampling(self.scheme))
 

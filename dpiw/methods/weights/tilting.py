@@ -116,8 +116,8 @@ class BaseRows:
                 block_scores = block_scores + self._log_weights[at]
             scores[at] = block_scores
             fresh = max(top, float(block_scores.max()))
-            raised, rescaling = np.exp(block_scores - fresh), math.exp(top - fresh)
-            mass, means = rescaling * mass + float(raised.sum()), rescaling * means + raised @ block
+            masses, rescaling = np.exp(block_scores - fresh), math.exp(top - fresh)
+            mass, means = rescaling * mass + float(masses.sum()), rescaling * means + masses @ block
             top = fresh
         # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
         return (scores - top) - math.log(mass), top + math.log(mass), means / mass
@@ -227,12 +227,12 @@ def reached(
     for steps in range(_STEPS):
         weights, means = np.exp(point.log_weights), point.means
         gradient = means - targets.means + ridge @ point.theta
-        left = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
-        if left <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
+        remaining_gap = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
+        if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=means,
                 covariance=base.covariance(weights, means) if covariance is None else covariance,
-                credit=credit, gap=left, steps=steps,
+                credit=credit, gap=remaining_gap, steps=steps,
             )  # fmt: skip
         if factor is None:
             try:

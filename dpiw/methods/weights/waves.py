@@ -44,7 +44,7 @@ def _rounded(values: Array, unit: float) -> Array:
     return np.asarray(np.rint(values / unit) * unit)
 
 
-def _kept(values: Array) -> Array:
+def _frozen(values: Array) -> Array:
     """Never written again: threads share it."""
     values.setflags(write=False)
     return values
@@ -121,21 +121,21 @@ class Waves:
                 present, absent = _rounded(self._turns(block.start + 1, block.stop), self._unit)
                 start += present
                 missing.append(absent - present)
-        return _kept(np.stack([*values, *missing, start]))
+        return _frozen(np.stack([*values, *missing, start]))
 
     @cached_property
     def _levels(self) -> tuple[Array, ...]:
         """What each level of each other column adds, missing last; shapes (levels, D)."""
         parts = [block for block in self._blocks if not block.numeric]
         return tuple(
-            _kept(_rounded(self._turns(block.start, block.stop), self._unit)) for block in parts
+            _frozen(_rounded(self._turns(block.start, block.stop), self._unit)) for block in parts
         )
 
     @cached_property
     def _circle(self) -> Array:
         """Cosines in the middle of each step, then sines, over the root of D; (2 STEPS,)."""
         angle = (np.arange(STEPS) + 0.5) * (2 * math.pi / STEPS)
-        return _kept(np.concatenate([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies))
+        return _frozen(np.concatenate([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies))
 
     def _cells(self, scaled: ScaledTable) -> Array:
         """Numeric cells less a half, flags of missing ones, and one; shape (rows, k)."""

@@ -172,20 +172,20 @@ def weigh(
     steps.check(self_normalised=normalisation is Normalisation.SELF)
     if steps.resample is not None and rng is None:
         raise SpecError("weights.post_processing.resample: expected a random generator")
-    whole, reworded = _rewritten(ratio, steps)
-    features, log_ratio = whole.features(synthetic), whole.log_ratio(synthetic)
+    final_ratio, reworded = _rewritten(ratio, steps)
+    features, log_ratio = final_ratio.features(synthetic), final_ratio.log_ratio(synthetic)
     if log_ratio.size == 0:
         raise WeightError("weights: expected at least one synthetic row")
-    raw, debiased = _debiased(whole, log_ratio, features, debias, normalisation)
+    raw, debiased = _debiased(final_ratio, log_ratio, features, debias, normalisation)
     final, reshaped = _reshaped(raw, steps, normalisation)
-    parts = whole.noise_parts(synthetic)
+    parts = final_ratio.noise_parts(synthetic)
     noise = _noise(parts, log_ratio, normalisation)
     signal = ratio.signal(synthetic)
-    assessed = whole.law is not None or signal is not None
+    assessed = final_ratio.law is not None or signal is not None
     weights = Weights(
         log_weights=final,
         steps=(*reworded, *debiased, *reshaped),
-        law=whole.law and next((law for law, _ in parts if law.scale > 0), None),
+        law=final_ratio.law and next((law for law, _ in parts if law.scale > 0), None),
         noise=noise,
         diagnostics=diagnose(
             final,

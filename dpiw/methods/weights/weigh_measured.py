@@ -97,28 +97,28 @@ def weigh_measured(
             log_weights=log_weights,
         )
 
-    whole = taken(np.arange(min(base.rows, MOST_FITTED)))
-    even = whole.means(np.full(whole.rows, 1 / whole.rows))
+    base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
+    even = base_rows.means(np.full(base_rows.rows, 1 / base_rows.rows))
     targets = estimator.targets(measurement, about=even, known=known)
     noise_of_sum = estimator.calibrated
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
-    reweighted = reweight(whole, targets, credit=estimator.credit, rng=rng, pairs=pairs)
+    reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)
     targets = reweighted.targets
     steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
-    few = base.rows == whole.rows
+    few = base.rows == base_rows.rows
     if not few:
-        whole = StreamedRows(base.rows, base.batches, features)
-        reweighted = replace(reweighted, tilt=corrected(reweighted.tilt, whole, targets))
+        base_rows = StreamedRows(base.rows, base.batches, features)
+        reweighted = replace(reweighted, tilt=corrected(reweighted.tilt, base_rows, targets))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs, means = reweighted.tilt.log_weights, reweighted.tilt.means
-    noise = reweighted.log_weight_noise(whole) if few or estimator.debias else None
+    noise = reweighted.log_weight_noise(base_rows) if few or estimator.debias else None
     if noise is not None and estimator.debias:
         logs = logs - noise**2 / 2
         steps.append("debias b(x - mu)")
     logs = normalised(logs)
     if noise is not None:
-        means = whole.means(np.exp(logs) / base.rows)
-    del whole  # its features, of which those of the chosen rows take the place
+        means = base_rows.means(np.exp(logs) / base.rows)
+    del base_rows  # its features, of which those of the chosen rows take the place
     calibration = calibrated(
         logs,
         rows,
@@ -229,19 +229,19 @@ def _judged(
     diagnostics = replace(
         diagnose(published), noise=math.sqrt(np.average(noise**2, weights=shares))
     )
-    whole = diagnose(base)
+    base_facts = diagnose(base)
     findings = [
-        *_too_low("effective base rows", whole.effective_sample_size, ROWS_USE, ROWS_CARE),
+        *_too_low("effective base rows", base_facts.effective_sample_size, ROWS_USE, ROWS_CARE),
         *_too_high("evidence test p", reweighted.p_value, P_VALUE_USE, P_VALUE_CARE),
         *_too_low("expected gain", reweighted.gain, GAIN_USE, -1.0),
     ]
-    if whole.k_hat is not None:
-        findings += _too_high("k-hat of the base weights", whole.k_hat, K_HAT_USE, K_HAT_CARE)
+    if base_facts.k_hat is not None:
+        findings += _too_high("k-hat of the base weights", base_facts.k_hat, K_HAT_USE, K_HAT_CARE)
     worst = Verdict.USE
     for verdict, _ in findings:
         worst = verdict if worst is not Verdict.DO_NOT_USE else worst
     reasons = tuple(text for _, text in findings)
-    return replace(diagnostics, k_hat=whole.k_hat, verdict=worst, reasons=reasons, rule=RULE)
+    return replace(diagnostics, k_hat=base_facts.k_hat, verdict=worst, reasons=reasons, rule=RULE)
 
 
 def _too_low(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:

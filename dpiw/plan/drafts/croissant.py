@@ -62,8 +62,8 @@ def _id(node: Mapping[str, Any]) -> str:
 
 def _types(node: Mapping[str, Any]) -> list[str]:
     data_type = node.get("dataType", [])
-    every = data_type if isinstance(data_type, list) else [data_type]
-    return [str(name).rpartition(":")[2].rpartition("/")[2] for name in every]
+    data_types = data_type if isinstance(data_type, list) else [data_type]
+    return [str(name).rpartition(":")[2].rpartition("/")[2] for name in data_types]
 
 
 def _is_enumeration(record_set: Mapping[str, Any]) -> bool:
@@ -74,9 +74,9 @@ def _codes(record_set: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """The levels that an enumeration's own rows state, by the place `set/field`."""
     rows = mappings(record_set.get("data"))
     fields = [_id(field) for field in mappings(record_set.get("field"))]
-    named = {place: place.rpartition("/")[2] for place in fields}
+    names = {place: place.rpartition("/")[2] for place in fields}
     return {
-        place: texts(row.get(place, row.get(name)) for row in rows) for place, name in named.items()
+        place: texts(row.get(place, row.get(name)) for row in rows) for place, name in names.items()
     }
 
 

@@ -63,12 +63,12 @@ def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
     ]
     drafted = tuple(_column(column) for column in columns)
     name = text_of(url or chosen.get("url")).rpartition("/")[2].partition(".")[0]
-    known = {
+    draft_names = {
         text_of(column.get("name")): draft.name
         for column, draft in zip(columns, drafted, strict=True)
     }
-    named = [known.get(key, "") for key in ([keys] if isinstance(keys, str) else keys)]
-    return TableDraft(columns=drafted, name=name).with_key(named)
+    key_names = [draft_names.get(key, "") for key in ([keys] if isinstance(keys, str) else keys)]
+    return TableDraft(columns=drafted, name=name).with_key(key_names)
 
 
 def _schema_beside(path: Path, address: str) -> Any:
@@ -82,7 +82,7 @@ def _schema_beside(path: Path, address: str) -> Any:
     raise SchemaError("CSVW: tableSchema: expected a file in the metadata's folder; no URL is read")
 
 
-def _written(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:
+def _cell_format(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:
     """What of a datatype's format and of `null` our data dictionary has words for."""
     fields: dict[str, Any] = {"missing": [token for token in _list(null) if token]}
     if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS) and isinstance(style, Mapping):
@@ -114,7 +114,7 @@ def _column(column: Mapping[str, Any]) -> ColumnDraft:
             nullable=None if not isinstance(required, bool) else not required,
             **bounds(kind, lower, upper),
             words=((words[0],), (words[1],)) if len(words) == 2 else None,
-            written=_written(kind, described.get("format"), column.get("null", [])),
+            written=_cell_format(kind, described.get("format"), column.get("null", [])),
             description=text_of(column.get("dc:description", column.get("description"))),
         ),
         "codebook: the table's CSVW metadata",

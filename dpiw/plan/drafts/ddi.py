@@ -117,16 +117,16 @@ def _range(
     ranges = variable.findall("valrng/range")
     if len(ranges) != 1:
         return None, None, ()
-    stated = {end: ranges[0].get(end) for end in ("min", "max")}
+    valid_range = {end: ranges[0].get(end) for end in ("min", "max")}
     statistics = {
         statistic.get("type"): number(_text(statistic)) for statistic in variable.findall("sumStat")
     }
     limits = {
         end: value
-        for end, value in stated.items()
+        for end, value in valid_range.items()
         if statistics.get(end) is None or number(value) != statistics[end]
     }
-    return limits.get("min"), limits.get("max"), () if limits == stated else (_FROM_TABLE,)
+    return limits.get("min"), limits.get("max"), () if limits == valid_range else (_FROM_TABLE,)
 
 
 def _kind(variable: ElementTree.Element, *, has_codes: bool) -> ColumnKind | None:

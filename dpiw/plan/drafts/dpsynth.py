@@ -48,9 +48,9 @@ def _column(name: str, attribute: Any) -> ColumnDraft:
         )
     elif "min_value" in attribute:
         kind = ColumnKind.INTEGER if attribute.get("dtype") == "int" else ColumnKind.CONTINUOUS
-        stated = bounds(kind, attribute["min_value"], attribute.get("max_value"))
+        limits = bounds(kind, attribute["min_value"], attribute.get("max_value"))
         clipped = attribute.get("clip_to_range", True) is not False
-        draft = ColumnDraft(name=name, kind=kind, nullable=not clipped, **stated)
+        draft = ColumnDraft(name=name, kind=kind, nullable=not clipped, **limits)
     elif "max_tokens" in attribute:
         draft = ColumnDraft(name=name, notes=("free text there: it cannot be released here",))
     elif attribute.keys() - _OPEN_SET:

@@ -258,5 +258,5 @@ def texts(values: Iterable[object]) -> tuple[str, ...]:
 
 def sourced(draft: ColumnDraft, provenance: str) -> ColumnDraft:
     """The draft with a provenance, if it has bounds or levels that come from somewhere."""
-    stated = draft.lower is not None or draft.upper is not None or bool(draft.levels)
-    return dataclasses.replace(draft, provenance=provenance if stated else "")
+    has_domain = draft.lower is not None or draft.upper is not None or bool(draft.levels)
+    return dataclasses.replace(draft, provenance=provenance if has_domain else "")

@@ -121,9 +121,9 @@ def _column(
 
 def _bound(subschema: Mapping[str, Any], word: str, inwards: int, kind: ColumnKind | None) -> Any:
     """`minimum` or `maximum`; an exclusive one of a whole number is the next number inwards."""
-    stated = subschema.get(f"m{word}")
+    limit = subschema.get(f"m{word}")
     beyond = number(subschema.get(f"exclusiveM{word}"))
-    if stated is not None or beyond is None:
-        return stated
-    whole = kind is ColumnKind.INTEGER and float(beyond).is_integer()
-    return int(beyond) + inwards if whole else beyond
+    if limit is not None or beyond is None:
+        return limit
+    is_whole = kind is ColumnKind.INTEGER and float(beyond).is_integer()
+    return int(beyond) + inwards if is_whole else beyond

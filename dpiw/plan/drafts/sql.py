@@ -156,10 +156,10 @@ def _column(
         levels = texts(level.name for level in declared.expressions)
     elif declared is not None and declared.this is exp.DType.USERDEFINED:
         levels = types.get(str(declared.args.get("kind", "")).casefold(), ())
-    stated: dict[str, Any] = {}
+    demands: dict[str, Any] = {}
     for condition in checks:
-        stated |= _demanded(condition, name, whole=kind is ColumnKind.INTEGER)
-    levels = texts(stated.get("levels", ())) or levels
+        demands |= _demanded(condition, name, whole=kind is ColumnKind.INTEGER)
+    levels = texts(demands.get("levels", ())) or levels
     if levels and kind is not ColumnKind.BOOLEAN:
         kind = ColumnKind.CATEGORICAL
     required = definition.find(exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint)
@@ -168,7 +168,7 @@ def _column(
         name=name,
         kind=kind,
         nullable=required is None,
-        **bounds(kind, stated.get("lower"), stated.get("upper")),
+        **bounds(kind, demands.get("lower"), demands.get("upper")),
         levels=levels,
         decimals=_scale(declared) if kind is ColumnKind.CONTINUOUS else None,
         description=comments.get(name, "" if comment is None else comment.this.name),

@@ -73,14 +73,14 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
             **bounds(kind, rules.get("minimum"), rules.get("maximum")),
             levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
             words=words if all(words) else None,
-            written=_written(field, missing, kind),
+            written=_cell_format(field, missing, kind),
             description=text_of(field.get("description")) or text_of(field.get("title")),
         ),
         "codebook: the table's Table Schema",
     ).admissible()
 
 
-def _written(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None) -> dict[str, Any]:
+def _cell_format(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None) -> dict[str, Any]:
     """What of the field's format our data dictionary has words for."""
     tokens = [
         token.get("value") if isinstance(token, Mapping) else token

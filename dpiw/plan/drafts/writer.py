@@ -87,8 +87,8 @@ def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]
         values |= dict.fromkeys(_open(column), OPEN)
         values.setdefault("nullable", True)
     order = ("name", "kind", "role", "nullable", "lower", "upper", "levels", "levels_file")
-    named = dict.fromkeys((*(field for field in order if field in values), *values))
-    fields = [f"{field}: {_value(values[field])}" for field in named]
+    names = dict.fromkeys((*(field for field in order if field in values), *values))
+    fields = [f"{field}: {_value(values[field])}" for field in names]
     line = f"  - {{{', '.join(fields)}}}"
     yield line if len(line) <= _LINE else "  - " + "\n    ".join(fields)
     notes = column.notes

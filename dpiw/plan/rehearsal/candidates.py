@@ -127,7 +127,7 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
     if weights.wanted:
         plan = compile_plan(_weighted(spec, weights.method, weights.settings), schema)
         compiled.append(
-            Candidate(name=OWN, told=_told(weights.method, weights.settings), plan=plan)
+            Candidate(name=OWN, told=_description(weights.method, weights.settings), plan=plan)
         )
     for name, (settings, shares) in MEASURED.items():
         candidate = _measured(spec, schema, name, settings, shares)
@@ -143,16 +143,16 @@ def _measured(
     settings: Mapping[str, Any],
     shares: SharesSpec | None,
 ) -> Candidate:
-    description, own_settings = _told("measured", settings), spec.weights.settings
+    description, own_settings = _description("measured", settings), spec.weights.settings
     beside = {name: own_settings[name] for name in _BESIDE if name in own_settings}
-    asked = _weighted(spec, "measured", {**settings, **beside})
+    candidate_spec = _weighted(spec, "measured", {**settings, **beside})
     if shares is None and "shares" not in spec.model_fields_set:
         shares = SharesSpec.usual("measured")
     if shares is not None:
         description += f", effort {shares.generator:g} to {shares.weights:g}"
-        asked = asked.model_copy(update={"shares": shares})
+        candidate_spec = candidate_spec.model_copy(update={"shares": shares})
     try:
-        plan = compile_plan(asked, schema)
+        plan = compile_plan(candidate_spec, schema)
     except SpecError as error:
         return Candidate(name=name, told=description, plan=None, reason=str(error))
     return Candidate(name=name, told=description, plan=plan)
@@ -185,6 +185,6 @@ def _of_law(stage: StagePlan) -> StagePlan:
     return replace(stage, parameters=parameters)
 
 
-def _told(method: str, settings: Mapping[str, Any]) -> str:
-    given = ", ".join(f"{key} {value}" for key, value in settings.items())
-    return f"{method} ({given})" if given else method
+def _description(method: str, settings: Mapping[str, Any]) -> str:
+    settings_text = ", ".join(f"{key} {value}" for key, value in settings.items())
+    return f"{method} ({settings_text})" if settings_text else method

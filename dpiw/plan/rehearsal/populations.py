@@ -154,8 +154,8 @@ class ResampledRows:
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
         """`rows` rows with replacement."""
-        known = self.rows
-        return known.scaled.take(rng.choice(known.scaled.rows, size=rows, p=known.weights))
+        base = self.rows
+        return base.scaled.take(rng.choice(base.scaled.rows, size=rows, p=base.weights))
 
     def truth(self, *, rng: np.random.Generator) -> WeightedRows:
         """The rows themselves; nothing is drawn."""

@@ -208,10 +208,10 @@ def _on_one_population(rehearsal: Rehearsal, place: Place) -> list[Score]:
 
     number, run = place
     with threadpool_limits(limits=1):  # more threads would round sums differently
-        return _played(rehearsal, number, run)
+        return _play(rehearsal, number, run)
 
 
-def _played(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
+def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
     name, scorer = rehearsal.populations[number], rehearsal.scorer
 
     def stream(which: int) -> np.random.Generator:

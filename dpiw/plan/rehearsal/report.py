@@ -54,20 +54,23 @@ def report_lines(
         names = [MEASURES[name] for name in rehearsal.scorer.measures]
         report.append(" " * _NAME + "".join(f"{name:<{_CELL}}" for name in names) + "ESS share")
         for line in here:
-            report += _told(line)
+            report += _table_rows(line)
     advice = advise(lines).text if finished else f"none, for it is unfinished: {UNFINISHED}"
     texts = (LEGEND, f"rule: {RULE}", f"recommendation: {advice.removesuffix('.')}")
     for text in texts:
         report += ["", *textwrap.wrap(f"{text}.", width=100, break_on_hyphens=False)]
     if finished:
-        named = advise(lines).named
+        advised_names = advise(lines).named
         report += [
-            spec_line for c in rehearsal.candidates if c.name in named for spec_line in _typed(c)
+            spec_line
+            for c in rehearsal.candidates
+            if c.name in advised_names
+            for spec_line in _spec_lines(c)
         ]
     return report
 
 
-def _typed(candidate: Candidate) -> list[str]:
+def _spec_lines(candidate: Candidate) -> list[str]:
     """What to write into the spec for a candidate that the recommendation names."""
     what = "no" if candidate.name == NONE else f"`{candidate.name}`"
     head = f"to publish {what} weights, in the spec, in the place of its `weights` and `shares`:"
@@ -91,7 +94,7 @@ def _candidate(candidate: Candidate) -> str:
     return f"{start}; resolution {plan.forecast.shown}{worth}"
 
 
-def _told(line: Line) -> list[str]:
+def _table_rows(line: Line) -> list[str]:
     changes = line.changes.values()
     cells = "".join(f"{_pm(change.mean, change.error):<{_CELL}}" for change in changes)
     weighted = line.candidate not in (NONE, FLOOR)
@@ -135,7 +138,7 @@ def to_json(
 ) -> dict[str, Any]:
     """Everything a rehearsal found, as JSON values; public. Unfinished, it recommends nothing."""
     advice = advise(lines) if finished else None
-    played = next(c.plan.spec for c in rehearsal.candidates if c.plan is not None)
+    rehearsed_spec = next(c.plan.spec for c in rehearsal.candidates if c.plan is not None)
     return {
         "dpiw": __version__,
         "name": spec.name,
@@ -144,8 +147,8 @@ def to_json(
         "relation": spec.relation,
         "seed": rehearsal.seed,
         "runs": rehearsal.runs,
-        "synthetic_rows": played.synthetic_rows,
-        "stand_in_rows": played.nominal_rows,
+        "synthetic_rows": rehearsed_spec.synthetic_rows,
+        "stand_in_rows": rehearsed_spec.nominal_rows,
         "pairs_compared": len(rehearsal.scorer.pairs),
         "candidates": [candidate.to_json() for candidate in rehearsal.candidates],
         "summary": [line.to_json() for line in lines],

@@ -126,7 +126,7 @@ class Scorer:
 
     def distances(self, portrait: Portrait, truth: Portrait) -> dict[str, float]:
         """Every measure; those of `RELATIVE` not yet divided by `norms`."""
-        every = {
+        distances = {
             "one_way": sum(map(_variation, portrait.one_way, truth.one_way)),
             "two_way": sum(map(_variation, portrait.two_way, truth.two_way))
             / max(1, len(self.pairs)),
@@ -134,15 +134,15 @@ class Scorer:
             "coefficients": float(((portrait.coefficients - truth.coefficients) ** 2).sum()),
             "means": float(np.linalg.norm(portrait.means - truth.means)),
         }
-        return {name: every[name] for name in self.measures}
+        return {name: distances[name] for name in self.measures}
 
     def norms(self, truth: Portrait) -> dict[str, float]:
         """What the distances in `RELATIVE` are relative to: norms of the truth."""
-        every = {
+        norms = {
             "coefficients": float((truth.coefficients**2).sum()),
             "means": float(np.linalg.norm(truth.means)),
         }
-        return {name: every[name] for name in self.measures if name in RELATIVE}
+        return {name: norms[name] for name in self.measures if name in RELATIVE}
 
     def _cumulative(self, scaled: ScaledTable, weights: Array) -> Array:
         rows = []

@@ -198,8 +198,8 @@ def advise(lines: Sequence[Line]) -> Advice:
     if not order or not where(order[0], HELPS):
         traded = sorted(of, key=lambda name: (-len(where(name, TRADES)), name != OWN))[:1]
         text = "".join(_trade(name, of[name], where(name, TRADES)) for name in traded)
-        named = tuple(name for name in traded if where(name, TRADES))
-        return _advice(NONE, f"publish none: no weights help.{text}", of, *named)
+        advised_names = tuple(name for name in traded if where(name, TRADES))
+        return _advice(NONE, f"publish none: no weights help.{text}", of, *advised_names)
     best = order[0]
     best_weights = _weights(best)
     helped = _listed(where(best, HELPS))
@@ -229,8 +229,8 @@ def advise(lines: Sequence[Line]) -> Advice:
 
 def _advice(candidate: str, text: str, of: Mapping[str, Any], *others: str) -> Advice:
     """`none` needs no words where the spec has no weights."""
-    named = {candidate, *others} - ({OWN} if OWN in of else {OWN, NONE})
-    return Advice(candidate=candidate, text=text, named=tuple(sorted(named)))
+    names = {candidate, *others} - ({OWN} if OWN in of else {OWN, NONE})
+    return Advice(candidate=candidate, text=text, named=tuple(sorted(names)))
 
 
 def _gain(lines: Sequence[Line], asked: Sequence[str]) -> float:
@@ -269,15 +269,15 @@ def _weights(name: str) -> str:
 
 def _verdicts(lines: Sequence[Line], kinds: Sequence[str]) -> str:
     """How probable a verdict is: the release judges itself, whatever is recommended here."""
-    given: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for line in lines:
         if line.population in kinds:
-            given.update(line.verdicts)
+            counts.update(line.verdicts)
     use, *others = (verdict.value for verdict in Verdict)
-    rest = "".join(f", `{name}` in {given[name]}" for name in (*others, FAILED) if given[name])
+    rest = "".join(f", `{name}` in {counts[name]}" for name in (*others, FAILED) if counts[name])
     return (
-        f" No promise: of {given.total()} releases rehearsed there, {given[use]}"
-        f" ({given[use] / given.total():.0%}) had the verdict `{use}`{rest and ';'}"
+        f" No promise: of {counts.total()} releases rehearsed there, {counts[use]}"
+        f" ({counts[use] / counts.total():.0%}) had the verdict `{use}`{rest and ';'}"
         f"{rest.removeprefix(',')}."
     )
 

@@ -70,8 +70,8 @@ def diagnostics_view(diagnostics: Mapping[str, Any]) -> DiagnosticsView:
         rows = []
         for key, (name, meaning) in texts.items():
             if key in values and values[key] is not None:
-                shown = _TAU_OF_MEANS if key == "tau" and of_means else name
-                rows.append((shown, _value(key, values[key]), meaning))
+                label = _TAU_OF_MEANS if key == "tau" and of_means else name
+                rows.append((label, _value(key, values[key]), meaning))
             elif key in diagnostics:
                 missing.append(name)
         groups[title] = tuple(rows)

@@ -184,15 +184,15 @@ def _weight_histogram(weights: Array) -> Drawing | None:
 
 
 def _noise(noise: Array, tau: object, rows: int) -> NoiseSpread:
-    known = float(tau) if isinstance(tau, int | float) and math.isfinite(tau) else None
-    top = 1.05 * max(float(noise.max()), known or 0.0)
+    forecast = float(tau) if isinstance(tau, int | float) and math.isfinite(tau) else None
+    top = 1.05 * max(float(noise.max()), forecast or 0.0)
     counts, edges = np.histogram(noise, bins=30, range=(0.0, top))
     middle = float(np.median(noise))
     factor = float(f"{math.exp(min(middle, 700.0)):.3g}")
     drawing = plots.histogram(
         Shares(before=counts / noise.size), edges=list(edges), ticks={0.0: "0", top: f"{top:.2g}"},
         axis="standard deviation in a log weight", title="Privacy noise in the log weights",
-        mark=None if known is None else (known, f"forecast {known:.2g}"),
+        mark=None if forecast is None else (forecast, f"forecast {forecast:.2g}"),
     )  # fmt: skip
     among = "" if noise.size == rows else f"{noise.size:,}"
     return NoiseSpread(drawing=drawing, rows=among, middle=f"{middle:.2g}", factor=number(factor))
@@ -220,7 +220,7 @@ def column_cards(
     for column in schema.released:
         name, cells = column.name, axis(column)
         shares = Shares(
-            before=before[name], after=after.get(name), truth=_known(truth, name, cells)
+            before=before[name], after=after.get(name), truth=_true_shares(truth, name, cells)
         )
         note = column.description or column.kind.value
         cards.append(ColumnCard(name=name, note=note, drawing=_column(cells, shares, name)))
@@ -245,7 +245,7 @@ def _shares(
     return before, {name: cells / weights.sum() for name, cells in sums[1].items()}
 
 
-def _known(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
+def _true_shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
     if name not in truth:
         return None
     shares = np.asarray(truth[name], dtype=np.float64)

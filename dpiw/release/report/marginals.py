@@ -80,8 +80,8 @@ def sums_of(
         cells = axis(column)
         codes = _codes(frame[column.name], column, cells)
         for totals, mass in zip(sums, masses, strict=True):
-            counted = np.bincount(codes, weights=mass, minlength=cells.cells)
-            totals[column.name] = np.asarray(counted, dtype=np.float64)
+            cell_sums = np.bincount(codes, weights=mass, minlength=cells.cells)
+            totals[column.name] = np.asarray(cell_sums, dtype=np.float64)
     return sums
 
 

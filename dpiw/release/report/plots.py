@@ -40,8 +40,8 @@ class Shares:
     @property
     def top(self) -> float:
         """The largest of all."""
-        given = [values for values in (self.before, self.after, self.truth) if values is not None]
-        return max(float(max(values.max() for values in given)), 1e-12)
+        series = [values for values in (self.before, self.after, self.truth) if values is not None]
+        return max(float(max(values.max() for values in series)), 1e-12)
 
     def map(self, change: Callable[[Array], Array]) -> Shares:
         """Each series changed by one function."""
@@ -180,8 +180,8 @@ def budget_bar(
     first = min(first, 1.0)
     second = min(second, 1.0 - first)
     texts = [f"{name}: {number(float(part))}" for name, part in parts.items()]
-    left = max(budget - spent, Decimal(0))
-    texts.append(f"left: {number(float(left))} of {number(float(budget))}")
+    remaining = max(budget - spent, Decimal(0))
+    texts.append(f"left: {number(float(remaining))} of {number(float(budget))}")
     inks = ("before", "after", "code")
     with axes_of(76.0, left=12.0, bottom=40.0, right=12.0) as (figure, axes):
         widths = (first, second, 1.0 - first - second)

@@ -108,7 +108,7 @@ def build_report(
     weights, frames = mean_one_weights(log_weights), iter(frames)
     first = next(frames)
     growth = math.exp(min(float(certificate.epsilon), 700.0))
-    known = {} if truth is None else truth.marginals
+    public_marginals = {} if truth is None else truth.marginals
     diagnostics = diagnostics_view(certificate.diagnostics)
     tau = None if diagnostics.of_means else certificate.diagnostics.get("tau")
     reasons = certificate.diagnostics.get("reasons")
@@ -129,9 +129,9 @@ def build_report(
         spread=figures.spread_of(weights, log_weight_noise_sd, tau),
         repairs=figures.repairs_of(first, weights, truth),
         columns=figures.column_cards(
-            chain([first], frames), weights if weighted else None, schema, known
+            chain([first], frames), weights if weighted else None, schema, public_marginals
         ),
-        truth=bool(known),
+        truth=bool(public_marginals),
         usage=_usage(certificate, schema),
         constraints=_constraints(certificate, schema),
         events=tuple(
@@ -167,10 +167,10 @@ def _constraints(
 ) -> tuple[tuple[str, str, str], ...]:
     bound = certificate.diagnostics.get("constraints", {})
     broken = bound.get("broken", {}) if isinstance(bound, Mapping) else {}
-    stated = [(constraint.name, constraint.to_mapping()) for constraint in schema.constraints]
+    mappings = [(constraint.name, constraint.to_mapping()) for constraint in schema.constraints]
     return tuple(
         (name, _code({k: v for k, v in mapping.items() if k != "name"}), _share(broken.get(name)))
-        for name, mapping in stated
+        for name, mapping in mappings
     )
 
 

@@ -44,16 +44,20 @@ def _values(frame: pd.DataFrame, statistic: Mapping[str, Any]) -> NDArray[np.flo
 
 
 def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    known = ~np.isnan(values)
-    total = weights[known].sum()
-    return float((weights[known] * values[known]).sum() / total) if total > 0 else float("nan")
+    is_present = ~np.isnan(values)
+    total = weights[is_present].sum()
+    return (
+        float((weights[is_present] * values[is_present]).sum() / total)
+        if total > 0
+        else float("nan")
+    )
 
 
 def _correlation(
     left: NDArray[np.float64], right: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> float:
-    known = ~(np.isnan(left) | np.isnan(right))
-    a, b, w = left[known], right[known], weights[known]
+    is_present = ~(np.isnan(left) | np.isnan(right))
+    a, b, w = left[is_present], right[is_present], weights[is_present]
     if w.sum() <= 0:
         return float("nan")
     w = w / w.sum()
@@ -73,9 +77,9 @@ def evaluate(
         SpecError: the kind of statistic is unknown, or a column is not in the table.
     """
     used = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
-    named = [*statistic.get("columns", ()), *statistic.get("where", {})]
-    named += [statistic["column"]] if "column" in statistic else []
-    for name in named:
+    names = [*statistic.get("columns", ()), *statistic.get("where", {})]
+    names += [statistic["column"]] if "column" in statistic else []
+    for name in names:
         if name not in frame.columns:
             raise SpecError(f"statistic on {name}: expected one of {', '.join(frame.columns)}")
     chosen = _rows(frame, statistic.get("where", {}))
