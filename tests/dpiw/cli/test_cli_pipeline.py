@@ -250,8 +250,10 @@ def test_plan_counts_by_the_population_s_own_rule(
 
 
 def test_the_flows_commands_hand_on_what_was_typed(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").touch()
     heard: list[list[str]] = []
 
     def run_module(name: str, **_: object) -> None:
