@@ -249,11 +249,16 @@ def test_plan_counts_by_the_population_s_own_rule(
     assert count > 9 // 2  # vectors compose better than sums
 
 
-def test_the_flows_commands_hand_on_what_was_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def a_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").touch()
+    return "a.yaml"
+
+
+def test_the_flows_commands_hand_on_what_was_typed(
+    a_spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[list[str]] = []
 
     def run_module(name: str, **_: object) -> None:
@@ -263,8 +268,8 @@ def test_the_flows_commands_hand_on_what_was_typed(
 
     monkeypatch.setattr(pipeline.runpy, "run_module", run_module)
     path, words = list(sys.path), list(sys.argv)
-    assert main(["release", "a.yaml"]) == 0
-    assert main(["release", "a.yaml", "--period=2027-q1"]) == 0
+    assert main(["release", a_spec]) == 0
+    assert main(["release", a_spec, "--period=2027-q1"]) == 0
     assert main(["audit", "--ledger", "l", "--key", "k.pub"]) == 34
     assert main(["audit", "--ledger", "l", "--key", "k.pub", "--key=-2.pub", "--out", "o"]) == 34
     assert main(["audit", "--ledger", "l"]) == 34
@@ -279,21 +284,24 @@ def test_the_flows_commands_hand_on_what_was_typed(
 
 
 def test_without_the_flows_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    a_spec: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(pipeline, "_HOMES", (tmp_path,))
-    assert main(["release", "a.yaml"]) == 3
+    assert main(["release", a_spec]) == 3
     assert "pip install './dpiw[pipeline]'" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    a_spec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline.runpy, "run_module", interrupted)
-    assert main(["release", "a.yaml"]) == 130
+    assert main(["release", a_spec]) == 130
     assert capsys.readouterr().err == "stopped\n"
 
 
