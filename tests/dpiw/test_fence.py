@@ -49,9 +49,9 @@ def digest(value: Any) -> str:
 def rounded(value: Any) -> Any:
     """A JSON value with nine digits of each float: another processor may add up otherwise."""
     if isinstance(value, Mapping):
-        return {key: rounded(one) for key, one in value.items()}
+        return {key: rounded(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
+        return [rounded(element) for element in value]
     return f"{value:.9g}" if isinstance(value, float) else value
 
 
@@ -87,30 +87,32 @@ def drawn() -> dict[str, Any]:
     weights = weigh_measured(estimator, means, base, rows=1000, rng=rng, known=model.one_way)
     logs, facts = weights.log_weights, weights.facts["measured"]
     moments = [logs.min(), logs.max(), logs.std(), facts["credit"], facts["rows"]]
-    return {"generator": measured.digest, "moments": [float(one) for one in moments]}
+    return {"generator": measured.digest, "moments": [float(moment) for moment in moments]}
 
 
 def help_of(command: str) -> str:
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         main([*command.split(), "--help"])
-    return told.getvalue()
+    return output.getvalue()
 
 
 def codes() -> dict[str, int]:
     def below(kind: type[errors.DPIWError]) -> Iterator[type[errors.DPIWError]]:
         yield kind
-        for one in kind.__subclasses__():
-            yield from below(one)
+        for error in kind.__subclasses__():
+            yield from below(error)
 
-    every = {one for one in below(errors.DPIWError) if one.__module__ == "dpiw.errors"}
-    return {one.__name__: one.exit_code for one in sorted(every, key=lambda one: one.__name__)}
+    every = {error for error in below(errors.DPIWError) if error.__module__ == "dpiw.errors"}
+    return {
+        error.__name__: error.exit_code for error in sorted(every, key=lambda error: error.__name__)
+    }
 
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(GOLDEN.read_text())
-    return found
+    content: dict[str, Any] = json.loads(GOLDEN.read_text())
+    return content
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -119,9 +121,9 @@ def test_plans_and_keys_are_what_they_were(name: str, golden: dict[str, Any]) ->
 
 
 def test_a_seeded_draw_and_its_weights_are_what_they_were(golden: dict[str, Any]) -> None:
-    found = drawn()
-    assert found["generator"] == golden["drawn"]["generator"]
-    assert found["moments"] == pytest.approx(golden["drawn"]["moments"], rel=1e-6)
+    measured = drawn()
+    assert measured["generator"] == golden["drawn"]["generator"]
+    assert measured["moments"] == pytest.approx(golden["drawn"]["moments"], rel=1e-6)
 
 
 def test_a_certificate_has_the_same_bytes(golden: dict[str, Any]) -> None:

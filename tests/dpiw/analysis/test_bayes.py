@@ -45,8 +45,8 @@ def test_a_release_is_worth_no_more_than_the_people_it_describes(released):
 def test_linear_posterior_is_the_conjugate_one():
     # The slow twin: known formulas updated one row at a time, with powered likelihoods.
     table, w = frame(), np.random.default_rng(2).gamma(2.0, 1.0, 60)
-    found = analysis.linear_posterior((table, w), "y", ["x"], prior_scale=3.0, noise_shape=2.0,
-                                      noise_rate=1.5)  # fmt: skip
+    posterior = analysis.linear_posterior((table, w), "y", ["x"], prior_scale=3.0, noise_shape=2.0,
+                                          noise_rate=1.5)  # fmt: skip
     _, scaled = scaled_weights((table, w))
     precision, mean, shape, rate = np.eye(2) / 9, np.zeros(2), 2.0, 1.5
     for weight, x, y in zip(scaled, table["x"], table["y"], strict=True):
@@ -55,19 +55,22 @@ def test_linear_posterior_is_the_conjugate_one():
         moved = np.linalg.solve(updated, precision @ mean + weight * row * y)
         rate += (weight * y**2 + mean @ precision @ mean - moved @ updated @ moved) / 2
         precision, mean, shape = updated, moved, shape + weight / 2
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-    assert (found.noise_shape, found.noise_rate) == (pytest.approx(shape), pytest.approx(rate))
+    np.testing.assert_allclose(posterior.mean, mean, rtol=1e-9)
+    assert (posterior.noise_shape, posterior.noise_rate) == (
+        pytest.approx(shape),
+        pytest.approx(rate),
+    )
     expected = np.linalg.inv(precision) * rate / (shape - 1)  # of a t law with 2 shape degrees
-    np.testing.assert_allclose(found.covariance, expected, rtol=1e-9)
+    np.testing.assert_allclose(posterior.covariance, expected, rtol=1e-9)
 
 
 def test_linear_draws_have_the_posteriors_moments():
-    found = analysis.linear_posterior((frame(), None), "y", ["x"])
-    drawn = found.draw(40_000, np.random.default_rng(3))
+    posterior = analysis.linear_posterior((frame(), None), "y", ["x"])
+    drawn = posterior.draw(40_000, np.random.default_rng(3))
     np.testing.assert_allclose(
-        drawn.mean(axis=0), found.mean, atol=5 * found.standard_deviation.max() / 200
+        drawn.mean(axis=0), posterior.mean, atol=5 * posterior.standard_deviation.max() / 200
     )
-    np.testing.assert_allclose(drawn.std(axis=0), found.standard_deviation, rtol=0.03)
+    np.testing.assert_allclose(drawn.std(axis=0), posterior.standard_deviation, rtol=0.03)
 
 
 def test_logistic_posterior_against_a_grid():
@@ -75,7 +78,7 @@ def test_logistic_posterior_against_a_grid():
     # Laplace approximation's error is a few percent of a standard deviation.
     table = frame(rows=200)
     w = np.random.default_rng(4).gamma(3.0, 1.0, 200)
-    found = analysis.logistic_posterior((table, w), "flag", ["x"], prior_scale=2.0)
+    posterior = analysis.logistic_posterior((table, w), "flag", ["x"], prior_scale=2.0)
     _, scaled = scaled_weights((table, w))
     a, b = np.meshgrid(np.linspace(-1.5, 1.5, 151), np.linspace(-0.5, 3.0, 151), indexing="ij")
     t = a[..., None] + b[..., None] * table["x"].to_numpy()
@@ -84,12 +87,12 @@ def test_logistic_posterior_against_a_grid():
     mass = np.exp(log - log.max())
     mass /= mass.sum()
     mode = np.unravel_index(np.argmax(log), log.shape)
-    np.testing.assert_allclose(found.mean, [a[mode], b[mode]], atol=0.025)
+    np.testing.assert_allclose(posterior.mean, [a[mode], b[mode]], atol=0.025)
     mean = np.array([(mass * a).sum(), (mass * b).sum()])
     sd = np.sqrt([(mass * (a - mean[0]) ** 2).sum(), (mass * (b - mean[1]) ** 2).sum()])
-    np.testing.assert_allclose(found.mean, mean, atol=0.12 * sd.max())
-    np.testing.assert_allclose(found.standard_deviation, sd, rtol=0.06)
-    assert found.draw(10, np.random.default_rng(1)).shape == (10, 2)
+    np.testing.assert_allclose(posterior.mean, mean, atol=0.12 * sd.max())
+    np.testing.assert_allclose(posterior.standard_deviation, sd, rtol=0.06)
+    assert posterior.draw(10, np.random.default_rng(1)).shape == (10, 2)
 
 
 def test_logistic_posterior_exists_where_the_classes_separate():

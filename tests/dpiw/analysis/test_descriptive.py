@@ -58,9 +58,9 @@ ESTIMATORS = {
 
 
 def test_mean_by_hand_missing_left_out():
-    found = analysis.mean((pd.DataFrame({"a": [1.0, np.nan, 4.0]}), [1.0, 5.0, 3.0]), "a")
-    assert found.value == pytest.approx((1 + 12) / 4)
-    assert found["mean(a)"] == found.value
+    estimate = analysis.mean((pd.DataFrame({"a": [1.0, np.nan, 4.0]}), [1.0, 5.0, 3.0]), "a")
+    assert estimate.value == pytest.approx((1 + 12) / 4)
+    assert estimate["mean(a)"] == estimate.value
 
 
 def test_a_source_without_weights_counts_every_row_once():
@@ -70,43 +70,45 @@ def test_a_source_without_weights_counts_every_row_once():
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_refit_at_the_own_weights_gives_the_values(name):
-    found = ESTIMATORS[name](SOURCE)
-    np.testing.assert_allclose(found.refit(found.sample.weights), found.values, rtol=1e-9)
-    np.testing.assert_allclose(found.refit(7 * found.sample.weights), found.values, rtol=1e-9)
+    estimate = ESTIMATORS[name](SOURCE)
+    np.testing.assert_allclose(estimate.refit(estimate.sample.weights), estimate.values, rtol=1e-9)
+    np.testing.assert_allclose(
+        estimate.refit(7 * estimate.sample.weights), estimate.values, rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_influence_is_the_derivative_by_the_weights(name):
     # The slow twin: move one weight, estimate again. Central differences.
-    found = ESTIMATORS[name](SOURCE)
-    rows, step = len(found.influence), 1e-5
+    estimate = ESTIMATORS[name](SOURCE)
+    rows, step = len(estimate.influence), 1e-5
     for row in (0, 17, 101, 299):
-        moved = []
+        refitted = []
         for sign in (1, -1):
-            changed = found.sample.weights.copy()
+            changed = estimate.sample.weights.copy()
             changed[row] += sign * step
-            moved.append(found.refit(changed))
-        slope = (moved[0] - moved[1]) / (2 * step)
+            refitted.append(estimate.refit(changed))
+        slope = (refitted[0] - refitted[1]) / (2 * step)
         # A change of the weights' sum does not matter to a self-normalised estimate.
-        expected = found.influence[row] / rows
+        expected = estimate.influence[row] / rows
         np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.93])
 def test_quantile_against_a_slow_twin(probability):
     frame, w = SOURCE
-    found = analysis.quantile(SOURCE, "y", probability).value
+    value = analysis.quantile(SOURCE, "y", probability).value
     present = frame["y"].notna().to_numpy()
     values, mass = frame["y"].to_numpy()[present], w[present]
     candidates = [v for v in np.sort(values) if mass[values <= v].sum() >= probability * mass.sum()]
-    assert found == candidates[0]
+    assert value == candidates[0]
 
 
 def test_quantile_of_equal_weights_is_numpys_inverted_cdf():
     x = np.random.default_rng(8).normal(size=501)
     for p in (0.05, 0.5, 0.75):
-        found = analysis.quantile((pd.DataFrame({"x": x}), None), "x", p).value
-        assert found == np.quantile(x, p, method="inverted_cdf")
+        value = analysis.quantile((pd.DataFrame({"x": x}), None), "x", p).value
+        assert value == np.quantile(x, p, method="inverted_cdf")
 
 
 def test_quantile_standard_error_by_simulation():
@@ -116,9 +118,9 @@ def test_quantile_standard_error_by_simulation():
     values, errors = [], []
     for _ in range(400):
         x = rng.normal(size=1000)
-        found = analysis.quantile((pd.DataFrame({"x": x}), np.exp(x / 2)), "x")
-        values.append(found.value)
-        errors.append(found.covariance()[0, 0] ** 0.5)
+        estimate = analysis.quantile((pd.DataFrame({"x": x}), np.exp(x / 2)), "x")
+        values.append(estimate.value)
+        errors.append(estimate.covariance()[0, 0] ** 0.5)
     assert np.mean(values) == pytest.approx(0.5, abs=0.02)
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.14)
 
@@ -137,15 +139,15 @@ def test_a_median_in_a_gap_has_an_interval_across_it():
     def heaps(rng, rows):
         return rng.normal(3 * np.sign(rng.random(rows) - 0.5), 0.3)
 
-    told = [*drawn_medians(heaps, 200, 400, seed=20261124)]
-    held = np.mean([one.lower[0] <= 0 <= one.upper[0] for one in told])
-    assert held > 0.90  # 0.95 in truth; 200 of them, chance of a false alarm 0.002
+    intervals = [*drawn_medians(heaps, 200, 400, seed=20261124)]
+    coverage = np.mean([interval.lower[0] <= 0 <= interval.upper[0] for interval in intervals])
+    assert coverage > 0.90  # 0.95 in truth; 200 of them, chance of a false alarm 0.002
 
 
 def test_a_median_of_whole_numbers_has_whole_ends():
     """P(x <= 2) = 0.677: 600 rows know it, and the interval of a step is not wider than it is."""
-    told = [*drawn_medians(lambda rng, rows: rng.poisson(2.0, rows), 100, 600, seed=7)]
-    ends = np.array([[one.lower[0], one.upper[0]] for one in told])
+    intervals = [*drawn_medians(lambda rng, rows: rng.poisson(2.0, rows), 100, 600, seed=7)]
+    ends = np.array([[interval.lower[0], interval.upper[0]] for interval in intervals])
     assert (ends == np.rint(ends)).all()
     assert ((ends[:, 0] <= 2) & (ends[:, 1] >= 2)).mean() >= 0.95
     assert np.mean(ends[:, 1] - ends[:, 0] <= 1) == 1.0
@@ -169,15 +171,17 @@ def test_a_median_next_to_a_step_holds_both_sides_of_it(shares, probability, row
     def draw(rng, size):
         return rng.choice(len(shares), size, p=shares).astype(float)
 
-    told = [*drawn_medians(draw, 300, rows, seed=20261124)]
-    assert np.mean([one.lower[0] <= truth <= one.upper[0] for one in told]) > 0.91
+    intervals = [*drawn_medians(draw, 300, rows, seed=20261124)]
+    assert (
+        np.mean([interval.lower[0] <= truth <= interval.upper[0] for interval in intervals]) > 0.91
+    )
 
 
 def test_a_higher_level_is_never_narrower():
     rng = np.random.default_rng(20261124)
     table = pd.DataFrame({"x": -np.exp(rng.normal(0, 2.5, 400))})
-    found = analysis.quantile((table, None), "x", 0.02)
-    ends = np.array([[found.interval(level).lower[0], found.interval(level).upper[0]]
+    estimate = analysis.quantile((table, None), "x", 0.02)
+    ends = np.array([[estimate.interval(level).lower[0], estimate.interval(level).upper[0]]
                      for level in (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)])  # fmt: skip
     assert (np.diff(ends[:, 0]) <= 0).all()
     assert (np.diff(ends[:, 1]) >= 0).all()
@@ -188,9 +192,9 @@ def test_ends_beyond_all_rows_are_told_by_the_density_and_joined_as_they_are():
     high = analysis.quantile(sample, "x", 0.9)
     alone = high.interval(0.999)
     assert alone.upper[0] > 40  # no row lies there
-    both = analysis.joint(analysis.median(sample, "x"), high).interval(0.999)
-    assert both.upper[1] == alone.upper[0]
-    assert both.lower[0] in sample.table["x"].to_numpy()
+    joint = analysis.joint(analysis.median(sample, "x"), high).interval(0.999)
+    assert joint.upper[1] == alone.upper[0]
+    assert joint.lower[0] in sample.table["x"].to_numpy()
 
 
 def test_correlation_against_numpy():
@@ -204,10 +208,10 @@ def test_correlation_against_numpy():
 def test_crosstab_by_hand():
     frame = pd.DataFrame({"a": ["u", "u", "v", None], "b": [True, False, True, True]})
     w = [1.0, 2.0, 3.0, 4.0]
-    found = analysis.crosstab((frame, w), "a", "b")
-    assert found.loc["u", False] == pytest.approx(0.2)
-    assert found.loc["v", False] == 0
-    assert found.loc["missing", True] == pytest.approx(0.4)
+    shares = analysis.crosstab((frame, w), "a", "b")
+    assert shares.loc["u", False] == pytest.approx(0.2)
+    assert shares.loc["v", False] == 0
+    assert shares.loc["missing", True] == pytest.approx(0.4)
     counts = analysis.crosstab((frame, w), "a", "b", normalise=False)
     assert counts.to_numpy().sum() == pytest.approx(4)  # weights have mean one
     within = analysis.crosstab((frame, w), "a", "b", normalise="rows")
@@ -220,8 +224,8 @@ def test_crosstab_by_hand():
 
 
 def test_total_needs_a_scale():
-    found = analysis.total(SOURCE, "x", population=1000.0)
-    assert found.value == pytest.approx(1000 * analysis.mean(SOURCE, "x").value)
+    estimate = analysis.total(SOURCE, "x", population=1000.0)
+    assert estimate.value == pytest.approx(1000 * analysis.mean(SOURCE, "x").value)
     for wrong in (-5, 0, float("inf"), float("nan"), "569", None.__class__):
         with pytest.raises(ReleaseError, match="population: expected a finite number > 0"):
             analysis.total(SOURCE, "x", population=wrong)
@@ -251,27 +255,27 @@ def test_what_is_refused():
 
 
 def test_an_estimate_of_one_value_has_its_interval_at_hand():
-    found = analysis.mean(SOURCE, "x")
-    interval = found.interval()
-    assert (found.lower, found.upper) == (interval.lower[0], interval.upper[0])
-    assert found.lower < found.value < found.upper
-    assert found.verdict == interval.verdicts[0] == "not assessed"
-    assert {type(one) for one in (found.lower, found.upper, found.value)} == {float}
+    estimate = analysis.mean(SOURCE, "x")
+    interval = estimate.interval()
+    assert (estimate.lower, estimate.upper) == (interval.lower[0], interval.upper[0])
+    assert estimate.lower < estimate.value < estimate.upper
+    assert estimate.verdict == interval.verdicts[0] == "not assessed"
+    assert {type(number) for number in (estimate.lower, estimate.upper, estimate.value)} == {float}
 
 
 def test_a_value_is_found_by_its_name_or_by_its_level_alone():
-    found = analysis.mean(SOURCE, "x", by="g")
-    assert found["q"] == found["mean(x) | g=q"] == found.values[1]
+    by_group = analysis.mean(SOURCE, "x", by="g")
+    assert by_group["q"] == by_group["mean(x) | g=q"] == by_group.values[1]
     with pytest.raises(ReleaseError, match=r"no value 'qq'; its values, nearest first: 'q', "):
-        found["qq"]
-    both = analysis.joint(found, analysis.mean(SOURCE, "positive", by="g"))
+        by_group["qq"]
+    joint = analysis.joint(by_group, analysis.mean(SOURCE, "positive", by="g"))
     with pytest.raises(ReleaseError, match=r"several values 'q'; .*'mean\(x\) \| g=q'"):  # of two
-        both["q"]
+        joint["q"]
 
 
 def test_a_level_of_confidence_needs_no_name():
-    found = analysis.mean(SOURCE, "x")
-    assert np.array_equal(found.interval(0.5).lower, found.interval(level=0.5).lower)
+    estimate = analysis.mean(SOURCE, "x")
+    assert np.array_equal(estimate.interval(0.5).lower, estimate.interval(level=0.5).lower)
 
 
 def test_a_target_that_is_no_name_is_refused():
@@ -290,13 +294,13 @@ def test_a_property_that_fails_is_told_with_its_own_words(released, monkeypatch)
 
 def test_a_release_says_where_that_lies_which_it_lacks(released):
     """And answers Python's own questions, such as those of `copy`, as before."""
-    for name, told in {
+    for name, hint in {
         "linear_regression": "from dpiw import analysis; analysis.linear_regression(release, ...)",
         "verdict": "it is in release.certificate.verdict",
         "epsilon": "it is in release.certificate.epsilon",
         "groupby": "release.table.groupby is of the rows alone, without their weights",
     }.items():
-        with pytest.raises(AttributeError, match=re.escape(f"release: no '{name}'; {told}")):
+        with pytest.raises(AttributeError, match=re.escape(f"release: no '{name}'; {hint}")):
             getattr(released, name)
     with pytest.raises(AttributeError) as caught:
         _ = released.medain
@@ -312,13 +316,13 @@ def test_an_estimate_of_several_values_says_where_they_are():
         for name, place in {"lower": "lower", "upper": "upper", "verdict": "verdicts"}.items()
     }
     for name, place in places.items():
-        told = f"several values (intercept, x, n, ...); use `{place}`, in the order of `names`, or"
-        with pytest.raises(ReleaseError, match=re.escape(told)):
+        hint = f"several values (intercept, x, n, ...); use `{place}`, in the order of `names`, or"
+        with pytest.raises(ReleaseError, match=re.escape(hint)):
             getattr(fit, name)
     assert "verdict" in fit.interval().frame().columns
 
 
 def test_numbers_of_nullable_columns():
-    found = numbers(weighted_sample(SOURCE), "n")
-    assert found.dtype == np.float64
-    assert np.isnan(found).sum() == SOURCE[0]["n"].isna().sum() > 0
+    values = numbers(weighted_sample(SOURCE), "n")
+    assert values.dtype == np.float64
+    assert np.isnan(values).sum() == SOURCE[0]["n"].isna().sum() > 0

@@ -72,8 +72,8 @@ def test_stata_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
     for name, values in released.table.items():
         if name in value_labels:
             assert set(value_labels[name].values()) == set(labels_of(released, name))
-            told = values.astype(str).str.lower() if values.dtype == bool else values
-            assert list(named[name].astype(str)) == list(told.astype(str))
+            expected = values.astype(str).str.lower() if values.dtype == bool else values
+            assert list(named[name].astype(str)) == list(expected.astype(str))
 
 
 def test_another_reader_of_stata_s_files_sees_the_same(released, tmp_path):
@@ -91,15 +91,15 @@ def test_the_lines_for_spss_give_the_same_means(released, tmp_path):
     row = re.search(r"^\| SPSS \|.*$", GUIDE.read_text(), re.M).group()
     lines = [f'GET FILE="{released.export(tmp_path / "rows.sav")}".', *re.findall("`(.*?)`", row)]
     (tmp_path / "means.sps").write_text("\n".join(lines))
-    told = subprocess.run(
+    process = subprocess.run(
         ["pspp", "-O", "format=csv", "-o", tmp_path / "told.csv", tmp_path / "means.sps"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
-    assert told.returncode == 0, told.stdout
+    assert process.returncode == 0, process.stdout
     theirs = dict(re.findall(r"^(\w+),([\d.]+)$", (tmp_path / "told.csv").read_text(), re.M))
     ours = analysis.mean(released, "income", by="region")
     levels = [name.partition("=")[2] for name in ours.names]  # those that have rows
-    np.testing.assert_allclose([float(theirs[one]) for one in levels], ours.values, atol=0.006)
+    np.testing.assert_allclose([float(theirs[level]) for level in levels], ours.values, atol=0.006)
     plain = analysis.mean((released.table, None), "income", by="region")
     assert np.abs(plain.values - ours.values).max() > 0.1  # the weights are not left out
 
@@ -182,7 +182,7 @@ def test_an_export_that_is_stopped_leaves_the_old_file_whole(
     write = getattr(target, name)
 
     def stopped(*arguments, **settings):
-        places = [one for one in arguments if isinstance(one, str | Path)]
+        places = [argument for argument in arguments if isinstance(argument, str | Path)]
         if not places:  # the writer is asked about a name
             return write(*arguments, **settings)
         Path(places[0]).write_text("half")
@@ -206,8 +206,8 @@ def test_a_truth_value_may_have_any_name(released, tmp_path):
     source = types.SimpleNamespace(
         table=table, weights=np.ones(2), schema=released.schema, replicate_weights=None
     )
-    told = export(source, tmp_path / "a.csv").read_text().splitlines()
-    assert told == ["self,x,weight", "TRUE,1,1.0", "FALSE,2,1.0"]
+    lines = export(source, tmp_path / "a.csv").read_text().splitlines()
+    assert lines == ["self,x,weight", "TRUE,1,1.0", "FALSE,2,1.0"]
     assert table["self"].tolist() == [True, False]
 
 
@@ -293,12 +293,12 @@ def test_one_refusal_has_names_for_all(tmp_path):
     """Also for those that would be alike, and beside the names that were given."""
     pytest.importorskip("pyreadstat")
     long = "a very long name of a column, as one finds it in questionnaires, "
-    told = [*STRANGE, "a b", "a_b", "a-b", "weight %", f"{long}1", f"{long}2", "log weight"]
+    labels = [*STRANGE, "a b", "a_b", "a-b", "weight %", f"{long}1", f"{long}2", "log weight"]
     schema = PublicSchema(
-        name="many", columns=tuple(Column(name=one, kind=ColumnKind.BOOLEAN) for one in told)
+        name="many", columns=tuple(Column(name=label, kind=ColumnKind.BOOLEAN) for label in labels)
     )
     source = types.SimpleNamespace(
-        table=pd.DataFrame({one: [True, False] for one in told}), weights=np.ones(2),
+        table=pd.DataFrame({label: [True, False] for label in labels}), weights=np.ones(2),
         schema=schema.to_mapping(), replicate_weights=None,
     )  # fmt: skip
     for ending in ("dta", "sav"):
@@ -313,16 +313,16 @@ def test_a_column_of_a_replicate_s_name_gets_another(publishing, tmp_path):
     _, measured = publishing(weights=REPLICATES)
     columns = [dict(column) for column in measured.schema["columns"]]
     old, columns[0]["name"] = columns[0]["name"], "R1"
-    other = dataclasses.replace(
+    renamed = dataclasses.replace(
         measured,
         schema={**measured.schema, "columns": columns},
         table=measured.table.rename(columns={old: "R1"}),
     )
     path = tmp_path / "r.csv"
     with pytest.raises(ReleaseError, match=r"'R1': the weights need that name; .*'R1': 'v_R1'"):
-        other.export(path, replicates=True)
-    assert "R1" in pd.read_csv(other.export(path))  # without replicates
-    assert "v_R1" in pd.read_csv(other.export(path, replicates=True, names={"R1": "v_R1"}))
+        renamed.export(path, replicates=True)
+    assert "R1" in pd.read_csv(renamed.export(path))  # without replicates
+    assert "v_R1" in pd.read_csv(renamed.export(path, replicates=True, names={"R1": "v_R1"}))
 
 
 def test_letters_beyond_ascii_are_letters(tmp_path):
@@ -333,18 +333,18 @@ def test_letters_beyond_ascii_are_letters(tmp_path):
 
 def test_the_parquet_file_says_what_its_columns_are(released):
     schema = pq.read_schema(released.verified.folder / "synthetic.parquet")
-    told = {field.name: field.metadata for field in schema}
-    assert told["weight"][b"role"] == b"weight"
-    assert told["weight"][b"description"].decode() == WEIGHT_ROLES["weight"]
+    metadata = {field.name: field.metadata for field in schema}
+    assert metadata["weight"][b"role"] == b"weight"
+    assert metadata["weight"][b"description"].decode() == WEIGHT_ROLES["weight"]
     for column in released.schema["columns"]:
         if column.get("role") != "identifier":
-            about = told[column["name"]]
+            about = metadata[column["name"]]
             assert about[b"role"].decode() == column.get("role", "feature")
             assert about.get(b"description", b"").decode() == column.get("description", "")
 
 
-def printed(found, name):
-    return float(found.loc[name, "estimate"])
+def printed(table, name):
+    return float(table.loc[name, "estimate"])
 
 
 @pytest.mark.parametrize("tool", ["polars", "duckdb"])
@@ -353,17 +353,17 @@ def test_recipes_of_python_give_the_same_means(released, tmp_path, tool, monkeyp
     file = released.verified.folder / "synthetic.parquet"
     monkeypatch.setattr("sys.argv", ["recipe", str(file), "income", "ill"])
     runpy.run_path(str(RECIPES / f"{tool}_means.py"), run_name="__main__")
-    told = pd.read_csv(io.StringIO(capsys.readouterr().out)).set_index("ill")["mean"]
+    means = pd.read_csv(io.StringIO(capsys.readouterr().out)).set_index("ill")["mean"]
     ours = analysis.mean(released, "income", by="ill")
-    np.testing.assert_allclose(told.sort_index(), ours.values, rtol=1e-9)
+    np.testing.assert_allclose(means.sort_index(), ours.values, rtol=1e-9)
 
 
 def has_survey():
     """Whether R and its survey package are on this machine."""
     if shutil.which("Rscript") is None:
         return False
-    asked = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
-    return subprocess.run(asked, capture_output=True).returncode == 0
+    command = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
@@ -376,11 +376,11 @@ def test_the_recipe_of_r_gives_the_same_estimates(tmp_path):
     weights = rng.gamma(2.0, 1.0, rows)
     release = types.SimpleNamespace(table=table, weights=weights, schema=town.to_mapping())
     export(release, tmp_path / "rows.csv")
-    told = subprocess.run(
+    output = subprocess.run(
         ["Rscript", RECIPES / "survey_weights.R", tmp_path / "rows.csv"],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    theirs = pd.read_csv(io.StringIO(told), index_col="name")
+    theirs = pd.read_csv(io.StringIO(output), index_col="name")
     source = (table, weights)
     for name, estimate in {
         "age|smoker": analysis.mean(source, "age", by="smoker"),

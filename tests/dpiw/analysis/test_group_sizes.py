@@ -50,7 +50,7 @@ def test_fewer_people_allow_less(sample, condition, objections):
         analysis.linear_regression(sample, "y", ["x"], where=condition),
         analysis.value_counts(sample, "all", where=condition),
     ):
-        assert all(found == objections for found in size_objections(estimate))
+        assert all(group == objections for group in size_objections(estimate))
 
 
 def test_verdicts_hold_the_size_and_intervals_what_is_possible(sample):
@@ -95,25 +95,25 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
     large, thin = sorted(size_objections(means), key=len)
     assert large == []
     assert "3.0 effective synthetic rows are behind it" in thin[-1].reason
-    found = analysis.t_test(two, "y", by="g", method="sandwich").estimate
-    assert size_objections(found) == [thin]
-    assert "uses 63 of" in repr(found)
+    difference = analysis.t_test(two, "y", by="g", method="sandwich").estimate
+    assert size_objections(difference) == [thin]
+    assert "uses 63 of" in repr(difference)
 
 
 def test_one_row_has_no_interval_of_no_width(sample):
     """Its spread is not zero but unknown: the estimate's limits, and the reason."""
     table = sample.table.assign(flag=True)
-    one = replace(sample, table=table)
+    flagged = replace(sample, table=table)
     for method in ("noise_aware", "sandwich"):
-        alone = analysis.mean(one, "x", where="x < 0.00004").interval(method=method)
+        alone = analysis.mean(flagged, "x", where="x < 0.00004").interval(method=method)
         assert (alone.lower[0], alone.upper[0]) == (-np.inf, np.inf)
-        share = analysis.mean(one, "flag", where="x < 0.00004").interval(method=method)
+        share = analysis.mean(flagged, "flag", where="x < 0.00004").interval(method=method)
         assert (share.lower[0], share.upper[0]) == (0, 1)
-    told = analysis.mean(one, "x", where="x < 0.00004").interval()
-    assert told.verdicts == ("do not use",)
-    assert "one synthetic row is behind it (expected >= 10)" in repr(told)
+    interval = analysis.mean(flagged, "x", where="x < 0.00004").interval()
+    assert interval.verdicts == ("do not use",)
+    assert "one synthetic row is behind it (expected >= 10)" in repr(interval)
     rng = np.random.default_rng(3)
-    drawn = analysis.mean(one, "x", where="x < 0.00004").interval(
+    drawn = analysis.mean(flagged, "x", where="x < 0.00004").interval(
         method="bootstrap", replicates=20, rng=rng
     )
     assert drawn.upper[0] == np.inf
@@ -130,8 +130,10 @@ def test_a_handful_of_rows_is_no_use_and_many_equal_ones_have_no_error(sample):
     assert why(10, "all").lower[0] == why(10, "all").upper[0] == 1
     uneven = np.where(np.arange(ROWS) == 0, 1000.0, 1.0)
     heavy = replace(sample, weights=uneven / uneven.mean())
-    found = analysis.mean(heavy, "x", where="x < 0.005").interval()  # 100 rows, one of which counts
-    assert "1.2 effective synthetic rows" in found.told()[0]
+    interval = analysis.mean(
+        heavy, "x", where="x < 0.005"
+    ).interval()  # 100 rows, one of which counts
+    assert "1.2 effective synthetic rows" in interval.told()[0]
 
 
 @pytest.fixture(scope="module")
@@ -163,20 +165,20 @@ def uneven(sample):
     ],
 )
 def test_a_coefficient_rests_on_the_rows_that_it_compares(uneven, features, thin):
-    for found in (
+    for estimate in (
         analysis.linear_regression(uneven, "y", features),
         analysis.linear_regression(uneven, "y ~ " + " + ".join(features)),
     ):
-        told = dict(zip(found.names, size_objections(found), strict=True))
-        spelt = {n: n.replace("[T.True]", "").replace("[T.", "=").replace("]", "") for n in told}
-        faulty = {spelt[name] for name, objections in told.items() if objections}
+        by_name = dict(zip(estimate.names, size_objections(estimate), strict=True))
+        spelt = {n: n.replace("[T.True]", "").replace("[T.", "=").replace("]", "") for n in by_name}
+        faulty = {spelt[name] for name, objections in by_name.items() if objections}
         assert faulty == thin & set(spelt.values())
-        assert f"uses {ROWS:,} of {ROWS:,}" in found._rows_used()  # all of them fit
+        assert f"uses {ROWS:,} of {ROWS:,}" in estimate._rows_used()  # all of them fit
 
 
 def test_a_log_odds_ratio_rests_on_the_same_rows(uneven):
-    found = analysis.logistic_regression(uneven, "ill", ["x", "rare", "flag"])
-    assert [bool(objections) for objections in size_objections(found)] == [
+    estimate = analysis.logistic_regression(uneven, "ill", ["x", "rare", "flag"])
+    assert [bool(objections) for objections in size_objections(estimate)] == [
         False,
         False,
         True,
@@ -186,17 +188,18 @@ def test_a_log_odds_ratio_rests_on_the_same_rows(uneven):
 
 def test_a_coefficient_of_one_row_has_no_p_value(uneven):
     table = uneven.table.assign(g=np.where(uneven.table["few"] == "one", "z", "p"))
-    one = replace(uneven, table=table)
-    found = analysis.linear_regression(one, "y", ["x", "g"])
-    assert found.interval().verdicts[-1] == "do not use"
-    assert "one synthetic row is behind it (expected >= 10)" in found.interval().reasons[-1]
+    lone = replace(uneven, table=table)
+    estimate = analysis.linear_regression(lone, "y", ["x", "g"])
+    assert estimate.interval().verdicts[-1] == "do not use"
+    assert "one synthetic row is behind it (expected >= 10)" in estimate.interval().reasons[-1]
     assert (
-        size_objections(analysis.wald_test(found, ["g=z"]).estimate) == size_objections(found)[-1:]
+        size_objections(analysis.wald_test(estimate, ["g=z"]).estimate)
+        == size_objections(estimate)[-1:]
     )
-    assert size_objections(analysis.wald_test(found, ["x"]).estimate) == [[]]
-    together = analysis.joint(analysis.mean(one, "x"), found)
-    assert size_objections(together) == [[], *size_objections(found)]
-    few_people = replace(one, law=replace(one.law, nominal_rows=1000))
+    assert size_objections(analysis.wald_test(estimate, ["x"]).estimate) == [[]]
+    together = analysis.joint(analysis.mean(lone, "x"), estimate)
+    assert size_objections(together) == [[], *size_objections(estimate)]
+    few_people = replace(lone, law=replace(lone.law, nominal_rows=1000))
     assert size_objections(analysis.linear_regression(few_people, "y", ["x"])) == [[], []]
 
 

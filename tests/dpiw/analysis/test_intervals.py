@@ -62,8 +62,8 @@ def test_noise_aware_covers_and_the_sandwich_does_not(kind):
     for _ in range(800):
         x = rows(1000, rng)
         exact = world(x, BETA, scale=scale, kind=kind)
-        found = analysis.mean(world(x, BETA + exact.law.draw(rng), scale=scale, kind=kind), "a")
-        aware, plain = found.interval(), found.interval(method="sandwich")
+        estimate = analysis.mean(world(x, BETA + exact.law.draw(rng), scale=scale, kind=kind), "a")
+        aware, plain = estimate.interval(), estimate.interval(method="sandwich")
         assert aware.method == "noise_aware"
         inside += bool(aware.lower[0] <= truth <= aware.upper[0])
         naive += bool(plain.lower[0] <= truth <= plain.upper[0])
@@ -77,29 +77,31 @@ def test_the_noise_part_is_the_estimates_variance_over_the_law(name):
     rng = np.random.default_rng(42)
     x = rows(2000, rng)
     sample = world(x, BETA, scale=0.1)
-    found = ESTIMANDS[name](sample)
-    drawn = np.array([found.refit(sample.law.reweighted(sample.law.draw(rng)))
+    estimate = ESTIMANDS[name](sample)
+    drawn = np.array([estimate.refit(sample.law.reweighted(sample.law.draw(rng)))
                       for _ in range(1000)])  # fmt: skip
-    np.testing.assert_allclose(variance_parts(found)["noise"], drawn.var(axis=0), rtol=0.18)
+    np.testing.assert_allclose(variance_parts(estimate)["noise"], drawn.var(axis=0), rtol=0.18)
 
 
 def test_the_private_part_is_the_sampling_variance_of_n0_rows():
     rng = np.random.default_rng(43)
     sample = world(rows(5000, rng), BETA, scale=0.1, n0=500)
-    found = ESTIMANDS["linear"](sample)
+    estimate = ESTIMANDS["linear"](sample)
     shares = sample.weights / sample.weights.sum()
     drawn = []
     for _ in range(600):
         counts = rng.multinomial(500, shares).astype(float)
-        drawn.append(found.refit(counts))
-    np.testing.assert_allclose(variance_parts(found)["private"], np.var(drawn, axis=0), rtol=0.25)
+        drawn.append(estimate.refit(counts))
+    np.testing.assert_allclose(
+        variance_parts(estimate)["private"], np.var(drawn, axis=0), rtol=0.25
+    )
 
 
 def fitted(rng, *, n0, count, penalty, scale):
     """A real fit: private rows of density exp(BETA x) against `count` synthetic rows."""
     pool = rows(8 * n0, rng)
-    kept = rng.random(len(pool)) < np.exp(pool @ BETA - 0.9)
-    private = pool[kept][:n0]
+    accepted = rng.random(len(pool)) < np.exp(pool @ BETA - 0.9)
+    private = pool[accepted][:n0]
     problem = Regression(private=private, synthetic=rows(count, rng), synthetic_weight=n0 / count,
                          penalty=penalty)  # fmt: skip
     exact = solve(problem, tolerance=1e-6)
@@ -111,9 +113,9 @@ def test_spectrum_predicts_shrinkage_and_fitting_error():
     # numbers, predict where the coefficients end up, and how they scatter over fitting rows.
     rng = np.random.default_rng(44)
     n0, penalty = 3000, 150.0
-    found = np.array([fitted(rng, n0=n0, count=1000, penalty=penalty, scale=1e-9)
-                      for _ in range(150)])  # fmt: skip
-    mean = found.mean(axis=0)
+    coefficients = np.array([fitted(rng, n0=n0, count=1000, penalty=penalty, scale=1e-9)
+                             for _ in range(150)])  # fmt: skip
+    mean = coefficients.mean(axis=0)
     sample = world(rows(20_000, rng), mean, scale=1e-9, n0=n0, penalty=penalty)
     law = replace(sample.law, fitting_rows=1000)
     base = spectrum(law, sample.weights)
@@ -123,7 +125,7 @@ def test_spectrum_predicts_shrinkage_and_fitting_error():
     # Scatter: of the fitting rows, and of as many more private rows as there are.
     share = base.fitting * (1 + 1000 / 3000)
     expected = np.diag(base.directions @ np.diag(share) @ base.directions.T)
-    np.testing.assert_allclose(found[:, :2].var(axis=0), expected[:2], rtol=0.45)
+    np.testing.assert_allclose(coefficients[:, :2].var(axis=0), expected[:2], rtol=0.45)
 
 
 def test_tilt_undoes_the_shrinkage_of_a_real_fit():
@@ -143,8 +145,8 @@ def test_unshrunk_weights_drop_what_is_only_noise():
     rng = np.random.default_rng(46)
     sample = world(rows(5000, rng), rng.normal(scale=0.2, size=3), scale=0.2)
     assert spread(spectrum(sample.law, sample.weights)) < 4 * 0.2**2
-    found = tilt(sample.law, sample.weights)
-    assert found.weights.std() < sample.weights.std()
+    tilted = tilt(sample.law, sample.weights)
+    assert tilted.weights.std() < sample.weights.std()
     parts = analysis.mean(analysis.unshrunk(sample), "a").interval().parts
     assert set(parts) == {"rows", "private", "coefficients"}
 
@@ -154,15 +156,17 @@ def test_bootstrap_agrees_with_linearisation(name):
     # 400 replicates: standard error of a width 3.5%; tolerance 25% for the curvature.
     rng = np.random.default_rng(47)
     sample = world(rows(2000, rng), BETA, scale=0.1, n0=2000, penalty=20.0)
-    found = ESTIMANDS[name](sample)
+    estimate = ESTIMANDS[name](sample)
     for pair in (("noise_aware", "noise_aware_bootstrap"), ("sandwich", "bootstrap")):
-        one, other = (found.interval(method=method, rng=rng) for method in pair)
-        np.testing.assert_allclose(other.upper - other.lower, one.upper - one.lower, rtol=0.25)
-        assert np.all((other.lower < found.values) & (found.values < other.upper))
+        closed, drawn = (estimate.interval(method=method, rng=rng) for method in pair)
+        np.testing.assert_allclose(
+            drawn.upper - drawn.lower, closed.upper - closed.lower, rtol=0.25
+        )
+        assert np.all((drawn.lower < estimate.values) & (estimate.values < drawn.upper))
     tilted = ESTIMANDS[name](analysis.unshrunk(sample))
-    one, other = (tilted.interval(method=m, rng=rng)
-                  for m in ("noise_aware", "noise_aware_bootstrap"))  # fmt: skip
-    np.testing.assert_allclose(other.upper - other.lower, one.upper - one.lower, rtol=0.25)
+    closed, drawn = (tilted.interval(method=m, rng=rng)
+                     for m in ("noise_aware", "noise_aware_bootstrap"))  # fmt: skip
+    np.testing.assert_allclose(drawn.upper - drawn.lower, closed.upper - closed.lower, rtol=0.25)
 
 
 def test_support_of_what_is_and_is_not_in_the_features():
@@ -191,9 +195,9 @@ def test_verdicts_follow_support():
     assert "why not" not in found[0]._repr_html_()
     assert found[2].reasons[0][0].replace(">", "&gt;") in found[2]._repr_html_()
     for one in found[1:]:
-        told = f"support {np.floor(100 * one.support[0]) / 100:.2f}"
-        assert f"{told} (expected >= 0.9)" in one.reasons[0]
-        assert f": {told}" in repr(one)
+        support = f"support {np.floor(100 * one.support[0]) / 100:.2f}"
+        assert f"{support} (expected >= 0.9)" in one.reasons[0]
+        assert f": {support}" in repr(one)
     # Shrinkage that is a large share of the variance is a guess: with care.
     shrunk = replace(sample, law=replace(sample.law, penalty=4e4))
     found = analysis.mean(shrunk, "a").interval()
@@ -213,54 +217,54 @@ def test_a_table_says_why_and_groups_are_told_by_their_level():
     rng = np.random.default_rng(50)
     sample = world(rows(3000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)
     table = sample.table.assign(g=np.where(sample.table["a"] > 0, "high", "low"))
-    found = analysis.mean(replace(sample, table=table), "b", by="g", where="a < 0.9").interval()
-    assert "use" not in found.verdicts
-    assert found.frame()["why"].tolist() == ["; ".join(one) for one in found.reasons]
-    for level, reasons in zip(("high", "low"), found.reasons, strict=True):
+    interval = analysis.mean(replace(sample, table=table), "b", by="g", where="a < 0.9").interval()
+    assert "use" not in interval.verdicts
+    assert interval.frame()["why"].tolist() == ["; ".join(texts) for texts in interval.reasons]
+    for level, reasons in zip(("high", "low"), interval.reasons, strict=True):
         assert any(line.startswith("g=") and level in line and line.endswith("; ".join(reasons))
-                   for line in repr(found).splitlines())  # fmt: skip
-    assert repr(found).count("mean(b) where a < 0.9") == 2  # once in each row of the table
-    assert "why" not in repr(found).splitlines()[0]
+                   for line in repr(interval).splitlines())  # fmt: skip
+    assert repr(interval).count("mean(b) where a < 0.9") == 2  # once in each row of the table
+    assert "why" not in repr(interval).splitlines()[0]
     grouped = analysis.mean(replace(sample, table=table), "b", by="g")
-    told = analysis.joint(grouped, analysis.mean(sample, "b")).interval().told()
-    assert not any(line.startswith("g=") for line in told)  # of several estimates: whole names
+    lines = analysis.joint(grouped, analysis.mean(sample, "b")).interval().told()
+    assert not any(line.startswith("g=") for line in lines)  # of several estimates: whole names
 
 
 def test_unstable_weights_cap_the_verdict():
     rng = np.random.default_rng(52)
     sample = world(rows(3000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)
     few = np.where(np.arange(3000) < 40, 1.0, 1e-6)  # effective sample size 40
-    told = analysis.mean(replace(sample, weights=few / few.mean()), "a").interval()
-    assert told.verdicts == ("do not use",)
-    assert "effective sample size 40.0" in " ".join(told.reasons[0])
+    interval = analysis.mean(replace(sample, weights=few / few.mean()), "a").interval()
+    assert interval.verdicts == ("do not use",)
+    assert "effective sample size 40.0" in " ".join(interval.reasons[0])
 
 
 def test_intervals_that_leave_noise_out_are_not_assessed():
     rng = np.random.default_rng(53)
-    found = analysis.mean(world(rows(500, rng), BETA, scale=0.1, n0=10**6, penalty=1.0), "a")
-    for method, told in (("sandwich", "not assessed"), ("bootstrap", "not assessed"),
-                         ("noise_aware", "use"), ("noise_aware_bootstrap", "use")):  # fmt: skip
-        assert found.interval(method=method, rng=rng, replicates=50).verdicts == (told,)
+    estimate = analysis.mean(world(rows(500, rng), BETA, scale=0.1, n0=10**6, penalty=1.0), "a")
+    for method, verdict in (("sandwich", "not assessed"), ("bootstrap", "not assessed"),
+                            ("noise_aware", "use"), ("noise_aware_bootstrap", "use")):  # fmt: skip
+        assert estimate.interval(method=method, rng=rng, replicates=50).verdicts == (verdict,)
 
 
 def test_a_table_with_weights_gets_the_sandwich_and_no_verdict():
     rng = np.random.default_rng(50)
     sample = world(rows(500, rng), BETA, scale=0.1)
-    found = analysis.mean((sample.table, sample.weights), "a").interval(level=0.9)
-    assert (found.method, found.verdicts) == ("sandwich", ("not assessed",))
+    interval = analysis.mean((sample.table, sample.weights), "a").interval(level=0.9)
+    assert (interval.method, interval.verdicts) == ("sandwich", ("not assessed",))
     error = analysis.mean((sample.table, sample.weights), "a").covariance()[0, 0] ** 0.5
-    assert found.upper[0] - found.lower[0] == pytest.approx(2 * 1.6448536 * error)
+    assert interval.upper[0] - interval.lower[0] == pytest.approx(2 * 1.6448536 * error)
 
 
 def test_what_is_refused():
     rng = np.random.default_rng(51)
     sample = world(rows(200, rng), BETA, scale=0.1)
-    found = analysis.mean(sample, "a")
+    estimate = analysis.mean(sample, "a")
     with pytest.raises(ReleaseError, match="between 0 and 1"):
-        found.interval(level=95)
+        estimate.interval(level=95)
     with pytest.raises(ReleaseError, match="method: expected one of"):
-        found.interval(method="exact")
+        estimate.interval(method="exact")
     with pytest.raises(ReleaseError, match="expected rng"):
-        found.interval(method="bootstrap")
+        estimate.interval(method="bootstrap")
     with pytest.raises(ReleaseError, match="law of these weights is not known"):
         analysis.unshrunk((sample.table, None))

@@ -19,8 +19,8 @@ HALF = 5.0  # of the features' range, 0 to 10
 
 def scores(estimates, truth):
     """Repeated estimates against the truth: z of their mean, and their spread over the stated."""
-    values = np.array([one.values for one in estimates])
-    stated = np.sqrt(np.median([np.diag(one.covariance) for one in estimates], axis=0))
+    values = np.array([estimate.values for estimate in estimates])
+    stated = np.sqrt(np.median([np.diag(estimate.covariance) for estimate in estimates], axis=0))
     spread = values.std(axis=0, ddof=1)
     return (values.mean(axis=0) - truth) / (spread / np.sqrt(len(values))), spread / stated
 
@@ -45,7 +45,7 @@ def test_means_and_shares_are_unbiased():
 
 def test_the_corrected_covariance_is_unbiased_and_the_told_one_is_not():
     estimates, (x, _) = repeated(lambda sample: covariance(sample, repair=False), rows=4000)
-    values = np.array([one.to_numpy() for one in estimates])
+    values = np.array([estimate.to_numpy() for estimate in estimates])
     truth = np.cov(x[:, 1:], rowvar=False)
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     assert np.abs((values.mean(axis=0) - truth) / error).max() < 4.5
@@ -56,9 +56,9 @@ def test_the_corrected_covariance_is_unbiased_and_the_told_one_is_not():
 def test_a_covariance_is_repaired():
     rng, parameters = np.random.default_rng(1), collection(epsilon="1")
     sample = told(parameters, *people(50, 2, rng), rng)
-    raw, made = covariance(sample, repair=False), covariance(sample)
-    assert np.linalg.eigvalsh(raw).min() < 0 <= np.linalg.eigvalsh(made).min() + 1e-9
-    assert list(made.columns) == ["a", "b"]
+    raw, mended = covariance(sample, repair=False), covariance(sample)
+    assert np.linalg.eigvalsh(raw).min() < 0 <= np.linalg.eigvalsh(mended).min() + 1e-9
+    assert list(mended.columns) == ["a", "b"]
 
 
 @pytest.mark.parametrize("private", [(True, True), (True, False)])
@@ -98,9 +98,9 @@ def test_a_matrix_that_is_positive_by_luck_is_not_used():
     assert len(fits) > 100
     assert verdicts.count("use") <= 3
     assert verdicts.count("do not use") > 75
-    one = fits[verdicts.index("do not use")].interval()
-    assert np.isnan(one.lower).all()
-    assert "net of the noise" in one.reasons[0][0]
+    interval = fits[verdicts.index("do not use")].interval()
+    assert np.isnan(interval.lower).all()
+    assert "net of the noise" in interval.reasons[0][0]
     assert "use with care" in verdicts
 
 
@@ -108,7 +108,10 @@ def test_a_matrix_that_is_surely_positive_is_used_and_its_intervals_cover():
     """8.6 standard errors; of 100 intervals 95 cover: below 85 once in 10^4 seeds."""
     fits = fits_of_a_steep_line("8", 12_000, 100)
     assert {fit.verdict for fit in fits} == {"use"}
-    inside = [one.lower[1] < 0.09 < one.upper[1] for one in (fit.interval() for fit in fits)]
+    inside = [
+        interval.lower[1] < 0.09 < interval.upper[1]
+        for interval in (fit.interval() for fit in fits)
+    ]
     assert len(fits) == 100
     assert sum(inside) >= 85
 
@@ -124,7 +127,7 @@ def test_a_net_spread_is_that_of_its_weakest_direction():
     matrix = np.cov(scaled, rowvar=False, bias=True) - np.diag(variances / told_values.var(axis=0))
     values, axes = np.linalg.eigh(matrix)
     squares = [[(axis @ row) ** 2 for row in scaled] for axis in axes.T]
-    ratios = [value / (np.std(one) / 20) for value, one in zip(values, squares, strict=True)]
+    ratios = [value / (np.std(terms) / 20) for value, terms in zip(values, squares, strict=True)]
     assert (net, ratio) == pytest.approx((values[0], min(ratios)))
     assert net_spread(told_values[:, :0], variances[:0]) == (np.inf, np.inf)
     assert net_spread(np.ones((9, 1)), np.zeros(1))[0] == 0
@@ -149,10 +152,10 @@ def test_a_feature_explained_by_others():
     features = rng.uniform(-1, 1, size=(60_000, 3))
     features[:, 1] = 0.5 * features[:, 0] - 0.3 * features[:, 2]
     sample = told(parameters, features, rng.integers(0, 2, 60_000), rng)
-    found = least_squares(sample, "b", ["a", "c"])
+    estimate = least_squares(sample, "b", ["a", "c"])
     truth = np.array([4.0, 0.5, -0.3])  # 5 + 5 b = (5 - 2.5 + 1.5) + 0.5 (5 + 5 a) - ...
-    assert np.abs((found.values - truth) / np.sqrt(np.diag(found.covariance))).max() < 4.5
-    assert found.names == ("(intercept)", "a", "c")
+    assert np.abs((estimate.values - truth) / np.sqrt(np.diag(estimate.covariance))).max() < 4.5
+    assert estimate.names == ("(intercept)", "a", "c")
 
 
 def test_least_squares_two_ways():
@@ -164,14 +167,14 @@ def test_least_squares_two_ways():
         indicator=sample.indicator("yes"), variances=np.array([0.0, *parameters.variances]),
         loss=SQUARED,
     )  # fmt: skip
-    found = minimize(
+    minimum = minimize(
         lambda b: risk.values(b).mean(), np.zeros(3), jac=lambda b: risk.gradients(b).mean(axis=0),
         tol=1e-12,
     ).x  # fmt: skip
     solved = least_squares(sample, "home", level="yes").values  # of 0 and 1, in units of 0 to 10
     slopes = 2 * solved[1:] * HALF
-    assert found == pytest.approx([2 * (solved[0] + solved[1:].sum() * HALF) - 1, *slopes],
-                                  rel=1e-5)  # fmt: skip
+    assert minimum == pytest.approx([2 * (solved[0] + solved[1:].sum() * HALF) - 1, *slopes],
+                                    rel=1e-5)  # fmt: skip
 
 
 def test_intervals_cover():
@@ -191,7 +194,7 @@ def test_what_cannot_be_asked_is_refused():
     with pytest.raises(WeightError, match="noise outweighs"):
         least_squares(quiet, "home", level="yes")
     bare = told(collection(levels=()), *people(100, 2, rng), rng)
-    for asked in (
+    for call in (
         lambda: means(few, ["c"]), lambda: few.indicator("maybe"),
         lambda: least_squares(few, "home"), lambda: least_squares(few, "a", level="yes"),
         lambda: least_squares(few, "a", ["a", "b"]), lambda: frequencies(bare),
@@ -199,5 +202,5 @@ def test_what_cannot_be_asked_is_refused():
         lambda: means(few).interval(1.0),
     ):  # fmt: skip
         with pytest.raises(ReleaseError):
-            asked()
+            call()
     assert "100 reports of a, b, home" in repr(few)

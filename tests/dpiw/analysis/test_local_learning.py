@@ -42,8 +42,8 @@ def test_the_expectation_of_a_corrected_loss_is_the_clean_one(loss, s):
             loss.clean(np.array([t]))[0], abs=1e-10
         )
         for order in (1, 2, 3):
-            found = mass @ loss.corrected(moved, s**2, order)
-            assert found == pytest.approx(slope(loss, t, order), abs=1e-9)
+            mean = mass @ loss.corrected(moved, s**2, order)
+            assert mean == pytest.approx(slope(loss, t, order), abs=1e-9)
 
 
 def expected(loss, *, private=(True, True), **wrong):
@@ -72,8 +72,8 @@ def expected(loss, *, private=(True, True), **wrong):
 @pytest.mark.parametrize("loss", ALL, ids=lambda one: one.name)
 def test_value_and_gradient_are_unbiased(loss):
     totals, clean = expected(loss)
-    for found, truth in zip(totals, clean, strict=True):
-        assert found == pytest.approx(truth, abs=1e-8)
+    for total, truth in zip(totals, clean, strict=True):
+        assert total == pytest.approx(truth, abs=1e-8)
 
 
 @pytest.mark.parametrize("loss", ALL, ids=lambda one: one.name)
@@ -94,8 +94,8 @@ def test_gradient_and_hessian_are_derivatives(loss):
 
 def test_columns_that_are_told_as_they_are_need_no_correction():
     totals, clean = expected(EXPONENTIAL, private=(True, False))
-    for found, truth in zip(totals, clean, strict=True):
-        assert found == pytest.approx(truth, abs=1e-8)
+    for total, truth in zip(totals, clean, strict=True):
+        assert total == pytest.approx(truth, abs=1e-8)
 
 
 BUGS = {
@@ -128,14 +128,14 @@ def test_second_moments_are_those_of_the_formulas():
     e, keep = math.exp(response.epsilon), response.keep
     a, b, c = f**2 * math.exp(s**2), f**-2 * math.exp(s**2), math.exp(-(s**2))
     full = keep * (e**2 * a + b - 2 * e * c) + (1 - keep) * (e**2 * b + a - 2 * e * c)
-    found = 0.0
+    moment = 0.0
     for answer, probability in ((1.0, keep), (0.0, 1 - keep)):
         risk = CorrectedRisk(
             matrix=(t + s * points), variances=np.array([s**2]), loss=EXPONENTIAL,
             indicator=np.full(80, (answer - (1 - keep)) / (2 * keep - 1)),
         )  # fmt: skip
-        found += probability * (mass @ risk.values(np.ones(1)) ** 2)
-    assert found == pytest.approx(full / (e - 1) ** 2, rel=1e-9)
+        moment += probability * (mass @ risk.values(np.ones(1)) ** 2)
+    assert moment == pytest.approx(full / (e - 1) ** 2, rel=1e-9)
     grid, weight = expectation(2, nodes=10)
     told_features, square = RECORD[1:] + sigma * grid, 0.0
     for answer, probability in ((1.0, keep), (0.0, 1 - keep)):
@@ -161,10 +161,10 @@ def test_the_logistic_loss_is_refused_and_its_surrogate_tells_its_error():
     assert "logistic_surrogate" in report.reason
     errors = [logistic_surrogate(2.0, degree=degree).error for degree in (2, 4, 6, 8)]
     assert np.all(np.diff(errors) < 0)
-    made = logistic_surrogate(2.0, degree=6)
+    surrogate = logistic_surrogate(2.0, degree=6)
     t = np.random.default_rng(1).uniform(-2, 2, 5000)
-    assert np.abs(made.clean(t) - np.logaddexp(0, -t)).max() <= made.error < 1e-3
-    assert f"{made.error:.2g}" in made.name
+    assert np.abs(surrogate.clean(t) - np.logaddexp(0, -t)).max() <= surrogate.error < 1e-3
+    assert f"{surrogate.error:.2g}" in surrogate.name
     for reach, degree in ((0.0, 6), (21.0, 6), (1.0, 5), (1.0, 22)):
         with pytest.raises(ReleaseError):
             logistic_surrogate(reach, degree=degree)
@@ -274,7 +274,7 @@ def test_few_reports_have_no_interval_and_more_have_one_that_covers():
 
 @pytest.mark.parametrize(("reach", "degree"), [(0.5, 4), (6.0, 8), (20.0, 2), (20.0, 20)])
 def test_the_error_of_a_surrogate_holds_between_the_points_of_its_grid(reach, degree):
-    made = logistic_surrogate(reach, degree=degree)
+    surrogate = logistic_surrogate(reach, degree=degree)
     t = np.linspace(-reach, reach, 300_007)
-    away = np.abs(made.clean(t) - np.logaddexp(0, -t)).max()
-    assert away <= made.error <= away * 1.001 + 1e-6
+    away = np.abs(surrogate.clean(t) - np.logaddexp(0, -t)).max()
+    assert away <= surrogate.error <= away * 1.001 + 1e-6

@@ -65,15 +65,15 @@ def law_inside(run):
 
 def order_of(table, shuffled):
     """Some order in which rows of `table` are rows of `shuffled`: equal rows are alike."""
-    one, other = (
+    texts, shuffled_texts = (
         frame.astype(object).where(frame.notna(), "missing").astype(str).agg("|".join, axis=1)
         for frame in (table, shuffled)
     )
-    assert sorted(one) == sorted(other)
-    place = pd.Series(np.argsort(one.to_numpy(), kind="stable"))
-    found = np.empty(len(table), dtype=int)
-    found[np.argsort(other.to_numpy(), kind="stable")] = place
-    return found
+    assert sorted(texts) == sorted(shuffled_texts)
+    place = pd.Series(np.argsort(texts.to_numpy(), kind="stable"))
+    order = np.empty(len(table), dtype=int)
+    order[np.argsort(shuffled_texts.to_numpy(), kind="stable")] = place
+    return order
 
 
 def test_the_law_follows_from_the_folder(publishing):
@@ -91,8 +91,8 @@ def test_the_law_follows_from_the_folder(publishing):
     known = OneWayLaw.from_json(release.certificate.diagnostics["measured"]["one_way"], schema)
     assert law.means.size == estimator.stack(schema).dimension + known.dimension
     measured = law.means[: -known.dimension]
-    own = scale * (np.eye(measured.size) + np.outer(measured, measured) / c**2)
-    exact = block_diag(own, known.covariance(law.means[-known.dimension :], n))
+    measured_covariance = scale * (np.eye(measured.size) + np.outer(measured, measured) / c**2)
+    exact = block_diag(measured_covariance, known.covariance(law.means[-known.dimension :], n))
     for found in (law, inside):
         np.testing.assert_allclose(found.covariance, exact, rtol=1e-9)
     # The features are those of the same rows: whole numbers and levels come back as they were.
@@ -115,16 +115,16 @@ def test_intervals_of_a_release(publishing):
         analysis.linear_regression(release, "income", ["age"]),
     )
     for estimate in estimates:
-        found = estimate.interval()
-        assert found.method == "noise_aware"
-        assert set(found.parts) == {"rows", "means", "prior"}
-        assert np.all((found.support >= 0) & (found.support <= 1))
-        assert set(found.verdicts) <= {"use", "use with care", "do not use"}
+        interval = estimate.interval()
+        assert interval.method == "noise_aware"
+        assert set(interval.parts) == {"rows", "means", "prior"}
+        assert np.all((interval.support >= 0) & (interval.support <= 1))
+        assert set(interval.verdicts) <= {"use", "use with care", "do not use"}
         alone = estimate.interval(method="sandwich")
         assert np.all(
-            found.parts["rows"] <= release.sample.law.repeats * alone.parts["rows"] * 1.01
+            interval.parts["rows"] <= release.sample.law.repeats * alone.parts["rows"] * 1.01
         )
-        assert np.all(found.parts["means"] > 0)
+        assert np.all(interval.parts["means"] > 0)
         assert set(alone.verdicts) == {"not assessed"}
     drawn = estimates[0].interval(
         method="noise_aware_bootstrap", replicates=50, rng=np.random.default_rng(1)
@@ -142,12 +142,12 @@ def test_a_release_says_that_its_test_saw_nothing(publishing):
     assert "evidence_p_value" not in certificate.diagnostics
 
     def told(p):
-        own = certificate.diagnostics["measured"] | {"evidence_p_value": p}
-        facts = certificate.diagnostics | {"measured": own}
+        method_facts = certificate.diagnostics["measured"] | {"evidence_p_value": p}
+        facts = certificate.diagnostics | {"measured": method_facts}
         return dataclasses.replace(certificate, diagnostics=facts).unseen
 
-    found = certificate.diagnostics["measured"]["evidence_p_value"]
-    assert certificate.unseen == told(found) == (UNSEEN if found > 0.05 else "")
+    p_value = certificate.diagnostics["measured"]["evidence_p_value"]
+    assert certificate.unseen == told(p_value) == (UNSEEN if p_value > 0.05 else "")
     assert [told(p) for p in (0.14, 0.05)] == [UNSEEN, ""]
 
 
@@ -160,19 +160,19 @@ def test_replace_one_has_no_count(publishing):
     certificate = dataclasses.replace(release.certificate, stages=stages)
     law = law_of_release(dataclasses.replace(release, certificate=certificate))
     scale = release.certificate.stages[1].parameters["scale"] / law.rows
-    own = stack_width(release)
-    np.testing.assert_array_equal(law.covariance[:own, :own], scale**2 * np.eye(own))
-    assert not law.covariance[:own, own:].any()
-    assert law.means.size > own
+    width = stack_width(release)
+    np.testing.assert_array_equal(law.covariance[:width, :width], scale**2 * np.eye(width))
+    assert not law.covariance[:width, width:].any()
+    assert law.means.size > width
 
 
 def test_marginals_are_as_well_known_as_the_generator_measured_them(publishing):
     run, release = publishing(weights=PLAIN)
-    told = release.certificate.diagnostics["measured"]["one_way"]
+    one_way = release.certificate.diagnostics["measured"]["one_way"]
     stage = next(s for s in release.certificate.stages if s.stage == GENERATOR_STAGE)
     assert stage.method == "histogram"
-    assert set(told["variances"]) == {column.name for column in run.plan.schema.released}
-    for variance in told["variances"].values():
+    assert set(one_way["variances"]) == {column.name for column in run.plan.schema.released}
+    for variance in one_way["variances"].values():
         assert variance == pytest.approx(stage.parameters["multiplier"] ** 2)
 
 
@@ -229,24 +229,24 @@ def test_a_certificate_that_does_not_tell_leaves_no_law(publishing):
 
 def test_replicates_are_published_in_the_order_of_the_rows(publishing):
     run, release = publishing(weights=WITH_REPLICATES)
-    found = release.replicate_weights
-    assert found.weights.shape == (300, 40)
-    assert np.all(found.weights > 0)
-    np.testing.assert_allclose(found.weights.mean(axis=0, dtype=np.float64), 1, rtol=1e-6)
+    replicates = release.replicate_weights
+    assert replicates.weights.shape == (300, 40)
+    assert np.all(replicates.weights > 0)
+    np.testing.assert_allclose(replicates.weights.mean(axis=0, dtype=np.float64), 1, rtol=1e-6)
     inside, table, measurement = law_inside(run)
     again = replicate_measured(inside, measurement, count=40)
-    assert again.scale == found.scale
+    assert again.scale == replicates.scale
     # Row by row: the ratio of a replicate to the row's weight names the row.
-    ratios = found.weights / release.weights[:, None]
+    ratios = replicates.weights / release.weights[:, None]
     expected = again.weights / inside.weights[:, None]
-    places = np.array([np.argmin(np.abs(expected - one).sum(axis=1)) for one in ratios])
+    places = np.array([np.argmin(np.abs(expected - ratio).sum(axis=1)) for ratio in ratios])
     assert sorted(places) == list(range(300))
     np.testing.assert_allclose(ratios, expected[places], rtol=1e-5)
     frame = run.plan.schema.unscale(table.scaled).iloc[places].reset_index(drop=True)
     pd.testing.assert_frame_equal(frame, release.table, check_dtype=False, check_categorical=False)
     # 40 replicates: a variance has a relative standard error of 22%; the tolerance is 4 of them.
     for estimate in (analysis.mean(release, "age"), analysis.mean(release, "ill")):
-        variance = found.variance(estimate.refit, release.weights)
+        variance = replicates.variance(estimate.refit, release.weights)
         np.testing.assert_allclose(variance, sum(estimate.interval().parts.values()), rtol=0.9)
     page = json.loads((release.verified.folder / "croissant.json").read_bytes())
     assert [file["name"] for file in page["distribution"]] == ["synthetic.parquet", REPLICATES]
@@ -257,8 +257,8 @@ def has_survey():
     """Whether R and its survey package are on this machine."""
     if shutil.which("Rscript") is None:
         return False
-    asked = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
-    return subprocess.run(asked, capture_output=True).returncode == 0
+    command = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
@@ -280,10 +280,10 @@ def test_r_finds_the_same_standard_errors(tmp_path):
     )
     file = export(release, tmp_path / "rows.csv", replicates=True)
     script = ROOT / "examples" / "population" / "survey.R"
-    told = subprocess.run(
+    output = subprocess.run(
         ["Rscript", script, file, repr(drawn.scale)], capture_output=True, text=True, check=True
     ).stdout
-    found = pd.read_csv(io.StringIO(told), index_col="name")
+    survey = pd.read_csv(io.StringIO(output), index_col="name")
     sample = WeightedSample(table=table, weights=weights, law=law)
     for name, estimate in {
         "age": analysis.mean(sample, "age"),
@@ -291,7 +291,7 @@ def test_r_finds_the_same_standard_errors(tmp_path):
         "ill~": analysis.logistic_regression(sample, "ill", ["age", "smoker"]),
     }.items():
         ours = np.sqrt(drawn.variance(estimate.refit, weights))
-        chosen = found[found.index.str.startswith(name)]
+        chosen = survey[survey.index.str.startswith(name)]
         np.testing.assert_allclose(chosen["estimate"], estimate.values, rtol=1e-5)
         np.testing.assert_allclose(chosen["error"], ours, rtol=1e-4)
 
@@ -326,7 +326,7 @@ def test_promise_and_files_agree(publishing, tmp_path):
     releases = [publishing(weights=weights)[1] for weights in (WITH_REPLICATES, PLAIN)]
     for name, release in zip(("without", "with"), releases, strict=True):
         manifest = release.verified.manifest
-        files = {one: (release.verified.folder / one).read_bytes() for one in manifest.files}
+        files = {file: (release.verified.folder / file).read_bytes() for file in manifest.files}
         if name == "without":
             del files[REPLICATES]
         else:
@@ -368,12 +368,12 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         full.weights.astype(np.float32),
     )
     good = pq.read_table(tmp_path / "good")
-    own = {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
+    key_values = {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
     for value in (0.0, -1.0, np.nan, np.inf):
         column = pa.array(np.full(300, value, dtype=np.float32))
         with pq.ParquetWriter(tmp_path / "odd", good.schema) as writer:
             writer.write_table(good.set_column(3, good.schema.field(3), column))
-            writer.add_key_value_metadata(own)
+            writer.add_key_value_metadata(key_values)
         with pytest.raises(ManifestError, match="finite replicate weights > 0"):
             read_replicates(tmp_path / "odd", certificate, rows=300)
     pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
@@ -417,9 +417,9 @@ def test_a_rehearsal_replays_measured_weights(publishing):
     mechanism = mechanism_of(release)
     ours, theirs = mechanism.recipe.weights.calibrated, run.plan.weights.calibrated
     assert ours.multiplier == pytest.approx(theirs.multiplier, rel=1e-6)
-    found = analysis.rehearse(
+    rehearsal = analysis.rehearse(
         release, lambda s: analysis.mean(s, "age"), rng=np.random.default_rng(32), replicates=20
     )
-    assert found.failed == 0
-    assert found.truth == found.values  # the stand-in population is the release itself
-    assert found.spread[0] > 0
+    assert rehearsal.failed == 0
+    assert rehearsal.truth == rehearsal.values  # the stand-in population is the release itself
+    assert rehearsal.spread[0] > 0

@@ -74,12 +74,12 @@ def test_a_gap_inside_a_bin_is_in_the_interval(sample):
     """Within the bin from 20 to 25 a quantile is told too low by more than noise brings."""
     probability = float((TRUTH.bill < 23.5).mean())
     truth = float(TRUTH.bill.quantile(probability))
-    found = analysis.quantile(sample, "bill", probability).interval()
-    assert found.lower[0] <= truth <= found.upper[0]
+    interval = analysis.quantile(sample, "bill", probability).interval()
+    assert interval.lower[0] <= truth <= interval.upper[0]
     blind = replace(sample, law=replace(sample.law, bins={}))
     narrow = analysis.quantile(blind, "bill", probability).interval()
     assert narrow.upper[0] < truth
-    assert found.upper[0] - found.lower[0] < 5
+    assert interval.upper[0] - interval.lower[0] < 5
 
 
 def test_what_is_open_inside_a_bin_is_a_third_of_one_person_s(sample):
@@ -87,21 +87,24 @@ def test_what_is_open_inside_a_bin_is_a_third_of_one_person_s(sample):
     bins = sample.law.bins["bill"]
     np.testing.assert_array_equal(bins, np.minimum(values // 5, 15))
     for probability in (0.1, 0.37, 0.8):
-        told = analysis.quantile(sample, "bill", probability)
-        own = bins == min(told.value // 5, 15)
-        share, below = w[own].sum() / w.sum(), w[own & (values <= told.value)].sum() / w[own].sum()
-        sd = share * np.sqrt(below * (1 - below)) / 3 / told.facts["density"]
-        assert told.facts["inside"] == pytest.approx(sd, rel=0.01)  # one row, above or below
+        estimate = analysis.quantile(sample, "bill", probability)
+        mask = bins == min(estimate.value // 5, 15)
+        share, below = (
+            w[mask].sum() / w.sum(),
+            w[mask & (values <= estimate.value)].sum() / w[mask].sum(),
+        )
+        sd = share * np.sqrt(below * (1 - below)) / 3 / estimate.facts["density"]
+        assert estimate.facts["inside"] == pytest.approx(sd, rel=0.01)  # one row, above or below
         blind = analysis.quantile(
             replace(sample, law=replace(sample.law, bins={})), "bill", probability
         )
         assert np.isnan(blind.facts["inside"]).all()
-        ours, others = told.interval().parts["prior"], blind.interval().parts["prior"]
+        ours, others = estimate.interval().parts["prior"], blind.interval().parts["prior"]
         law = sample.law
-        apart = law.variances(told.influence, step=STEP)[1]
+        apart = law.variances(estimate.influence, step=STEP)[1]
         assert others == pytest.approx(apart)
         assert ours == pytest.approx(
-            law.variances(told.influence, step=STEP_IN_BIN)[1] + told.facts["inside"] ** 2
+            law.variances(estimate.influence, step=STEP_IN_BIN)[1] + estimate.facts["inside"] ** 2
         )
 
 
@@ -115,9 +118,9 @@ def test_groups_and_joint_estimates_keep_it_by_value(sample):
         by.facts["inside"], [one.facts["inside"][0] for one in single], rtol=1e-9
     )
     assert picked(by, [1]).facts["inside"] == pytest.approx(single[1].facts["inside"])
-    both = analysis.joint(by, analysis.median(sample, lambda t: t["bill"] + 1))
-    assert np.isfinite(both.facts["inside"]).tolist() == [True, True, False]
-    np.testing.assert_allclose(both.interval().parts["prior"][:2], by.interval().parts["prior"])
+    joined = analysis.joint(by, analysis.median(sample, lambda t: t["bill"] + 1))
+    assert np.isfinite(joined.facts["inside"]).tolist() == [True, True, False]
+    np.testing.assert_allclose(joined.interval().parts["prior"][:2], by.interval().parts["prior"])
 
 
 def test_a_bin_of_one_value_leaves_nothing_open(sample):
@@ -125,10 +128,10 @@ def test_a_bin_of_one_value_leaves_nothing_open(sample):
     table = pd.DataFrame({"k": np.repeat([1.0, 2.0, 3.0], 1000)})
     codes = {"k": np.repeat(np.arange(3, dtype=np.int32), 1000)}
     law = replace(sample.law, bins=codes)
-    told = analysis.quantile(analysis.WeightedSample(table=table, weights=np.ones(3000), law=law),
-                             "k", 0.5)  # fmt: skip
-    assert told.value == 2.0
-    assert told.facts["inside"] == 0.0
+    median = analysis.quantile(analysis.WeightedSample(table=table, weights=np.ones(3000), law=law),
+                               "k", 0.5)  # fmt: skip
+    assert median.value == 2.0
+    assert median.facts["inside"] == 0.0
 
 
 def test_quantiles_vary_together_as_the_prior_says_and_inside_bins_each_alone(sample):
@@ -136,16 +139,16 @@ def test_quantiles_vary_together_as_the_prior_says_and_inside_bins_each_alone(sa
     blind = replace(sample, law=replace(sample.law, bins={}))
     known = analysis.joint(*(analysis.quantile(sample, "bill", p) for p in (0.3, 0.6)))
     mixed = analysis.joint(known, analysis.median(sample, lambda t: t["bill"] + 1))
-    for found in (known, mixed, analysis.quantile(blind, "bill", 0.6, by="district")):
-        covariance = noise_aware_covariance(found)
+    for estimate in (known, mixed, analysis.quantile(blind, "bill", 0.6, by="district")):
+        covariance = noise_aware_covariance(estimate)
         np.testing.assert_allclose(
-            np.diag(covariance), sum(found.interval().parts.values()), rtol=1e-9
+            np.diag(covariance), sum(estimate.interval().parts.values()), rtol=1e-9
         )
         assert np.linalg.eigvalsh(covariance).min() > 0
-        assert np.isfinite(analysis.wald_test(found).statistic)
+        assert np.isfinite(analysis.wald_test(estimate).statistic)
     law, (a, b) = sample.law, known.influence.T
     pushed = law.weights[:, None] * law.calibrated(known.influence)
     rows = law.repeats * np.cov(pushed.T, bias=True)[0, 1] / len(pushed)
-    both = [sum(law.variances(g[:, None], step=STEP_IN_BIN))[0] for g in (a + b, a - b)]
-    expected = rows + (both[0] - both[1]) / 4
+    variances = [sum(law.variances(g[:, None], step=STEP_IN_BIN))[0] for g in (a + b, a - b)]
+    expected = rows + (variances[0] - variances[1]) / 4
     assert noise_aware_covariance(known)[0, 1] == pytest.approx(expected)

@@ -26,11 +26,11 @@ def source(rows=400, seed=11):
 
 def test_linear_against_scikit_learn():
     frame, w = source()
-    found = analysis.linear_regression((frame, w), "y", ["x", "z"])
+    estimate = analysis.linear_regression((frame, w), "y", ["x", "z"])
     model = LinearRegression().fit(frame[["x", "z"]], frame["y"], sample_weight=w)
-    np.testing.assert_allclose(found.values, [model.intercept_, *model.coef_], rtol=1e-9)
-    assert found.names == ("intercept", "x", "z")
-    assert "uses 400 of 400 synthetic rows" in repr(found)
+    np.testing.assert_allclose(estimate.values, [model.intercept_, *model.coef_], rtol=1e-9)
+    assert estimate.names == ("intercept", "x", "z")
+    assert "uses 400 of 400 synthetic rows" in repr(estimate)
     alone = analysis.linear_regression((frame, w), "y", "x")  # a name alone is one column
     assert alone.names == ("intercept", "x")
     assert analysis.fit_sklearn(LinearRegression(), (frame, w), "y", "x").n_features_in_ == 1
@@ -39,10 +39,10 @@ def test_linear_against_scikit_learn():
 @pytest.mark.filterwarnings("ignore:Setting penalty=None will ignore:UserWarning")  # by 1.8
 def test_logistic_against_scikit_learn():
     frame, w = source()
-    found = analysis.logistic_regression((frame, w), "flag", ["x", "z"])
+    estimate = analysis.logistic_regression((frame, w), "flag", ["x", "z"])
     model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12)
     model.fit(frame[["x", "z"]], frame["flag"], sample_weight=w / w.mean())
-    np.testing.assert_allclose(found.values, [model.intercept_[0], *model.coef_[0]], rtol=1e-6)
+    np.testing.assert_allclose(estimate.values, [model.intercept_[0], *model.coef_[0]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial"])
@@ -50,23 +50,23 @@ def test_values_and_sandwich_against_statsmodels(family):
     pytest.importorskip("statsmodels")
     frame, w = source()
     if family == "gaussian":
-        found = analysis.linear_regression((frame, w), "y", ["x", "z", "g"])
+        estimate = analysis.linear_regression((frame, w), "y", ["x", "z", "g"])
         peer = analysis.to_statsmodels((frame, w), "y", ["x", "z", "g"])
     else:
-        found = analysis.logistic_regression((frame, w), "flag", ["x", "z", "g"])
+        estimate = analysis.logistic_regression((frame, w), "flag", ["x", "z", "g"])
         peer = analysis.to_statsmodels((frame, w), "flag", ["x", "z", "g"], family="binomial")
-    np.testing.assert_allclose(found.values, peer.params, rtol=1e-6)
-    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance())), peer.bse, rtol=1e-5)
-    assert list(peer.params.index) == ["const", *found.names[1:]]
+    np.testing.assert_allclose(estimate.values, peer.params, rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(np.diag(estimate.covariance())), peer.bse, rtol=1e-5)
+    assert list(peer.params.index) == ["const", *estimate.names[1:]]
 
 
 def test_statsmodels_poisson_runs_and_families_are_named():
     pytest.importorskip("statsmodels")
     frame, w = source()
     frame["count"] = np.random.default_rng(3).poisson(2.0, len(frame))
-    found = analysis.to_statsmodels((frame, w), "count", ["z"], family="poisson")
+    fitted = analysis.to_statsmodels((frame, w), "count", ["z"], family="poisson")
     score = (w / w.mean()) * (
-        frame["count"] - np.exp(found.params["const"] + found.params["z"] * frame["z"])
+        frame["count"] - np.exp(fitted.params["const"] + fitted.params["z"] * frame["z"])
     )
     assert abs(score.sum()) < 1e-5
     with pytest.raises(ReleaseError, match="family: expected one of"):
@@ -80,13 +80,13 @@ def test_logarithmic_links_against_statsmodels(family):
     rng, rate = np.random.default_rng(4), np.exp(3 + frame["z"] - 0.4 * (frame["g"] == "q"))
     frame["count"] = rng.poisson(rate) + (rng.gamma(2, 1, len(frame)) if family == "gamma" else 0)
     fit = {"poisson": analysis.poisson_regression, "gamma": analysis.gamma_regression}[family]
-    found = fit((frame, w), "count", ["z", "g", "x"])
+    estimate = fit((frame, w), "count", ["z", "g", "x"])
     peer = analysis.to_statsmodels((frame, w), "count", ["z", "g", "x"], family=family)
-    np.testing.assert_allclose(found.values, peer.params, rtol=1e-6)
+    np.testing.assert_allclose(estimate.values, peer.params, rtol=1e-6)
     # Ours inverts the observed curvature, statsmodels the expected one: the same for a canonical
     # link, and near it for the gamma law's logarithm.
     wide = {"poisson": 1e-5, "gamma": 0.1}[family]
-    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance())), peer.bse, rtol=wide)
+    np.testing.assert_allclose(np.sqrt(np.diag(estimate.covariance())), peer.bse, rtol=wide)
 
 
 def test_what_logarithmic_links_refuse():
@@ -102,11 +102,11 @@ def test_what_logarithmic_links_refuse():
 
 def test_a_regression_in_a_group():
     frame, w = source()
-    kept = (frame["z"] > 0).to_numpy()
-    found = analysis.linear_regression((frame, w), "y", ["x", "g"], where="z > 0")
-    alone = analysis.linear_regression((frame[kept], w[kept]), "y", ["x", "g"])
-    np.testing.assert_allclose(found.values, alone.values)
-    np.testing.assert_allclose(found.covariance(), alone.covariance(), rtol=0.05)
+    mask = (frame["z"] > 0).to_numpy()
+    estimate = analysis.linear_regression((frame, w), "y", ["x", "g"], where="z > 0")
+    alone = analysis.linear_regression((frame[mask], w[mask]), "y", ["x", "g"])
+    np.testing.assert_allclose(estimate.values, alone.values)
+    np.testing.assert_allclose(estimate.covariance(), alone.covariance(), rtol=0.05)
 
 
 def test_sandwich_by_simulation():
@@ -117,9 +117,9 @@ def test_sandwich_by_simulation():
     for _ in range(700):
         x = rng.normal(size=400)
         frame = pd.DataFrame({"x": x, "y": 1 + x + rng.normal(size=400) * (0.5 + np.abs(x))})
-        found = analysis.linear_regression((frame, np.exp(0.5 * x)), "y", ["x"])
-        values.append(found["x"])
-        errors.append(found.covariance()[1, 1] ** 0.5)
+        estimate = analysis.linear_regression((frame, np.exp(0.5 * x)), "y", ["x"])
+        values.append(estimate["x"])
+        errors.append(estimate.covariance()[1, 1] ** 0.5)
     assert np.mean(values) == pytest.approx(1.0, abs=0.01)
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.12)
 
@@ -133,12 +133,12 @@ def test_design_of_mixed_columns():
             "y": [1.0, 2.0, 3.0, 4.0],
         }
     )
-    found = design(frame, "y", ["g", "d", "f", "g:f"])
-    assert found.names == ("intercept", "g=b", "g=c", "d", "f", "g=b:f", "g=c:f")
-    np.testing.assert_array_equal(found.present, [True, True, False, False])
-    np.testing.assert_array_equal(found.matrix[0], [1, 1, 0, 0, 1, 1, 0])
-    np.testing.assert_array_equal(found.matrix[1], [1, 0, 0, 2, 0, 0, 0])
-    assert not found.matrix[2:].any()
+    designed = design(frame, "y", ["g", "d", "f", "g:f"])
+    assert designed.names == ("intercept", "g=b", "g=c", "d", "f", "g=b:f", "g=c:f")
+    np.testing.assert_array_equal(designed.present, [True, True, False, False])
+    np.testing.assert_array_equal(designed.matrix[0], [1, 1, 0, 0, 1, 1, 0])
+    np.testing.assert_array_equal(designed.matrix[1], [1, 0, 0, 2, 0, 0, 0])
+    assert not designed.matrix[2:].any()
     with pytest.raises(ReleaseError, match="as target"):
         design(frame, "g", ["d"])
     with pytest.raises(ReleaseError, match="column 'h'"):
@@ -166,8 +166,10 @@ def test_logistic_is_exact_far_from_zero():
     # Two cells, saturated model: the fit is the log odds of the weighted shares.
     x = np.array([[1.0, 0], [1, 0], [1, 1], [1, 1]])
     y = np.array([1.0, 0, 1, 0])
-    found = fit_glm(x, y, np.array([1.0, 999.0, 300.0, 1.0]), LOGISTIC)
-    np.testing.assert_allclose(found, [np.log(1 / 999), np.log(300) - np.log(1 / 999)], rtol=1e-6)
+    coefficients = fit_glm(x, y, np.array([1.0, 999.0, 300.0, 1.0]), LOGISTIC)
+    np.testing.assert_allclose(
+        coefficients, [np.log(1 / 999), np.log(300) - np.log(1 / 999)], rtol=1e-6
+    )
 
 
 def test_fit_sklearn_passes_weights_and_handles_pipelines():
@@ -182,9 +184,9 @@ def test_fit_sklearn_passes_weights_and_handles_pipelines():
     )
     assert not np.allclose(plain.coef_, unweighted.coef_)
     frame.loc[0, "y"] = np.nan
-    found = analysis.fit_sklearn(LinearRegression(), (frame, w), "y", ["z"])
+    complete = analysis.fit_sklearn(LinearRegression(), (frame, w), "y", ["z"])
     np.testing.assert_allclose(
-        found.coef_, LinearRegression().fit(frame[["z"]][1:], frame["y"][1:], w[1:]).coef_
+        complete.coef_, LinearRegression().fit(frame[["z"]][1:], frame["y"][1:], w[1:]).coef_
     )
 
 

@@ -35,13 +35,13 @@ def test_the_tail_against_scipy(degrees, statistic):
 
 def test_without_weights_a_difference_is_welchs():
     frame, _ = source()
-    one, other = (frame["y"][frame["half"] == side] for side in (True, False))
-    peer = stats.ttest_ind(one, other, equal_var=False).statistic
+    first, second = (frame["y"][frame["half"] == side] for side in (True, False))
+    peer = stats.ttest_ind(first, second, equal_var=False).statistic
     ours = analysis.t_test((frame, None), "y", by="half")
     assert ours.statistic == pytest.approx(peer * np.sqrt(300 / 299))  # spreads over n, not n - 1
     assert ours.p_value == pytest.approx(2 * stats.norm.sf(abs(ours.statistic)))
     assert ours.estimate.names == ("y: True less False",)
-    assert ours.estimate.value == pytest.approx(one.mean() - other.mean())
+    assert ours.estimate.value == pytest.approx(first.mean() - second.mean())
     single = analysis.t_test((frame, None), "y", value=0.1)
     peer = stats.ttest_1samp(frame["y"], 0.1).statistic
     assert single.statistic == pytest.approx(peer * np.sqrt(600 / 599))
@@ -77,10 +77,10 @@ def test_without_weights_independence_is_near_pearsons():
 
 def test_a_group_or_bins_of_a_table():
     frame, w = source()
-    some = (frame["y"] > 0).to_numpy()
-    one = analysis.chi_square_test((frame, w), "g", "h", where="y > 0")
-    other = analysis.chi_square_test((frame[some], w[some]), "g", "h")
-    assert one.statistic == pytest.approx(other.statistic, rel=1e-6)
+    mask = (frame["y"] > 0).to_numpy()
+    grouped = analysis.chi_square_test((frame, w), "g", "h", where="y > 0")
+    alone = analysis.chi_square_test((frame[mask], w[mask]), "g", "h")
+    assert grouped.statistic == pytest.approx(alone.statistic, rel=1e-6)
     assert analysis.chi_square_test((frame, w), "y", "h", bins=3).degrees == 2
 
 
@@ -107,8 +107,8 @@ def test_the_joint_covariance_has_the_variances_of_the_parts(publishing):
         np.testing.assert_allclose(np.diag(covariance), sum(variance_parts(fit).values()))
         # The slow twin: the variance of any combination is that of its influence.
         for mix in ([1.0, 1e-3], [1.0, -1e-3]):
-            one = replace(fit, influence=fit.influence @ np.array(mix)[:, None])
-            direct = float(sum(variance_parts(one).values())[0])
+            combined = replace(fit, influence=fit.influence @ np.array(mix)[:, None])
+            direct = float(sum(variance_parts(combined).values())[0])
             assert np.array(mix) @ covariance @ mix == pytest.approx(direct, rel=1e-6)
         test = analysis.t_test(release, "age", by="ill")
         assert test.method == "noise_aware"
@@ -142,22 +142,22 @@ def test_a_t_test_prints_what_it_tests():
     """The difference and its interval, not only the statistic."""
     rng = np.random.default_rng(7)
     table = pd.DataFrame({"income": rng.normal(10, 2, 800), "smoker": rng.random(800) < 0.4})
-    found = analysis.t_test((table, None), "income", by="smoker")
-    low, high = (getattr(found.estimate.interval(), end)[0] for end in ("lower", "upper"))
-    assert repr(found).splitlines()[1] == (
-        f"income: True less False: {found.estimate.value:.6g}, 95% interval {low:.6g} to {high:.6g}"
+    test = analysis.t_test((table, None), "income", by="smoker")
+    low, high = (getattr(test.estimate.interval(), end)[0] for end in ("lower", "upper"))
+    assert repr(test).splitlines()[1] == (
+        f"income: True less False: {test.estimate.value:.6g}, 95% interval {low:.6g} to {high:.6g}"
     )
-    assert (found.lower, found.upper) == (low, high)
+    assert (test.lower, test.upper) == (low, high)
     again = analysis.t_test((table, None), "income", "smoker")
-    assert repr(again) == repr(found)
+    assert repr(again) == repr(test)
     with pytest.raises(ReleaseError, match="by: expected the name of one column"):
         analysis.t_test((table, None), "income", 9)
-    both = analysis.wald_test(analysis.linear_regression((table, None), "income", ["smoker"]))
+    several = analysis.wald_test(analysis.linear_regression((table, None), "income", ["smoker"]))
     with pytest.raises(ReleaseError, match="several values"):
-        _ = both.lower
-    one = analysis.t_test((table, None), "income", value=9, where="income > 0")
-    assert "mean(income) where income > 0 less 9: " in repr(one)
-    assert "degree" not in repr(one)
+        _ = several.lower
+    single = analysis.t_test((table, None), "income", value=9, where="income > 0")
+    assert "mean(income) where income > 0 less 9: " in repr(single)
+    assert "degree" not in repr(single)
 
 
 @pytest.mark.parametrize("names", [["mean(x) | g=b"], ["mean(x) | g=b", "mean(x) | g=a"]])
@@ -168,24 +168,27 @@ def test_a_part_of_some_values_keeps_their_own_intervals(names):
     whole = analysis.mean((table, None), "x", by="g")
     part = analysis.wald_test(whole, names).estimate.interval()
     medians = analysis.median((table, None), "x", by="g")
-    few = analysis.wald_test(medians, [name.replace("mean", "median") for name in names])
-    for found, every in ((part, whole.interval()), (few.estimate.interval(), medians.interval())):
-        places = [every.names.index(name) for name in found.names]
-        np.testing.assert_allclose(found.lower, every.lower[places])
-        np.testing.assert_allclose(found.upper, every.upper[places])
+    chosen_medians = analysis.wald_test(medians, [name.replace("mean", "median") for name in names])
+    for chosen, every in (
+        (part, whole.interval()),
+        (chosen_medians.estimate.interval(), medians.interval()),
+    ):
+        places = [every.names.index(name) for name in chosen.names]
+        np.testing.assert_allclose(chosen.lower, every.lower[places])
+        np.testing.assert_allclose(chosen.upper, every.upper[places])
 
 
 def test_a_test_says_why_its_verdict_is_not_use(publishing):
     """In the words of the intervals that it rests on, and nothing where there is nothing to say."""
     _, release = publishing(weights="beta_debiased")
-    one = analysis.t_test(release, "income", by="ill")
-    (objections,) = one.estimate.interval().reasons
-    assert one.verdict != "use"
-    assert one.reasons == (f"{one.estimate.names[0]}: {'; '.join(objections)}",)
-    assert repr(one).splitlines()[2:] == [*one.reasons]
-    many = analysis.chi_square_test(release, "income", "ill", bins=3)
-    assert many.degrees > 1
-    assert many.reasons == tuple(many.estimate.interval().told())
-    assert repr(many).splitlines()[1:] == [*many.reasons]
-    assert any("support" in line for line in many.reasons)
+    difference = analysis.t_test(release, "income", by="ill")
+    (objections,) = difference.estimate.interval().reasons
+    assert difference.verdict != "use"
+    assert difference.reasons == (f"{difference.estimate.names[0]}: {'; '.join(objections)}",)
+    assert repr(difference).splitlines()[2:] == [*difference.reasons]
+    dependence = analysis.chi_square_test(release, "income", "ill", bins=3)
+    assert dependence.degrees > 1
+    assert dependence.reasons == tuple(dependence.estimate.interval().told())
+    assert repr(dependence).splitlines()[1:] == [*dependence.reasons]
+    assert any("support" in line for line in dependence.reasons)
     assert analysis.t_test((release.table, None), "income", by="ill").reasons == ()

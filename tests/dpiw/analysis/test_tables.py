@@ -131,13 +131,13 @@ def test_moments_are_read_in_their_column_s_zone():
 
 
 def test_truth_values_are_a_condition_too():
-    kept = TABLE["age"] > 40
+    mask = TABLE["age"] > 40
     expected = analysis.mean(SOURCE, "income", where="age > 40").value
-    assert analysis.mean(SOURCE, "income", where=kept).value == expected
-    assert analysis.mean(SOURCE, "income", where=kept.to_numpy()).value == expected
-    assert analysis.mean(SOURCE, kept).value == analysis.mean(SOURCE, lambda t: t["age"] > 40).value
+    assert analysis.mean(SOURCE, "income", where=mask).value == expected
+    assert analysis.mean(SOURCE, "income", where=mask.to_numpy()).value == expected
+    assert analysis.mean(SOURCE, mask).value == analysis.mean(SOURCE, lambda t: t["age"] > 40).value
     with pytest.raises(ReleaseError, match="one number or truth value per row"):
-        analysis.mean(SOURCE, "income", where=kept[:-1])
+        analysis.mean(SOURCE, "income", where=mask[:-1])
     with pytest.raises(ReleaseError, match="by: expected the name of one column"):
         analysis.mean(SOURCE, "income", by=["region"])
 
@@ -169,7 +169,7 @@ def test_groups_are_the_estimates_of_each_group(name):
     estimator = getattr(analysis, name)
     grouped = estimator(SOURCE, "income", by="region", where="age > 30")
     assert grouped.names == tuple(
-        f"{name}(income) where age > 30 | region={one}" for one in ("north", "south", "west")
+        f"{name}(income) where age > 30 | region={level}" for level in ("north", "south", "west")
     )
     for label, value in zip(("north", "south", "west"), grouped.values, strict=True):
         alone = estimator(SOURCE, "income", where=f"region == '{label}' and age > 30")
@@ -202,8 +202,8 @@ def test_shares_of_levels_by_hand():
     shares = analysis.value_counts(SOURCE, "region")
     assert shares.names == ("region=north", "region=south", "region=west")
     naive = [
-        WEIGHTS[TABLE["region"] == one].sum() / WEIGHTS.sum()
-        for one in sorted(set(TABLE["region"]))
+        WEIGHTS[TABLE["region"] == level].sum() / WEIGHTS.sum()
+        for level in sorted(set(TABLE["region"]))
     ]
     np.testing.assert_allclose(shares.values, naive)
     alone = analysis.mean(SOURCE, lambda t: t["region"] == "south")
@@ -246,15 +246,15 @@ def test_what_is_advised_for_a_date_works(zone):
     assert len(advice) == 2
     for text in advice:
         advised = eval(text, {"pandas": pd})
-        found = analysis.median(source, advised).value
-        assert found == pytest.approx(np.median(advised(source[0])), abs=400)
+        median = analysis.median(source, advised).value
+        assert median == pytest.approx(np.median(advised(source[0])), abs=400)
 
 
 def test_a_truth_value_of_two_words_is_told_as_it_is_typed():
-    other = TABLE.rename(columns={"smoker": "odd one"})
+    renamed = TABLE.rename(columns={"smoker": "odd one"})
     with pytest.raises(ReleaseError, match=r"; write `odd one`, or not `odd one`$"):
-        condition(other, "`odd one` == 'no'")
-    assert condition(other, "not `odd one`").sum() == (~TABLE["smoker"]).sum()
+        condition(renamed, "`odd one` == 'no'")
+    assert condition(renamed, "not `odd one`").sum() == (~TABLE["smoker"]).sum()
 
 
 def test_many_numbers_are_no_levels():
@@ -308,16 +308,16 @@ def test_bins_of_dates_begin_with_their_first_edge(zone):
 
 
 def test_estimates_print_with_interval_and_verdict():
-    one = analysis.mean(SOURCE, "age")
-    text = repr(one)
-    interval = one.interval()
-    for fact in ("mean(age)", f"{one.value:.6g}", f"{interval.lower[0]:.6g}", "not assessed",
+    estimate = analysis.mean(SOURCE, "age")
+    text = repr(estimate)
+    interval = estimate.interval()
+    for fact in ("mean(age)", f"{estimate.value:.6g}", f"{interval.lower[0]:.6g}", "not assessed",
                  "95% intervals, sandwich"):  # fmt: skip
         assert fact in text
-    assert f"{one:.3f}" == f"{one.value:.3f}"
-    assert str(one) == f"{one}" == text
-    assert float(one) == one.value
-    assert "<table" in one._repr_html_()
+    assert f"{estimate:.3f}" == f"{estimate.value:.3f}"
+    assert str(estimate) == f"{estimate}" == text
+    assert float(estimate) == estimate.value
+    assert "<table" in estimate._repr_html_()
     assert "uses 400 of 400 synthetic rows" in text
     printed = repr(analysis.mean(SOURCE, "age", by="region")).splitlines()
     assert len(printed) == 6
@@ -325,9 +325,9 @@ def test_estimates_print_with_interval_and_verdict():
 
 
 def test_only_estimates_of_one_sample_are_joined():
-    other = analysis.mean((TABLE, None), "age")
+    unweighted = analysis.mean((TABLE, None), "age")
     with pytest.raises(ReleaseError, match="of one sample"):
-        analysis.joint(analysis.mean(SOURCE, "age"), other)
+        analysis.joint(analysis.mean(SOURCE, "age"), unweighted)
     with pytest.raises(ReleaseError, match="of one sample"):
         analysis.joint()
     with pytest.raises(ReleaseError, match="join it with quantiles"):

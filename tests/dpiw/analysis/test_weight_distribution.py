@@ -26,8 +26,8 @@ def test_law_and_coefficients_follow_from_the_folder(published):
     assert law.nominal_rows == 400
     # Up to directions no row shows (a one-hot block sums to a constant): compare log ratios.
     exact = law.features @ drawn.arrays["coefficients"]
-    found = law.features @ law.coefficients
-    np.testing.assert_allclose(found - found.mean(), exact - exact.mean(), atol=1e-6)
+    log_ratios = law.features @ law.coefficients
+    np.testing.assert_allclose(log_ratios - log_ratios.mean(), exact - exact.mean(), atol=1e-6)
     np.testing.assert_allclose(
         law.reweighted(np.zeros(len(law.coefficients))), release.weights, rtol=1e-6
     )
@@ -59,9 +59,9 @@ def test_steps_that_are_not_modelled_leave_no_law(released):
     certificate = dataclasses.replace(released.certificate, post_processing=("clip at 3",))
     release = dataclasses.replace(released, certificate=certificate)
     assert law_of_release(release) is None
-    found = analysis.mean(release, "age").interval()
-    assert found.method == "sandwich"
-    assert found.verdicts == ("not assessed",)
+    interval = analysis.mean(release, "age").interval()
+    assert interval.method == "sandwich"
+    assert interval.verdicts == ("not assessed",)
     with pytest.raises(ReleaseError, match="law of these weights is not known"):
         analysis.mean(release, "age").interval(method="noise_aware")
 
@@ -89,26 +89,26 @@ def test_total_of_unnormalised_weights(released):
     release = dataclasses.replace(
         released, certificate=certificate, log_weights=logs, weights=np.exp(logs)
     )
-    found = analysis.total(release, "age")
-    assert found.value == pytest.approx(400 * np.mean(np.exp(logs) * release.table["age"]))
+    total = analysis.total(release, "age")
+    assert total.value == pytest.approx(400 * np.mean(np.exp(logs) * release.table["age"]))
     # The total moves with the scale of the weights: a shift of every coefficient is felt.
     step = 1e-6 * np.ones(len(law.coefficients))
     moved = 400 * np.mean(np.exp(logs + law.features @ step) * release.table["age"])
-    slope = (found.sample.weights[:, None] * found.influence).T @ law.features / len(logs)
-    assert moved - found.value == pytest.approx(float(slope[0] @ step), rel=1e-3)
-    assert np.all(np.array(list(found.interval().parts.values())) >= 0)
+    slope = (total.sample.weights[:, None] * total.influence).T @ law.features / len(logs)
+    assert moved - total.value == pytest.approx(float(slope[0] @ step), rel=1e-3)
+    assert np.all(np.array(list(total.interval().parts.values())) >= 0)
     # Noise in the scale is in the interval; 400 draws: standard error of a variance 7%.
-    rng, law = np.random.default_rng(91), found.sample.law
+    rng, law = np.random.default_rng(91), total.sample.law
     small = dataclasses.replace(law, noise=dataclasses.replace(law.noise, scale=1e-3))
-    sample = dataclasses.replace(found.sample, law=small)
-    interval = dataclasses.replace(found, sample=sample).interval()
+    sample = dataclasses.replace(total.sample, law=small)
+    interval = dataclasses.replace(total, sample=sample).interval()
     base = np.exp(logs) * release.table["age"].to_numpy(dtype=float)
     drawn = [400 * np.mean(base * np.exp(law.features @ small.draw(rng))) for _ in range(400)]
     assert interval.parts["noise"][0] == pytest.approx(np.var(drawn), rel=0.3)
     # Ratios take the factor that is right for ratios.
     assert analysis.mean(release, "age").value == pytest.approx(released.mean("age").value)
     with pytest.raises(ReleaseError, match="hold no scale"):
-        found.interval(method="noise_aware_bootstrap", rng=rng)
+        total.interval(method="noise_aware_bootstrap", rng=rng)
     with pytest.raises(ReleaseError, match="hold no scale"):
         analysis.total(analysis.unshrunk(release), "age")
 
@@ -126,18 +126,18 @@ def test_unshrunk_weights_see_no_more_than_the_released_ones(released):
 @pytest.mark.parametrize("generator", ["histogram", "privbayes", "bayes"])
 def test_the_mechanism_is_rebuilt_from_the_certificate(publishing, generator):
     run, release = publishing(generator=generator)
-    found = mechanism_of(release)
+    mechanism = mechanism_of(release)
     unit = release.certificate.unit
     for ours, theirs in (
-        (found.recipe.generator, run.plan.generator),
-        (found.recipe.weights, run.plan.weights),
+        (mechanism.recipe.generator, run.plan.generator),
+        (mechanism.recipe.weights, run.plan.weights),
     ):
-        ours_events = ours.events(schema=found.recipe.schema, unit=unit)
-        theirs_events = theirs.events(schema=found.recipe.schema, unit=unit)
+        ours_events = ours.events(schema=mechanism.recipe.schema, unit=unit)
+        theirs_events = theirs.events(schema=mechanism.recipe.schema, unit=unit)
         for a, b in zip(ours_events, theirs_events, strict=True):
             for name, value in vars(b).items():
                 assert getattr(a, name) == pytest.approx(value, rel=1e-6)
-    assert found.recipe.weights.parameters()["penalty"] == pytest.approx(
+    assert mechanism.recipe.weights.parameters()["penalty"] == pytest.approx(
         run.plan.weights.parameters()["penalty"], rel=1e-6
     )
 
@@ -154,15 +154,17 @@ def test_a_certificate_that_cannot_be_rebuilt_is_refused(released):
 
 def test_a_rehearsal_measures_bias_and_spread(released):
     rng = np.random.default_rng(32)
-    found = analysis.rehearse(released, lambda s: analysis.mean(s, "age"), rng=rng, replicates=20)
-    assert found.replays.shape == (20, 1)
-    assert found.failed == 0
-    low, high = found.interval()
+    rehearsal = analysis.rehearse(
+        released, lambda s: analysis.mean(s, "age"), rng=rng, replicates=20
+    )
+    assert rehearsal.replays.shape == (20, 1)
+    assert rehearsal.failed == 0
+    low, high = rehearsal.interval()
     middle = (low + high) / 2
-    np.testing.assert_allclose(middle, found.values - found.bias)
-    assert np.all(high - low > 2 * 1.96 * found.spread)
+    np.testing.assert_allclose(middle, rehearsal.values - rehearsal.bias)
+    assert np.all(high - low > 2 * 1.96 * rehearsal.spread)
     # A stand-in table of 400 rows alone spreads by sd/20; noise and shrinkage add to it.
-    assert found.spread[0] > released.table["age"].std() / 20 / 2
+    assert rehearsal.spread[0] > released.table["age"].std() / 20 / 2
     with pytest.raises(ReleaseError, match="at least 20"):
         analysis.rehearse(released, lambda s: analysis.mean(s, "age"), rng=rng, replicates=3)
     with pytest.raises(ReleaseError, match="expected a release, or its mechanism"):

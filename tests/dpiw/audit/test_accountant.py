@@ -81,10 +81,10 @@ def sum_of_two(top: float, bottom: float, chance: float, count: int) -> Callable
 @pytest.mark.parametrize("multiplier", [0.05, 0.5, 5.0, 50.0])
 def test_gaussian_noise_has_its_closed_form(multiplier: float, delta: float) -> None:
     exact = met(lambda epsilon: gaussian_delta(multiplier, epsilon), delta, 1e4)
-    found = epsilon_range([of.gaussian(multiplier)], delta)
-    assert found.low <= exact * (1 + 1e-9)
-    assert exact <= found.high * (1 + 1e-9)
-    assert found.high - found.low <= 2e-3 * exact
+    bound = epsilon_range([of.gaussian(multiplier)], delta)
+    assert bound.low <= exact * (1 + 1e-9)
+    assert exact <= bound.high * (1 + 1e-9)
+    assert bound.high - bound.low <= 2e-3 * exact
 
 
 def test_gaussian_noise_so_large_that_it_costs_nothing() -> None:
@@ -95,10 +95,10 @@ def test_gaussian_noise_so_large_that_it_costs_nothing() -> None:
 def test_responses_have_their_binomial_sum(epsilon: float, count: int) -> None:
     curve = sum_of_two(epsilon, -epsilon, 1 / (1 + math.exp(-epsilon)), count)
     exact = met(curve, DELTA, epsilon * count)
-    found = epsilon_range([of.two_point(2 * epsilon, 0.5, count)], DELTA)
-    assert found.low <= exact * (1 + 1e-9)
-    assert exact <= found.high * (1 + 1e-9)
-    assert found.high - found.low <= 2e-3 * exact
+    bound = epsilon_range([of.two_point(2 * epsilon, 0.5, count)], DELTA)
+    assert bound.low <= exact * (1 + 1e-9)
+    assert exact <= bound.high * (1 + 1e-9)
+    assert bound.high - bound.low <= 2e-3 * exact
 
 
 @pytest.mark.parametrize("share", [0.4, 0.7, 0.95])
@@ -107,19 +107,19 @@ def test_two_point_losses_have_their_binomial_sum(epsilon: float, count: int, sh
     top = share * epsilon
     chance = (1 - math.exp(top - epsilon)) / (1 - math.exp(-epsilon))
     exact = met(sum_of_two(top, top - epsilon, chance, count), DELTA, epsilon * count)
-    found = epsilon_range([of.two_point(epsilon, share, count)], DELTA)
-    assert found.low <= exact * (1 + 1e-9)
-    assert exact <= found.high * (1 + 1e-9)
-    assert found.high - found.low <= 5e-3 * exact
+    bound = epsilon_range([of.two_point(epsilon, share, count)], DELTA)
+    assert bound.low <= exact * (1 + 1e-9)
+    assert exact <= bound.high * (1 + 1e-9)
+    assert bound.high - bound.low <= 5e-3 * exact
 
 
 def test_one_laplace_mechanism_and_one_selection_have_theirs() -> None:
     """delta = 1 - exp((epsilon - s)/2), and the curve of `dpiw.privacy.bounded_range`."""
-    found = epsilon_range([of.laplace(0.5)], 1e-3)
-    assert (found.low, found.high) == pytest.approx((2 + 2 * math.log1p(-1e-3),) * 2, rel=1e-5)
-    found = epsilon_range([of.worst_selection(0.3)], 1e-4)
+    bound = epsilon_range([of.laplace(0.5)], 1e-3)
+    assert (bound.low, bound.high) == pytest.approx((2 + 2 * math.log1p(-1e-3),) * 2, rel=1e-5)
+    bound = epsilon_range([of.worst_selection(0.3)], 1e-4)
     exact = 0.3 + 2 * math.log1p(-math.sqrt(1e-4 * (1 - math.exp(-0.3))))
-    assert (found.low, found.high) == pytest.approx((exact, exact), rel=1e-3)
+    assert (bound.low, bound.high) == pytest.approx((exact, exact), rel=1e-3)
 
 
 @pytest.mark.parametrize(("probability", "multiplier"), [(0.02, 0.8), (0.5, 2.0)])
@@ -131,9 +131,9 @@ def test_one_sampled_step_has_its_closed_form(probability: float, multiplier: fl
         return probability * gaussian_delta(multiplier, inner)
 
     exact = met(curve, DELTA, 50)
-    found = epsilon_range([of.sampled_gaussian(probability, multiplier, removed=True)], DELTA)
-    assert found.low <= exact <= found.high
-    assert found.high - found.low <= 0.05 * exact
+    bound = epsilon_range([of.sampled_gaussian(probability, multiplier, removed=True)], DELTA)
+    assert bound.low <= exact <= bound.high
+    assert bound.high - bound.low <= 0.05 * exact
 
 
 def test_the_order_of_neighbours_is_that_of_the_transform() -> None:
@@ -144,7 +144,7 @@ def test_the_order_of_neighbours_is_that_of_the_transform() -> None:
         x = np.linspace(-12 * multiplier, 12 * multiplier, 200_001)
         ratio = 1 - probability + probability * np.exp((2 * x - 1) / (2 * multiplier**2))
         weight = np.exp(-0.5 * (x / multiplier) ** 2)
-        exact = [np.log((weight * ratio**-one).sum() / weight.sum()) for one in z]
+        exact = [np.log((weight * ratio**-order).sum() / weight.sum()) for order in z]
         assert added == pytest.approx(exact, rel=1e-9)
 
 
@@ -186,8 +186,8 @@ def complaints(events: Sequence[PrivacyEvent], delta: float = DELTA) -> list[str
 @pytest.mark.parametrize("plan", list(PLANS))
 def test_both_accountants_agree_with_the_audit(plan: str) -> None:
     assert complaints(PLANS[plan]) == []
-    own = audited_epsilon(PLANS[plan], DELTA)
-    assert own.floor <= own.bound.high
+    audited = audited_epsilon(PLANS[plan], DELTA)
+    assert audited.floor <= audited.bound.high
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-13, 0.01])
@@ -208,10 +208,10 @@ def test_every_event_has_an_account_and_an_unknown_one_has_none() -> None:
 
 
 def test_more_noise_costs_less_and_more_events_cost_more() -> None:
-    found = [audited_epsilon([gaussian(m), laplace(m)], DELTA).bound for m in (3.0, 4.0, 6.0)]
-    assert all(one.low > two.high for one, two in pairwise(found))
-    found = [audited_epsilon([selection(0.1, k)], DELTA).bound for k in (1, 4, 16)]
-    assert all(one.high < two.low for one, two in pairwise(found))
+    bounds = [audited_epsilon([gaussian(m), laplace(m)], DELTA).bound for m in (3.0, 4.0, 6.0)]
+    assert all(first.low > second.high for first, second in pairwise(bounds))
+    bounds = [audited_epsilon([selection(0.1, k)], DELTA).bound for k in (1, 4, 16)]
+    assert all(first.high < second.low for first, second in pairwise(bounds))
 
 
 def test_what_the_audit_counts_in_other_units() -> None:
@@ -232,10 +232,10 @@ def test_what_the_audit_counts_in_other_units() -> None:
     ],
 )  # fmt: skip
 def test_extreme_events_end_in_a_number(events: Sequence[PrivacyEvent]) -> None:
-    own = of_costs._own_account(events, 1e-15)
-    assert own is not None
-    assert own.epsilon is not None
-    assert 0 <= own.epsilon.floor <= own.epsilon.bound.high * (1 + 1e-9) < math.inf
+    account = of_costs._own_account(events, 1e-15)
+    assert account is not None
+    assert account.epsilon is not None
+    assert 0 <= account.epsilon.floor <= account.epsilon.bound.high * (1 + 1e-9) < math.inf
 
 
 # --- planted faults ---------------------------------------------------------------------------
@@ -300,11 +300,11 @@ def _scale_audit(patch: pytest.MonkeyPatch, factor: float) -> None:
     real = of_costs.audited_epsilon
 
     def wrong(events: Any, delta: float) -> Any:
-        found = real(events, delta)
+        audited = real(events, delta)
         bound = dataclasses.replace(
-            found.bound, low=found.bound.low * factor, high=found.bound.high * factor
+            audited.bound, low=audited.bound.low * factor, high=audited.bound.high * factor
         )
-        return dataclasses.replace(found, floor=found.floor * factor, bound=bound)
+        return dataclasses.replace(audited, floor=audited.floor * factor, bound=bound)
 
     patch.setattr(of_costs, "audited_epsilon", wrong)
 

@@ -44,8 +44,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def finding(report, code):
-    (found,) = [one for one in report.findings if one.code == code]
-    return found
+    (match,) = [f for f in report.findings if f.code == code]
+    return match
 
 
 def test_two_sound_releases_have_nothing_to_find(site):
@@ -88,18 +88,18 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     assert not re.search(r"<script|https?://|src=|@import", page)
     assert str(site.releases) not in page + data_path.read_text()
     write_report(report, tmp_path / "out")  # again: nothing is written over
-    kept = sorted(path.suffix for path in (tmp_path / "out").iterdir())
-    assert kept == [".html", ".html", ".json", ".json"]
+    suffixes = sorted(path.suffix for path in (tmp_path / "out").iterdir())
+    assert suffixes == [".html", ".html", ".json", ".json"]
 
 
 def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
     report, ledger = site.audit(), Ledger.open(site.ledger)
     run = ledger.runs("town")[-1]
     page = " ".join(build_page(report).split())
-    told = f"By our own count {more_such(ledger.account('town'), run)}, such as"
-    assert f"{told} {run.release or ''} {run.period}".replace("  ", " ") in page
-    by = {str(entry.by) for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
-    assert all(f"{one}</td>" in page for one in by)
+    sentence = f"By our own count {more_such(ledger.account('town'), run)}, such as"
+    assert f"{sentence} {run.release or ''} {run.period}".replace("  ", " ") in page
+    authors = {str(entry.by) for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
+    assert all(f"{name}</td>" in page for name in authors)
     cells = (("Release", f"{run.release} {run.period}"), ("Run", run.run_key[:12]), ("By", ""))
     row = "".join(f'<td role="cell" data-head="{head}">{cell}</td>' for head, cell in cells)
     assert row.removesuffix("</td>") in page
@@ -165,26 +165,26 @@ def test_an_edited_entry(site):
     site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 4")
     report = site.audit()
     assert not report.ok
-    cause, *others = report.findings
+    cause, *rest = report.findings
     assert (cause.code, cause.subject, cause.severity) == (
         "chain_broken",
         "entry 4",
         Severity.ERROR,
     )
     assert report.number(Severity.ERROR) == 1
-    follow = [one for one in others if one.follows]
-    assert {one.code for one in follow} >= {"chain_broken"}
+    following = [f for f in rest if f.follows]
+    assert {f.code for f in following} >= {"chain_broken"}
     page = build_page(report)
     assert "are not in order" in page
-    assert f"{len(follow)} more that may follow" in page
+    assert f"{len(following)} more that may follow" in page
 
 
 def test_one_changed_digit_is_one_error(site):
     site.sql("UPDATE entries SET payload = replace(payload, '2000', '1000') WHERE seq = 3")
     report = site.audit()
-    assert [one.subject for one in report.findings if one.severity is Severity.ERROR] == ["entry 3"]
+    assert [f.subject for f in report.findings if f.severity is Severity.ERROR] == ["entry 3"]
     assert {"certificate_disagrees", "cost_above_charge"} <= {
-        one.code for one in report.findings if one.follows
+        f.code for f in report.findings if f.follows
     }
     assert "Withdraw" not in build_page(report)
 
@@ -195,12 +195,12 @@ def test_a_forged_cost_in_a_perfect_chain(site):
     assert Ledger.open(site.ledger).verify().ok
     report = site.audit()
     assert "epsilon=1.99" in finding(report, "cost_above_charge").text
-    assert sum(one.code == "head_missing" for one in report.findings) == 2
+    assert sum(f.code == "head_missing" for f in report.findings) == 2
 
 
 def test_who_changes_an_entry_cannot_keep_the_signatures_after_it(site):
     entries = Ledger.open(site.ledger).export()
-    signed = [one["seq"] for one in entries if "signature" in one["payload"]["by"]]
+    signed = [record["seq"] for record in entries if "signature" in record["payload"]["by"]]
     assert signed
     site.rewrite(1, lambda entry: entry.update(at="2020-01-01T00:00:00Z"), signed=True)
     fault = Ledger.open(site.ledger).verify().fault
@@ -219,7 +219,7 @@ def test_guards_that_were_removed(site):
     raw.execute("DROP TRIGGER entries_no_update")
     raw.close()
     report = site.audit()
-    assert [one.code for one in report.findings] == ["ledger_unreadable"]
+    assert [f.code for f in report.findings] == ["ledger_unreadable"]
     assert report.counted is None
     assert [folder.release is not None for folder in report.folders] == [True, True]
     assert b'"head": null' in report_json(report)
@@ -232,20 +232,20 @@ def test_what_was_not_checked_is_not_listed(site):
     done = " ".join(checked(site.audit(releases=[])))
     assert "entries of the ledger" in done
     assert "folders" not in done
-    assert any("no folder was given" in one for one in not_checked(site.audit(releases=[])))
+    assert any("no folder was given" in line for line in not_checked(site.audit(releases=[])))
 
 
 def test_an_entry_that_cannot_be_read(site):
     site.sql("UPDATE entries SET payload = '{broken' WHERE seq = 4")
     report = site.audit()
-    assert [one.code for one in report.findings] == ["chain_broken"]
+    assert [f.code for f in report.findings] == ["chain_broken"]
     assert report.counted is None
 
 
 def test_a_ledger_that_counts_otherwise_than_we_do(site, monkeypatch):
-    true = Account.spent.fget
-    less = property(lambda self: dataclasses.replace(true(self), epsilon_units=1))
-    monkeypatch.setattr(Account, "spent", less)
+    original = Account.spent.fget
+    understated = property(lambda self: dataclasses.replace(original(self), epsilon_units=1))
+    monkeypatch.setattr(Account, "spent", understated)
     assert site.codes() == {"recount_differs"}
 
 
@@ -253,9 +253,9 @@ def test_a_population_that_only_one_of_the_two_counts_knows(site):
     counted = tally(Ledger.open(site.ledger).export())
     book = Ledger.open(site.ledger).snapshot().book
     assert replay._compare(book, counted) == []
-    for one, other in ((Book(), counted), (book, tally([]))):
-        (found,) = replay._compare(one, other)
-        assert (found.code, found.subject) == ("recount_differs", "population town")
+    for replayed, recounted in ((Book(), counted), (book, tally([]))):
+        (difference,) = replay._compare(replayed, recounted)
+        assert (difference.code, difference.subject) == ("recount_differs", "population town")
 
 
 WRITER = """
@@ -271,13 +271,13 @@ Ledger.open(sys.argv[1]).register(Population(
 
 def test_a_ledger_that_is_written_while_it_is_audited(site, monkeypatch):
     """Another process writes after the entries were read: both counts are of the same moment."""
-    true, reads = Store.rows, []
+    original, reads = Store.rows, []
 
     def rows(self, connection, **options):
-        found = true(self, connection, **options)
-        reads.append(len(found))
+        records = original(self, connection, **options)
+        reads.append(len(records))
         subprocess.run([sys.executable, "-c", WRITER, str(site.ledger)], check=True, cwd=ROOT)
-        return found
+        return records
 
     monkeypatch.setattr(Store, "rows", rows)
     report = site.audit()
@@ -339,7 +339,7 @@ def recover(site, *, epsilon="0.5"):
 def test_a_recovered_ledger(site):
     recover(site)
     report = site.audit()
-    assert [one.code for one in report.findings] == ["recovered", "recovered", "loss_stated"]
+    assert [f.code for f in report.findings] == ["recovered", "recovered", "loss_stated"]
     assert "epsilon=0.5, delta=1E-7" in finding(report, "loss_stated").text
     spent = report.counted.populations["town"].spent
     assert (spent.epsilon, spent.delta) == (45 * 10**11, 21 * 10**11)
@@ -375,7 +375,7 @@ def test_a_recovery_that_charges_too_little(site, change):
     change(payload)
     del payload["first"]
     entries[2]["payload"] = payload
-    assert "illegal_step" in {one.code for one in tally(chain(entries)).findings}
+    assert "illegal_step" in {f.code for f in tally(chain(entries)).findings}
 
 
 def test_a_recovery_that_states_another_cost_than_the_certificate(site):
@@ -408,8 +408,8 @@ def test_a_recovery_that_states_another_entry_than_the_release_before_it(site):
     assert second.after is not None
     take_up(ledger, "town", [second], loss_epsilon=Decimal(0), loss_delta=Decimal(0), loss_reads=0)
     assert "certificate_disagrees" not in site.codes()
-    other = ledger.entries()[1].hash
-    site.rewrite(9, lambda entry: entry["payload"]["releases"][0].update(after=other))
+    registered = ledger.entries()[1].hash
+    site.rewrite(9, lambda entry: entry["payload"]["releases"][0].update(after=registered))
     assert "certificate_disagrees" in site.codes()
 
 
@@ -417,8 +417,8 @@ def test_a_run_whose_release_was_recovered_is_not_reserved_again(site):
     lost = Ledger.open(site.ledger).export()
     recover(site)
     entries = chain([*Ledger.open(site.ledger).export(), lost[2]])
-    found = [one for one in tally(entries).findings if one.code != "clock_backwards"]
-    assert [(one.code, "was recovered" in one.text) for one in found] == [("illegal_step", True)]
+    findings = [f for f in tally(entries).findings if f.code != "clock_backwards"]
+    assert [(f.code, "was recovered" in f.text) for f in findings] == [("illegal_step", True)]
 
 
 def test_a_copy_by_the_backup_api_is_audited_like_the_ledger(site, back_up):
@@ -435,7 +435,7 @@ def test_a_copy_by_the_backup_api_is_audited_like_the_ledger(site, back_up):
 def test_a_missing_folder(site):
     shutil.rmtree(site.folders[0])
     report = site.audit()
-    assert [one.code for one in report.findings] == ["folder_missing"]
+    assert [f.code for f in report.findings] == ["folder_missing"]
     assert report.ok  # a warning: the run may have ended between commit and rename
 
 
@@ -448,7 +448,7 @@ def test_an_unknown_folder(site):
 def test_a_replaced_file(site):
     (site.folders[0] / "report.html").write_text("other")
     report = site.audit()
-    assert [one.code for one in report.findings] == ["folder_unsound"]
+    assert [f.code for f in report.findings] == ["folder_unsound"]
     assert "ChecksumError: report.html" in report.findings[0].text
     assert report.folders[0].run_key is not None  # still known by its manifest
     assert "NOT SOUND" in build_page(report)
@@ -486,10 +486,8 @@ def test_a_hostile_folder_tells_and_stops_nothing(site, kind):
     folder.mkdir()
     HOSTILE[kind](site, folder)
     report = site.audit()
-    assert [(one.code, one.subject) for one in report.findings] == [
-        ("folder_unsound", "release evil")
-    ]
-    (facts,) = [one for one in report.folders if one.name == "evil"]
+    assert [(f.code, f.subject) for f in report.findings] == [("folder_unsound", "release evil")]
+    (facts,) = [entry for entry in report.folders if entry.name == "evil"]
     assert facts.manifest_digest is None
     text = report_json(report) + build_page(report).encode()
     assert hashlib.sha256(b"confidential").hexdigest().encode() not in text
@@ -500,9 +498,9 @@ def test_a_link_to_a_folder_is_not_followed(site, tmp_path):
     shutil.move(site.folders[0], tmp_path / "built")
     (site.releases / "evil").symlink_to(tmp_path / "built")
     report = site.audit()
-    assert {one.code for one in report.findings} == {"folder_unsound", "folder_missing"}
+    assert {f.code for f in report.findings} == {"folder_unsound", "folder_missing"}
     assert "a link" in finding(report, "folder_unsound").text
-    (facts,) = [one for one in report.folders if one.name == "evil"]
+    (facts,) = [folder for folder in report.folders if folder.name == "evil"]
     assert (facts.manifest_digest, facts.release) == (None, None)
 
 
@@ -512,32 +510,32 @@ def test_a_folder_that_cannot_be_listed(site, monkeypatch):
 
     monkeypatch.setattr("dpiw.audit.signatures.verify", refuse)
     report = site.audit()
-    assert {one.code for one in report.findings} == {"folder_unsound"}
+    assert {f.code for f in report.findings} == {"folder_unsound"}
     assert "cannot be read: Permission denied" in report.findings[0].text
 
 
 def test_another_key(site, tmp_path):
-    _, other = create_key_pair(tmp_path, "other")
-    report = site.audit(public_keys=[other])
-    (told,) = [one.text for one in report.findings if one.code == "other_key"]  # once for all
-    (own,) = {verify(folder).key_id for folder in site.folders}
-    assert told == f"all 2 are whole, and signed by key id {own}, not by the given key"
+    _, foreign_key = create_key_pair(tmp_path, "other")
+    report = site.audit(public_keys=[foreign_key])
+    (told,) = [f.text for f in report.findings if f.code == "other_key"]  # once for all
+    (signer,) = {verify(folder).key_id for folder in site.folders}
+    assert told == f"all 2 are whole, and signed by key id {signer}, not by the given key"
     assert not report.ok
-    assert f"SIGNED BY {own}" in build_page(report)
+    assert f"SIGNED BY {signer}" in build_page(report)
     (site.folders[0] / "report.html").write_text("changed")
-    report = site.audit(public_keys=[other])
-    assert {one.code for one in report.findings} == {
+    report = site.audit(public_keys=[foreign_key])
+    assert {f.code for f in report.findings} == {
         "folder_unsound", "other_key", "entry_other_key",
     }  # fmt: skip
-    told = {one.code: one for one in report.findings}
+    told = {f.code: f for f in report.findings}
     assert told["folder_unsound"].subject == f"release {site.folders[0].name}"
     assert told["other_key"].subject == f"release {site.folders[1].name}"  # it is whole
-    assert told["other_key"].text == f"whole, and signed by key id {own}, not by the given key"
+    assert told["other_key"].text == f"whole, and signed by key id {signer}, not by the given key"
 
 
 def test_no_key_and_two_keys(site, tmp_path):
     report = site.audit(public_keys=[])
-    assert [one.code for one in report.findings] == ["key_not_pinned"]
+    assert [f.code for f in report.findings] == ["key_not_pinned"]
     page = build_page(report)
     assert page.count("signature not checked against a key") == 3  # at its head, and in two rows
     assert "signed</" not in page

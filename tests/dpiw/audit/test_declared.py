@@ -37,11 +37,11 @@ def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Pat
             cost=PrivacyCost.of(epsilon, Decimal("1e-6"), ADD), stages=stages,
             plan_digest="0" * 64, period="once", release="rows", max_attempts=1,
         )  # fmt: skip
-    found = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], []).findings
-    named = {(one.code, one.subject) for one in found}
+    findings = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], []).findings
+    named = {(f.code, f.subject) for f in findings}
     for letter in "ab":
         assert ("cost_declared", f"run {letter * 12} attempt 1") in named
-    assert {one for one in named if one[0] != "cost_declared"} <= {
+    assert {f for f in named if f[0] != "cost_declared"} <= {
         ("cost_above_charge", f"run {'b' * 12} attempt 1"), ("key_not_pinned", "releases"),
     }  # fmt: skip
     assert ("cost_above_charge", f"run {'b' * 12} attempt 1") in named
@@ -69,9 +69,9 @@ def release(population: str = "town", **settings: Any) -> Any:
 
 def test_a_release_whose_rows_another_run_paid_for_is_always_told() -> None:
     counted = Tally(runs={"a" * 64: payer()})
-    (told,) = _rows_paid_before(release(counted_by="a" * 64), counted)
-    assert (told.code, told.subject) == ("rows_paid_before", "release again")
-    assert _rows_paid_before(release(counted_by="a" * 64), None) == [told]
+    (finding,) = _rows_paid_before(release(counted_by="a" * 64), counted)
+    assert (finding.code, finding.subject) == ("rows_paid_before", "release again")
+    assert _rows_paid_before(release(counted_by="a" * 64), None) == [finding]
     assert _rows_paid_before(release(counted_by=None), counted) == []
     assert _rows_paid_before(release(), counted) == []
 
@@ -85,5 +85,5 @@ def test_rows_that_the_named_run_did_not_pay_for_are_found(
     run: RunTally | None, population: str
 ) -> None:
     counted = Tally(runs={} if run is None else {run.key: run})
-    told = _rows_paid_before(release(population, counted_by="a" * 64), counted)
-    assert [one.code for one in told] == ["rows_paid_before", "rows_not_paid"]
+    findings = _rows_paid_before(release(population, counted_by="a" * 64), counted)
+    assert [finding.code for finding in findings] == ["rows_paid_before", "rows_not_paid"]

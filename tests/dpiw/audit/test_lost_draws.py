@@ -53,7 +53,7 @@ def audited(place: Any, releases: Path | None = None, ledger: Path | None = None
 
 
 def certified(place: Any) -> Certificate:
-    (folder,) = [one for one in release_folders(place.releases) if "2026-12" in one.name]
+    (folder,) = [path for path in release_folders(place.releases) if "2026-12" in path.name]
     return verify(folder).certificate
 
 
@@ -64,7 +64,7 @@ def words(report: AuditReport) -> str:
 def parts(report: AuditReport) -> tuple[Decimal, Decimal, Decimal, Decimal]:
     """Epsilon by audit.json: spent, in folders, with no folder, by recoveries."""
     (facts,) = json.loads(report_json(report))["populations"]
-    beside = sum(Decimal(one["epsilon"]) for one in facts["spent_with_no_folder"])
+    beside = sum(Decimal(charge["epsilon"]) for charge in facts["spent_with_no_folder"])
     spent, inside, recovered = (
         Decimal(facts[name]["epsilon"])
         for name in ("spent", "spent_in_folders", "spent_by_recoveries")
@@ -76,11 +76,11 @@ def test_a_lost_draw_is_in_its_releases_total_and_told_once(place: Any) -> None:
     report, certificate = audited(place), certified(place)
     assert report.ok
     total = Decimal(certificate.epsilon)
-    first, second = (Decimal(one["epsilon"]) for one in certificate.attempts)
+    first, second = (Decimal(attempt["epsilon"]) for attempt in certificate.attempts)
     assert (first, first + second) == (2, total)
     assert unreleased(report, "town") == []
     assert not any("no folder" in line for line in found(report))
-    (lost,) = [one for one in found(report) if "(draw_lost)" in one]
+    (lost,) = [line for line in found(report) if "(draw_lost)" in line]
     assert "its attempt's charge, epsilon=2, delta=1E-6, is in its release's total" in lost
     page = words(report)
     assert "with no folder: 0" in page
@@ -93,17 +93,19 @@ def test_a_lost_draw_is_in_its_releases_total_and_told_once(place: Any) -> None:
 def test_without_its_folder_all_of_it_is_told_and_still_adds_up(place: Any, tmp_path: Path) -> None:
     releases = tmp_path / "releases"
     shutil.copytree(place.releases, releases)
-    (folder,) = [one for one in release_folders(releases) if "2026-12" in one.name]
+    (folder,) = [path for path in release_folders(releases) if "2026-12" in path.name]
     shutil.rmtree(folder)
     report, total = audited(place, releases), Decimal(certified(place).epsilon)
-    whys = [one.why for one in unreleased(report, "town")]
+    whys = [path.why for path in unreleased(report, "town")]
     assert whys == ["lost: armed, and left no output", "published, no such folder"]
     assert parts(report) == (2 + total, 2, total, 0)
     assert f"with no folder: {float(total):.4g}" in words(report)
-    told = f"spent with no folder: population town, epsilon={total}, delta=2E-6"
-    assert f"{told} (lost" in "\n".join(found(report))
+    statement = f"spent with no folder: population town, epsilon={total}, delta=2E-6"
+    assert f"{statement} (lost" in "\n".join(found(report))
     report.counted.populations["town"].composition = "renyi"  # where no sum is what is spent
-    assert f"{told}, each charge alone: together they count for less (" in "\n".join(found(report))
+    assert f"{statement}, each charge alone: together they count for less (" in "\n".join(
+        found(report)
+    )
 
 
 def test_a_folder_that_was_changed_is_taken_for_what_the_ledger_published(
@@ -123,7 +125,7 @@ def test_a_charge_after_the_certificate_is_in_no_total(place: Any, tmp_path: Pat
     ledger = tmp_path / "ledger.sqlite"
     shutil.copy(place.ledger, ledger)
     book = Ledger.open(ledger)
-    run = next(one for one in book.runs("town") if one.period == "2026-12")
+    run = next(candidate for candidate in book.runs("town") if candidate.period == "2026-12")
     assert run.stages["fit_weights"].state is StageState.COMMITTED
     with pytest.raises(LedgerConflictError):
         book.commit_found(run.run_key, 2, "fit_weights", "f" * 64)

@@ -49,13 +49,13 @@ def test_with_the_keys_of_both_nothing_is_found(shared: Site) -> None:
     report = shared.audit(public_keys=keys)
     assert (report.ok, report.findings, report.given) == (True, (), (first, second))
     assert report.signers is not None
-    own, other = (len(report.signers.signed[key]) for key in (first, second))
-    told = (
-        f"{own + other} signed by one of the given keys (key id {first}: {own}, key id {second}:"
-        f" {other}), 0 by others, {report.entries - own - other} unsigned"
+    ours, theirs = (len(report.signers.signed[key]) for key in (first, second))
+    signed = (
+        f"{ours + theirs} signed by one of the given keys (key id {first}: {ours}, key id {second}:"
+        f" {theirs}), 0 by others, {report.entries - ours - theirs} unsigned"
     )
-    assert report.signers.statement == told
-    assert f"{report.entries} ledger entries ({told}), 2 release folders" in found(report)
+    assert report.signers.statement == signed
+    assert f"{report.entries} ledger entries ({signed}), 2 release folders" in found(report)
     folders = f"one of the given public keys (key id {first}: 1, key id {second}: 1)"
     assert any(folders in sentence for sentence in checked(report))
     page = build_page(report)
@@ -63,7 +63,7 @@ def test_with_the_keys_of_both_nothing_is_found(shared: Site) -> None:
     assert page.count("whole, signed<") == 2
     facts = json.loads(report_json(report))
     assert facts["given_keys"] == facts["entry_signatures"]["given"] == [first, second]
-    assert [one["key_checked"] for one in facts["releases"]] == [True, True]
+    assert [release["key_checked"] for release in facts["releases"]] == [True, True]
 
 
 def test_the_order_of_the_keys_and_a_key_given_twice_change_nothing(shared: Site) -> None:
@@ -81,26 +81,29 @@ def test_with_the_key_of_one_the_other_s_are_told(shared: Site) -> None:
     for given, other, folder in zip(keys_of(shared), keys_of(shared)[::-1], (1, 0), strict=True):
         report = shared.audit(public_keys=[given])
         assert not report.ok
-        assert {one.code for one in report.findings} == {"other_key", "entry_other_key"}
-        told = {one.code: one for one in report.findings}
-        (own,) = ids([other])
-        assert told["other_key"].subject == f"release {shared.folders[folder].name}"
-        assert told["other_key"].text == f"whole, and signed by key id {own}, not by the given key"
-        assert "--key may be repeated" in told["entry_other_key"].action
+        assert {f.code for f in report.findings} == {"other_key", "entry_other_key"}
+        findings = {f.code: f for f in report.findings}
+        (signer,) = ids([other])
+        assert findings["other_key"].subject == f"release {shared.folders[folder].name}"
+        assert (
+            findings["other_key"].text
+            == f"whole, and signed by key id {signer}, not by the given key"
+        )
+        assert "--key may be repeated" in findings["entry_other_key"].action
 
 
 def test_a_folder_that_none_of_the_keys_signed_is_an_error(shared: Site, tmp_path: Path) -> None:
     _, stranger = create_key_pair(tmp_path, "stranger")
     given = [shared.key, stranger]
     report = shared.audit(public_keys=given)
-    told = {one.code: one for one in report.findings}
-    assert told.keys() == {"other_key", "entry_other_key"}
-    (own,) = ids(keys_of(shared)[1:])
-    by = f"signed by key id {own}, by none of the given keys"
-    assert told["other_key"].text == f"whole, and {by}"
-    assert told["entry_other_key"].text == f"{by} {', '.join(ids(given))}"
+    findings = {f.code: f for f in report.findings}
+    assert findings.keys() == {"other_key", "entry_other_key"}
+    (signer,) = ids(keys_of(shared)[1:])
+    by = f"signed by key id {signer}, by none of the given keys"
+    assert findings["other_key"].text == f"whole, and {by}"
+    assert findings["entry_other_key"].text == f"{by} {', '.join(ids(given))}"
     shutil.rmtree(shared.folders[0])
-    (other,) = [one for one in shared.audit(public_keys=given).findings if one.code == "other_key"]
+    (other,) = [f for f in shared.audit(public_keys=given).findings if f.code == "other_key"]
     assert other.text == f"all 1 are whole, and {by}"
 
 
@@ -113,9 +116,9 @@ def test_a_changed_folder_is_unsound_under_either_key(shared: Site) -> None:
 
 def test_without_a_key_both_are_named(shared: Site) -> None:
     report = shared.audit(public_keys=[])
-    told = {one.code: one for one in report.findings}
-    assert told.keys() == {"key_not_pinned", "several_keys"}
-    assert all(key in told["several_keys"].text for key in ids(keys_of(shared)))
+    findings = {f.code: f for f in report.findings}
+    assert findings.keys() == {"key_not_pinned", "several_keys"}
+    assert all(key in findings["several_keys"].text for key in ids(keys_of(shared)))
     assert sorted(verify(folder).key_id for folder in shared.folders) == sorted(
         ids(keys_of(shared))
     )

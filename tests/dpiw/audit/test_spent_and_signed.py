@@ -18,7 +18,7 @@ from tests.support.ledger import cli
 def cut(site, after: int) -> None:
     """The ledger as it was after an entry, and no folder of what came later."""
     site.sql(f"DELETE FROM entries WHERE seq > {after}")
-    (folder,) = [one for one in site.folders if "2026-12" in one.name]
+    (folder,) = [path for path in site.folders if "2026-12" in path.name]
     shutil.rmtree(folder)
 
 
@@ -31,7 +31,7 @@ def cut(site, after: int) -> None:
 def test_budget_without_a_folder_is_told_three_times(site, after, why, codes):
     cut(site, after)
     report = site.audit()
-    warned = [one.code for one in report.findings if one.severity is Severity.WARNING]
+    warned = [f.code for f in report.findings if f.severity is Severity.WARNING]
     assert warned == codes
     (row,) = unreleased(report, "town")
     assert (row.why, row.amount.epsilon) == (why, 2 * 10**12)
@@ -39,8 +39,8 @@ def test_budget_without_a_folder_is_told_three_times(site, after, why, codes):
     page = build_page(report)
     assert "spent with no folder</td>" in page
     assert why in page
-    (told,) = json.loads(report_json(report))["populations"][0]["spent_with_no_folder"]
-    assert told["why"] == why
+    (gap,) = json.loads(report_json(report))["populations"][0]["spent_with_no_folder"]
+    assert gap["why"] == why
 
 
 def test_where_every_charge_has_its_folder_nothing_is_told(site):
@@ -55,10 +55,10 @@ def test_an_empty_folder_of_releases_is_told(site):
 def test_a_folder_that_is_gone_and_a_lost_draw(site):
     shutil.rmtree(site.folders[0])
     report = site.audit()
-    assert [one.why for one in unreleased(report, "town")] == ["published, no such folder"]
+    assert [gap.why for gap in unreleased(report, "town")] == ["published, no such folder"]
     run = report.counted.runs_of("town")[0]
     run.attempts[0].stages["fit_generator"].state = "lost"
-    whys = [one.why for one in unreleased(report, "town")]
+    whys = [gap.why for gap in unreleased(report, "town")]
     assert whys == ["lost: armed, and left no output"]
 
 
@@ -69,21 +69,21 @@ def kinds(site):
 
 def test_entries_are_held_against_the_given_key(site, tmp_path):
     signed = [seq for seq, is_signed in kinds(site) if is_signed]
-    told = f"{len(signed)} signed by the given key, 0 by others, {14 - len(signed)} unsigned"
+    statement = f"{len(signed)} signed by the given key, 0 by others, {14 - len(signed)} unsigned"
     report = site.audit()
-    assert report.signers.statement == told
-    assert told in build_page(report)
-    assert f"14 ledger entries ({told}), 2 release folders" in found(report)
-    (own,) = report.signers.signed
+    assert report.signers.statement == statement
+    assert statement in build_page(report)
+    assert f"14 ledger entries ({statement}), 2 release folders" in found(report)
+    (signer,) = report.signers.signed
     assert site.audit(public_keys=[]).signers.statement.startswith(
-        f"{len(signed)} signed by key id {own}, "
+        f"{len(signed)} signed by key id {signer}, "
     )
-    _, other = create_key_pair(tmp_path, "other")
-    report = site.audit(public_keys=[other])
+    _, foreign_key = create_key_pair(tmp_path, "other")
+    report = site.audit(public_keys=[foreign_key])
     assert report.signers.statement.startswith(f"0 signed by the given key, {len(signed)} by other")
-    (finding,) = [one for one in report.findings if one.code == "entry_other_key"]
+    (finding,) = [f for f in report.findings if f.code == "entry_other_key"]
     assert finding.subject.startswith(f"entries {signed[0]}, {signed[1]}")
-    assert f"key id {own}, not by the given key" in finding.text
+    assert f"key id {signer}, not by the given key" in finding.text
 
 
 def verified(site, *keys):
@@ -93,20 +93,20 @@ def verified(site, *keys):
 
 def test_verify_refuses_entries_of_a_key_that_was_not_given(site, tmp_path):
     signed = [seq for seq, is_signed in kinds(site) if is_signed]
-    (own,) = site.audit().signers.signed
-    _, other = create_key_pair(tmp_path, "other")
-    for keys in ((site.key,), (site.key, site.key), (other, site.key)):
-        code, told = verified(site, *keys)
+    (signer,) = site.audit().signers.signed
+    _, foreign_key = create_key_pair(tmp_path, "other")
+    for keys in ((site.key,), (site.key, site.key), (foreign_key, site.key)):
+        code, output = verified(site, *keys)
         assert code == 0
-        assert told.startswith("ok: 14 entries, head ")
-        assert told.count(f"key id {own}: signed {len(signed)}\n") == 1
-        assert f"unsigned: {14 - len(signed)}; confidential stages sign nothing" in told
-    code, told = verified(site, other)
+        assert output.startswith("ok: 14 entries, head ")
+        assert output.count(f"key id {signer}: signed {len(signed)}\n") == 1
+        assert f"unsigned: {14 - len(signed)}; confidential stages sign nothing" in output
+    code, output = verified(site, foreign_key)
     assert code == SignatureError.exit_code == 53
-    assert told.startswith("SIGNED BY OTHERS, though the chain holds: 14 entries")
-    assert f"entries {signed[0]}, {signed[1]}" in told
-    assert f"signed by key id {own}, by none of the given keys" in told
-    assert "no entry is signed by a given key" in told
+    assert output.startswith("SIGNED BY OTHERS, though the chain holds: 14 entries")
+    assert f"entries {signed[0]}, {signed[1]}" in output
+    assert f"signed by key id {signer}, by none of the given keys" in output
+    assert "no entry is signed by a given key" in output
     assert "signed by" not in verified(site)[1]  # nobody asked
 
 
@@ -114,17 +114,17 @@ def test_verify_does_not_take_a_history_without_signatures_for_a_signed_one(site
     """Who has no key hashes the chain anew: a verification without a key finds nothing wrong."""
     site.rewrite(1, lambda entry: None)
     assert verified(site)[0] == 0
-    code, told = verified(site, site.key)
+    code, output = verified(site, site.key)
     assert code == SignatureError.exit_code
-    assert "no entry is signed by a given key: nothing shows who wrote them" in told
+    assert "no entry is signed by a given key: nothing shows who wrote them" in output
 
 
 def test_verify_tells_where_signatures_cease(site):
     site.rewrite(9, lambda entry: None)
-    code, told = verified(site, site.key)
+    code, output = verified(site, site.key)
     assert code == 0  # legal: a custodian may register without `--sign-with`
-    assert "note: entries 9, " in told
-    assert "no signature, though an earlier entry of the same kind has one" in told
+    assert "note: entries 9, " in output
+    assert "no signature, though an earlier entry of the same kind has one" in output
 
 
 def test_a_signature_that_ceases_is_missed(site):
@@ -132,7 +132,7 @@ def test_a_signature_that_ceases_is_missed(site):
     signed = [seq for seq, is_signed in kinds(site) if is_signed]
     site.rewrite(9, lambda entry: None)
     assert Ledger.open(site.ledger).verify().ok
-    (finding,) = [one for one in site.audit().findings if one.code == "entry_unsigned"]
+    (finding,) = [f for f in site.audit().findings if f.code == "entry_unsigned"]
     lost = [seq for seq in signed if seq >= 9]
     assert lost
     assert finding.subject == "entries " + ", ".join(map(str, lost))

@@ -35,10 +35,10 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def two_populations(url: str) -> Ledger:
-    made = Ledger.create(url)
+    created = Ledger.create(url)
     for name in ("adult", "beta"):
-        made.register(terms(name=name, epsilon=Decimal(4), delta=Decimal("1e-4")))
-    return made
+        created.register(terms(name=name, epsilon=Decimal(4), delta=Decimal("1e-4")))
+    return created
 
 
 def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
@@ -51,16 +51,20 @@ def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
 
 
 def codes(ledger: Ledger) -> list[str]:
-    return [found.code for found in audit(ledger.location, [], []).findings]
+    return [finding.code for finding in audit(ledger.location, [], []).findings]
 
 
 # --- against the ledger's own book ------------------------------------------------------------
 
 
 def twice(ledger: Ledger) -> list[tuple[str, str]]:
-    found = audit(ledger.location, [], []).findings
-    assert {one.severity.value for one in found if one.code == "period_twice"} <= {"note"}
-    return [(one.subject, one.text) for one in found if one.code == "period_twice"]
+    findings = audit(ledger.location, [], []).findings
+    assert {finding.severity.value for finding in findings if finding.code == "period_twice"} <= {
+        "note"
+    }
+    return [
+        (finding.subject, finding.text) for finding in findings if finding.code == "period_twice"
+    ]
 
 
 def test_one_release_drawn_twice_for_one_period_is_told(ledger: Ledger) -> None:
@@ -87,10 +91,10 @@ def test_one_release_drawn_twice_for_one_period_is_told(ledger: Ledger) -> None:
     reserve(ledger, 8, attempt=2, **again)
     assert twice(ledger) == []  # nothing is drawn
     ledger.arm(digest(8), 2, "one")
-    told = (
+    expected = (
         f"run {digest(8)[:12]}", f"release town, period 2027: run {digest(1)[:12]} drew for it too"
     )  # fmt: skip
-    assert twice(ledger) == [told]
+    assert twice(ledger) == [expected]
 
 
 def test_the_name_may_be_a_later_attempt_s(ledger: Ledger) -> None:
@@ -139,16 +143,19 @@ def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
     assert not {"recount_differs", "chain_broken"} & set(codes(ledger))
     for name in ("adult", "beta"):
         spent = ledger.spent(name)
-        own = counted.populations[name]
-        assert (own.spent.epsilon, own.spent.delta) == (spent.epsilon_units, spent.delta_units)
+        counts = counted.populations[name]
+        assert (counts.spent.epsilon, counts.spent.delta) == (
+            spent.epsilon_units,
+            spent.delta_units,
+        )
         states = {run.run_key: run.state.value for run in ledger.runs(name)}
         assert states == {run.key: run.state for run in counted.runs_of(name)}
         attempts = {
-            run.run_key: [run.attempt_state(one).value for one in run.attempts]
+            run.run_key: [run.attempt_state(number).value for number in run.attempts]
             for run in ledger.runs(name)
         }
         assert attempts == {
-            run.key: [run.attempt_state(one) for one in run.attempts]
+            run.key: [run.attempt_state(number) for number in run.attempts]
             for run in counted.runs_of(name)
         }
     assert len({run.state for run in counted.runs.values()}) >= 3  # it was a varied history
@@ -167,7 +174,9 @@ def renyi_ledger(tmp_path: Path, epsilon: str = "2") -> Ledger:
 
 def renyi_vector(factor: float = 1.0) -> RenyiVector:
     events = [GaussianEvent(noise_multiplier=10.0), LaplaceEvent(noise_multiplier=4.0)]
-    return RenyiVector(units=tuple(int(one * factor) for one in accounting.renyi_vector(events)))
+    return RenyiVector(
+        units=tuple(int(units * factor) for units in accounting.renyi_vector(events))
+    )
 
 
 def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path: Path) -> None:
@@ -185,10 +194,14 @@ def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path: Path) -> 
     assert granted > 8  # basic composition would admit 6 runs of 0.63
     counted = tally(ledger.export())
     assert counted.findings == []
-    own, spent = counted.populations["adult"], ledger.spent("adult")
-    found = worth(own, own.spent)
-    assert (found.epsilon, found.delta) == (spent.epsilon_units, spent.delta_units)
-    assert found.epsilon <= own.budget.epsilon < worth(own, own.spent.times(2)).epsilon
+    population, spent = counted.populations["adult"], ledger.spent("adult")
+    value = worth(population, population.spent)
+    assert (value.epsilon, value.delta) == (spent.epsilon_units, spent.delta_units)
+    assert (
+        value.epsilon
+        <= population.budget.epsilon
+        < worth(population, population.spent.times(2)).epsilon
+    )
     assert codes(ledger) == ["attempt_voided"]
 
 
@@ -261,8 +274,8 @@ def test_draws_under_way_lost_doubled_voided_and_waiting(ledger: Ledger) -> None
     ledger.arm(digest(1), 1, "two")
     ledger.commit_found(digest(1), 1, "two", digest(9))
     assert codes(ledger) == ["draw_conflict", "not_published", "attempt_voided"]
-    own = tally(ledger.export()).populations["adult"].spent
-    assert own.epsilon == 14 * 10**11  # the doubled draw is paid twice
+    spent = tally(ledger.export()).populations["adult"].spent
+    assert spent.epsilon == 14 * 10**11  # the doubled draw is paid twice
 
 
 def test_a_clock_that_went_back(tmp_path: Path) -> None:
@@ -272,8 +285,8 @@ def test_a_clock_that_went_back(tmp_path: Path) -> None:
         clock=lambda: datetime.datetime(2027, 1, next(days), tzinfo=datetime.UTC),
     )
     ledger.register(adult(epsilon=Decimal(1), delta=Decimal(0)))
-    (found,) = audit(str(ledger.path), [], []).findings
-    assert (found.code, found.subject) == ("clock_backwards", "entry 2")
+    (finding,) = audit(str(ledger.path), [], []).findings
+    assert (finding.code, finding.subject) == ("clock_backwards", "entry 2")
 
 
 # --- entries that break the rules, in perfect chains ------------------------------------------
@@ -365,7 +378,7 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     code, change = FORGED[name]
     change(entries)
     counted = tally(chain(entries))
-    assert code in {found.code for found in counted.findings}
+    assert code in {finding.code for finding in counted.findings}
     _events_of_runs(counted)  # raises nothing of what an entry says
 
 
@@ -382,8 +395,8 @@ def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
     assert (counted.findings, counted.unpaid_reads("adult")) == ([], 20)
     with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
         ledger.read(digest(1), 20)
-    (found,) = tally(chain([*entries, dict(entries[-1])])).findings
-    assert found.code == "too_many_reads"
+    (finding,) = tally(chain([*entries, dict(entries[-1])])).findings
+    assert finding.code == "too_many_reads"
     for number, stage in enumerate(BOTH):
         grant = ledger.arm(digest(1), 20, stage)  # it goes on with the read before it
         ledger.commit(grant, digest(number))
@@ -401,8 +414,8 @@ def test_a_read_that_nothing_waits_for(ledger: Ledger) -> None:
     entries = ledger.export()
     assert codes(ledger) == ["draw_lost", "unpaid_reads"]
     again = next(dict(e) for e in entries if e["kind"] == "read") | {"at": entries[-1]["at"]}
-    (found,) = tally(chain([*entries, again])).findings
-    assert (found.code, "no stage waits" in found.text) == ("illegal_step", True)
+    (finding,) = tally(chain([*entries, again])).findings
+    assert (finding.code, "no stage waits" in finding.text) == ("illegal_step", True)
 
 
 def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:
@@ -430,4 +443,4 @@ def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:
 def test_a_chain_that_does_not_hold(ledger: Ledger, change: Change) -> None:
     entries = history(ledger)
     change(entries)
-    assert "chain_broken" in {found.code for found in tally(entries).findings}
+    assert "chain_broken" in {finding.code for finding in tally(entries).findings}

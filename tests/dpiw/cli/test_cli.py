@@ -29,9 +29,9 @@ def test_plan_reads_no_data(workplace, capsys):
     assert main(["plan", str(workplace.spec)]) == 0
     assert "no data was read" in capsys.readouterr().out
     assert main(["plan", str(workplace.spec), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["epsilon"] == "2"
-    assert {e["type"] for s in told["stages"] for e in s["events"]} == {"gaussian"}
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["epsilon"] == "2"
+    assert {e["type"] for s in plan["stages"] for e in s["events"]} == {"gaussian"}
     assert not (workplace.root / "state" / "workspace").exists()
 
 
@@ -41,7 +41,7 @@ def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys)
     call = ["plan", str(workplace.spec), "--header"]
     assert main([*call, "\ufeffage,income,region,ill\r"]) == 0
     capsys.readouterr()
-    for line, told in (
+    for line, hint in (
         ("age,incomme,region,ill", "missing in the file: income; income stands there but for a"),
         ("age;income;region;ill", "holds the declared names between ';'; the spec says"),
         ("35,canary,south,true", "missing in the file: age, income, region, ill; the first line"),
@@ -52,7 +52,7 @@ def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys)
     ):
         assert main([*call, line]) == SourceError.exit_code
         shown = capsys.readouterr().err
-        assert told in shown
+        assert hint in shown
         assert "canary" not in shown  # where a table has no names, its first line is a row
     assert Ledger.open(workplace.ledger).account("town").unpaid_reads == 0
 
@@ -74,9 +74,9 @@ def test_a_bad_spec_is_one_clear_line_and_what_to_type_next(workplace, capsys):
     assert main(["plan", str(workplace.spec)]) == SpecError.exit_code
     shown = capsys.readouterr()
     assert shown.out == ""
-    told, then = shown.err.splitlines()
-    assert told.startswith("SpecError: release.yaml, line 19, column 1: seed: unknown key")
-    assert then == f"mend it, then: dpiw plan {workplace.spec}"
+    fault, advice = shown.err.splitlines()
+    assert fault.startswith("SpecError: release.yaml, line 19, column 1: seed: unknown key")
+    assert advice == f"mend it, then: dpiw plan {workplace.spec}"
 
 
 def test_verify_and_describe(released, workplace, capsys):
@@ -86,30 +86,30 @@ def test_verify_and_describe(released, workplace, capsys):
     assert main(["verify", str(released), "--key", str(key)]) == 0
     assert "the expected key" in capsys.readouterr().out
     assert main(["describe", str(released)]) == 0
-    told = capsys.readouterr().out
-    assert "epsilon=2" in told
-    assert "\ncolumns: age, " in told
+    output = capsys.readouterr().out
+    assert "epsilon=2" in output
+    assert "\ncolumns: age, " in output
     assert main(["describe", str(released), "--json"]) == 0
     certificate = json.loads(capsys.readouterr().out)
     assert certificate["population"] == "town"
     reasons = certificate["diagnostics"]["reasons"]  # none, where the noise was kind
     unseen = verify(released).certificate.unseen
     lines = [*reasons, *([unseen] if unseen else [])]
-    assert told.endswith("".join(f"  {line}\n" for line in lines))
+    assert output.endswith("".join(f"  {line}\n" for line in lines))
 
 
 def test_verify_has_an_exit_code_for_each_way_to_fail(released, workplace, capsys):
     from dpiw.release.signing import create_key_pair
 
-    _, other = create_key_pair(workplace.root, "other")
-    assert main(["verify", str(released), "--key", str(other)]) == SignatureError.exit_code
+    _, foreign = create_key_pair(workplace.root, "other")
+    assert main(["verify", str(released), "--key", str(foreign)]) == SignatureError.exit_code
     good = workplace.root / "state" / "keys" / "test.pub"
     for command in ("verify", "describe"):  # of several keys one must have signed
-        for keys in ((good, other), (other, good)):
+        for keys in ((good, foreign), (foreign, good)):
             given = [word for key in keys for word in ("--key", str(key))]
             assert main([command, str(released), *given]) == 0
             assert "the expected key" in capsys.readouterr().out
-        twice = ["--key", str(other)] * 2
+        twice = ["--key", str(foreign)] * 2
         assert main([command, str(released), *twice]) == SignatureError.exit_code
     for name, code in (("report.html", {52}), ("manifest.sig", {53}), ("manifest.json", {51, 53})):
         path = released / name
@@ -159,10 +159,10 @@ def test_the_ledger_from_the_command_line(released, workplace, capsys):
     same = [*arguments, "--epsilon", "5", "--delta", "1e-4", "--ledger", ledger]
     capsys.readouterr()
     assert main(same) == 0
-    told = capsys.readouterr().out
-    assert "registered before, with the same terms; nothing was changed; left: epsilon=" in told
-    more = [*arguments, "--epsilon", "50", "--delta", "1e-4", "--ledger", ledger]
-    assert main(more) == 32
+    output = capsys.readouterr().out
+    assert "registered before, with the same terms; nothing was changed; left: epsilon=" in output
+    larger = [*arguments, "--epsilon", "50", "--delta", "1e-4", "--ledger", ledger]
+    assert main(larger) == 32
     assert Ledger.open(ledger).population("town").budget.epsilon == 5
     assert main(["ledger", "verify", "--ledger", ledger + ".absent"]) == LedgerError.exit_code
     assert not (workplace.root / "state" / "ledger.sqlite.absent").exists()
@@ -191,5 +191,5 @@ def test_exit_codes_are_distinct():
 
 def test_alone_it_shows_its_commands(capsys):
     assert main([]) == 2
-    told = capsys.readouterr().err
-    assert all(f"\n    {name} " in told for name in ("init", "plan", "release", "audit"))
+    stderr = capsys.readouterr().err
+    assert all(f"\n    {name} " in stderr for name in ("init", "plan", "release", "audit"))

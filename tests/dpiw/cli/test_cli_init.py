@@ -26,15 +26,15 @@ def desk(tmp_path, monkeypatch):
 
 def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
     assert main(["init", "town", *HEADER, "--identifier", "person", "--target", "ill"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == (
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
         "wrote release.yaml, schema.yaml to town: 4 columns, 8 open fields; no data was read"
     )
-    assert [line.split(" town")[0].split(" --")[0].strip() for line in told[2:]] == [
+    assert [line.split(" town")[0].split(" --")[0].strip() for line in lines[2:]] == [
         "dpiw plan", "dpiw rehearse", "dpiw key new",
         "dpiw ledger register", "dpiw release",
     ]  # fmt: skip
-    assert told[5].startswith("  dpiw ledger register --spec town/release.yaml --create --eps")
+    assert lines[5].startswith("  dpiw ledger register --spec town/release.yaml --create --eps")
     mapping = settled((desk / "town" / "schema.yaml").read_text(), {})
     schema = PublicSchema.from_mapping(mapping)
     assert (schema.name, schema.identifier.name, schema.target.name) == ("town", "person", "ill")
@@ -43,9 +43,9 @@ def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
 
 def test_drafts_are_refused_until_they_are_settled(desk, capsys):
     main(["init", "town", *HEADER, "--identifier", "person"])
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as caught:
         load_spec(desk / "town" / "release.yaml")
-    assert str(told.value).splitlines()[:11] == [
+    assert str(caught.value).splitlines()[:11] == [
         "release.yaml: 5 fields are still TODO",
         *("  source.path", "  unit.max_rows", "  epsilon", "  delta", "  nominal_rows"),
         "schema.yaml: 3 fields are still TODO",
@@ -64,9 +64,9 @@ def test_a_kind_alone_settles_no_number_and_no_category(desk):
     for kind in ("integer", "categorical", "boolean"):
         text = text.replace("kind: TODO,", f"kind: {kind},", 1)
     dictionary.write_text(text)
-    with pytest.raises(SchemaError) as told:
+    with pytest.raises(SchemaError) as caught:
         PublicSchema.from_yaml(dictionary)
-    age, sex = str(told.value).splitlines()  # both at once
+    age, sex = str(caught.value).splitlines()  # both at once
     assert "column age: lower/upper: public bounds are required" in age
     assert "column sex: levels: public levels are required" in sex
 
@@ -93,11 +93,11 @@ def test_what_may_be_the_confidential_table_is_not_opened_for_its_open_fields(
     opened = []
     real = type(table).open
     monkeypatch.setattr(
-        type(table), "open", lambda one, *how: opened.append(one) or real(one, *how)
+        type(table), "open", lambda path, *how: opened.append(path) or real(path, *how)
     )
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as caught:
         load_spec(spec)
-    assert str(told.value) == "release.yaml: 1 field is still TODO\n  epsilon"
+    assert str(caught.value) == "release.yaml: 1 field is still TODO\n  epsilon"
     assert opened == [spec]
 
 
@@ -117,8 +117,8 @@ def test_nothing_is_written_over(desk, capsys):
 def test_an_option_for_every_format_and_one_of_them(capsys):
     with pytest.raises(SystemExit):
         main(["init", "--help"])
-    told = capsys.readouterr().out
-    assert all(f"--{name} " in told for name in FORMATS)
+    output = capsys.readouterr().out
+    assert all(f"--{name} " in output for name in FORMATS)
     for arguments in ([], [*HEADER, "--csvw", "m.json"]):
         with pytest.raises(SystemExit) as ended:
             main(["init", "town", *arguments])
@@ -136,7 +136,7 @@ def test_options_reach_their_reader(desk, capsys):
     )
     assert '  format: csv\n  delimiter: ";"\n' in (desk / "head" / "release.yaml").read_text()
     capsys.readouterr()
-    for wrong, told in (
+    for wrong, hint in (
         (["--sql", "persons.sql", "--table", "others"], "--table: persons"),
         (["--header", "a,b", "--delimiter", ";;"], "--delimiter: expected one character"),
         (["--header", "a,b", "--target", "c"], "target: no column of that name"),
@@ -147,7 +147,7 @@ def test_options_reach_their_reader(desk, capsys):
     ):
         assert main(["init", "none", *wrong]) in (SpecError.exit_code, SchemaError.exit_code)
         shown = capsys.readouterr().err.replace("CSVW", "csvw")
-        assert told in shown
+        assert hint in shown
         assert "mend it, then" not in shown  # the same command would not do
     assert not (desk / "none").exists()
 
@@ -164,9 +164,9 @@ def test_a_table_in_the_place_of_metadata_is_answered_by_its_header(words, advis
     with pytest.raises(SystemExit) as end:
         main(["init", *words.split()])
     assert end.value.code == 2
-    told = capsys.readouterr().err
-    assert "dpiw init opens no table; from its first line, if that is the names" in told
-    assert told.endswith(f"  {advised}\n")
+    stderr = capsys.readouterr().err
+    assert "dpiw init opens no table; from its first line, if that is the names" in stderr
+    assert stderr.endswith(f"  {advised}\n")
 
 
 def test_other_commands_that_are_not_understood_are_answered_as_before(capsys):
@@ -184,10 +184,10 @@ def test_a_header_in_another_encoding(desk, capsys, way, encoding):
     (desk / "line.txt").write_bytes(line + b"\n")
     words = [way, os.fsdecode(line) if way == "--header" else "line.txt", "--delimiter", ";"]
     assert main(["init", "town", *words]) != 0
-    told = capsys.readouterr().err
-    assert "not text in utf-8; " in told
-    assert "cp1252: --encoding" in told
-    assert "rper" not in told
+    stderr = capsys.readouterr().err
+    assert "not text in utf-8; " in stderr
+    assert "cp1252: --encoding" in stderr
+    assert "rper" not in stderr
     assert not (desk / "town").exists()
     assert main(["init", "town", *words, "--encoding", encoding]) == 0
     assert '{name: "Körper", kind: TODO' in (desk / "town" / "schema.yaml").read_text()
@@ -206,4 +206,4 @@ def test_a_byte_order_mark_is_no_part_of_a_name(desk, way):
 
 def test_the_encodings_are_those_of_a_spec_whose_lines_end_with_one_byte():
     known = get_args(SourceSpec.model_fields["encoding"].annotation)
-    assert set(_ENCODINGS) == {one for one in known if "\n".encode(one) == b"\n"}
+    assert set(_ENCODINGS) == {name for name in known if "\n".encode(name) == b"\n"}

@@ -46,10 +46,10 @@ def refused(document: dict[str, Any], kind: str) -> bool:
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_schema_is_printed_as_json(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", kind]) == 0
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.Draft202012Validator.check_schema(told)
-    assert told == SCHEMAS[kind]()
-    assert '"ge"' not in json.dumps(told)
+    printed = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(printed)
+    assert printed == SCHEMAS[kind]()
+    assert '"ge"' not in json.dumps(printed)
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -57,9 +57,9 @@ def test_editors_show_a_sentence_on_every_section_and_field(kind: str) -> None:
     whole = SCHEMAS[kind]()
     for section in (whole, *whole["$defs"].values()):
         fields = section.get("properties", {}).values()
-        for told in (one["description"] for one in (section, *fields)):
-            assert re.fullmatch(r"\S.{10,}[.)]", told, re.S), told
-            assert "Attributes" not in told
+        for description in (part["description"] for part in (section, *fields)):
+            assert re.fullmatch(r"\S.{10,}[.)]", description, re.S), description
+            assert "Attributes" not in description
     columns = whole["$defs"].get("Column", {}).get("properties", {})
     assert all("`iso`" in columns[name]["description"] for name in columns if "_format" in name)
 
@@ -93,14 +93,14 @@ def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not(path: 
     jsonschema.validate(mapping(path), SCHEMAS["dictionary"]())
     assert refused(mapping(path) | {"rows": 1}, "dictionary")
     for change in ({"sensitive": True}, {"kind": "number"}, {"nullable": "maybe"}):
-        other = mapping(path)
-        other["columns"][0] |= change
-        assert refused(other, "dictionary"), change
-    other = mapping(path)
-    del other["columns"][0]["kind"]
-    assert refused(other, "dictionary")
-    other["columns"][0] = {"name": "id", "role": "identifier", "decimal": ","}
-    assert not refused(other, "dictionary")
+        changed = mapping(path)
+        changed["columns"][0] |= change
+        assert refused(changed, "dictionary"), change
+    changed = mapping(path)
+    del changed["columns"][0]["kind"]
+    assert refused(changed, "dictionary")
+    changed["columns"][0] = {"name": "id", "role": "identifier", "decimal": ","}
+    assert not refused(changed, "dictionary")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_completion_knows_every_command_and_is_a_script(
         script = capsys.readouterr().out
         for word in ("release", "register", "--max-unpaid-reads", "dictionary"):
             assert word in script
-        found = shutil.which(shell)
-        if found:
-            subprocess.run([found, "-n"], input=script, text=True, check=True)
+        program = shutil.which(shell)
+        if program:
+            subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
 def test_bash_completes_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,20 +153,20 @@ def test_plan_says_how_many_such_releases_the_budget_allows(
     assert main(["plan", str(workplace.spec)]) == 0
     budget = Ledger.open(workplace.ledger).population("town").budget
     count = int(budget.epsilon // 2)
-    told = capsys.readouterr().out
-    assert f"{budget} left of {budget}; {count} more such release" in told
+    output = capsys.readouterr().out
+    assert f"{budget} left of {budget}; {count} more such release" in output
     spec = workplace.spec.read_text()
     workplace.spec.write_text(spec.replace("population: town", "population: nobody"))
     assert main(["plan", str(workplace.spec)]) == 0
-    told = capsys.readouterr().out
-    assert "not known what is left: no population 'nobody'" in told
+    output = capsys.readouterr().out
+    assert "not known what is left: no population 'nobody'" in output
     command = f"dpiw ledger register --spec {workplace.spec} --epsilon E --delta D"
-    assert f"once for its life: {command}\n" in told
+    assert f"once for its life: {command}\n" in output
     workplace.ledger.unlink()
     assert main(["plan", str(workplace.spec)]) == 0
-    told = capsys.readouterr().out
-    assert "not known what is left: ledger " in told
-    assert f"to begin one: {command} --create\n" in told
+    output = capsys.readouterr().out
+    assert "not known what is left: ledger " in output
+    assert f"to begin one: {command} --create\n" in output
     assert not workplace.ledger.exists()
 
 
@@ -208,13 +208,13 @@ def test_a_budget_of_another_size_says_what_can_be_done(
 ) -> None:
     words = ["ledger", "register", "--spec", str(workplace.spec), "--epsilon", "99", "--delta"]
     assert main([*words, "1e-3"]) == LedgerConflictError.exit_code
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     place = os.path.relpath(workplace.ledger)
     for part in (
         "other terms (delta, epsilon)", f"dpiw ledger show --ledger {place}",
         "`dpiw plan` says which release fits", "While nothing was ever reserved from it: register",
     ):  # fmt: skip
-        assert part in told
+        assert part in stderr
 
 
 def test_a_person_of_several_rows_is_told_whole_where_a_name_is_to_be_chosen(
@@ -223,9 +223,9 @@ def test_a_person_of_several_rows_is_told_whole_where_a_name_is_to_be_chosen(
     spec = load_spec(workplace.spec)
     unit = spec.unit.model_copy(update={"id_column": "person", "max_rows": 3})
     several = spec.model_copy(update={"unit": unit})
-    told = REGISTER.format(name="OTHER", ledger="PATH")
-    assert filled_in(told, several, Path("s.yaml")).endswith(" --id-column person --max-rows 3")
-    assert "--max-rows" not in filled_in(told, spec, Path("s.yaml"))
+    template = REGISTER.format(name="OTHER", ledger="PATH")
+    assert filled_in(template, several, Path("s.yaml")).endswith(" --id-column person --max-rows 3")
+    assert "--max-rows" not in filled_in(template, spec, Path("s.yaml"))
 
 
 def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any) -> None:

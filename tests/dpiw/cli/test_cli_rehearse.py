@@ -68,12 +68,12 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(place, caps
         assert word in shown.out, word
     assert "smaller here" in shown.out
     assert "5 of 5 populations" in shown.err
-    found = json.loads(target.read_text())
-    assert found["seed"] == seed
-    assert found["synthetic_rows"] == 150
-    assert {c["name"] for c in found["candidates"]} == {"none", "spec", *MEASURED}
-    assert len(found["scores"]) == 5 * (3 + len(MEASURED))  # and real rows, none, the spec
-    assert found["recommendation"] in " ".join(shown.out.split())
+    document = json.loads(target.read_text())
+    assert document["seed"] == seed
+    assert document["synthetic_rows"] == 150
+    assert {c["name"] for c in document["candidates"]} == {"none", "spec", *MEASURED}
+    assert len(document["scores"]) == 5 * (3 + len(MEASURED))  # and real rows, none, the spec
+    assert document["recommendation"] in " ".join(shown.out.split())
 
 
 def stopped_by(number):
@@ -97,9 +97,9 @@ def test_a_rehearsal_that_is_stopped_shows_what_is_finished(
     assert shown.err == "stopped after 3 of 5 populations; nothing was spent\n"
     assert "correlations up to 0.8; 3 runs" in shown.out
     assert "recommendation: none, for it is unfinished" in shown.out
-    found = json.loads(target.read_text())
-    assert (found["finished"], found["recommended"]) == (False, None)
-    assert {score["run"] for score in found["scores"]} == {0, 1, 2}
+    document = json.loads(target.read_text())
+    assert (document["finished"], document["recommended"]) == (False, None)
+    assert {score["run"] for score in document["scores"]} == {0, 1, 2}
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -114,8 +114,8 @@ def test_progress_says_how_much_time_is_left(capsys):
     lines_after(60, total=8).at(2, 8)
     lines_after(0, total=80).at(3, 80)
     lines_after(240, total=8).at(8, 8)
-    told = "2 of 8 populations, 60 s, about 180 s left\n8 of 8 populations, 240 s\n"
-    assert capsys.readouterr().err == told
+    expected = "2 of 8 populations, 60 s, about 180 s left\n8 of 8 populations, 240 s\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_a_log_does_not_look_dead_between_two_lines(capsys):
@@ -124,8 +124,8 @@ def test_a_log_does_not_look_dead_between_two_lines(capsys):
     spoken.at(3, 80)  # neither the first nor a tenth
     spoken.goes_on(601)
     spoken.goes_on(602)  # somebody spoke just now
-    told = ["0 of 80 populations, 20 s so far", "3 of 80 populations, 601 s so far"]
-    assert capsys.readouterr().err.splitlines() == told
+    expected = ["0 of 80 populations, 20 s so far", "3 of 80 populations, 601 s so far"]
+    assert capsys.readouterr().err.splitlines() == expected
 
 
 def test_the_source_can_not_be_offered_as_public_rows(place, capsys, tmp_path):
@@ -184,10 +184,10 @@ def test_a_former_release_can_stand_in(place, capsys, make_workplace):
     assert main([*call, "--key", str(place.root / "state/keys/test.pub")]) == 0
     assert "release: rows of a former release" in capsys.readouterr().out
     assert files(place) == before
-    other = make_workplace()
-    text = (other.root / "schema.yaml").read_text().replace("upper: 100}", "upper: 90}")
-    (other.root / "schema.yaml").write_text(text)
-    call[1] = str(other.spec)
+    unlike = make_workplace()
+    text = (unlike.root / "schema.yaml").read_text().replace("upper: 100}", "upper: 90}")
+    (unlike.root / "schema.yaml").write_text(text)
+    call[1] = str(unlike.spec)
     assert main(call) == ReleaseError.exit_code
     assert "columns are not those" in capsys.readouterr().err
 

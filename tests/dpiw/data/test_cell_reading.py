@@ -49,12 +49,12 @@ def scaled(column, cells, written=CANONICAL):
 
 def same(column, written_text, canonical_text, written):
     """Both read, and read alike."""
-    found, wanted = (
+    values, wanted = (
         scaled(column, texts(written_text), written),
         scaled(column, texts(canonical_text)),
     )
     assert not np.isnan(wanted[0])
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(values, wanted)
 
 
 def grouped(digits, sign):
@@ -132,14 +132,16 @@ def test_infinite_numbers_are_clamped_under_every_format(text):
 def test_a_date_written_as_declared_reads_as_its_canonical_text(
     moment, date_format, time_format, between
 ):
-    kept = moment.replace(microsecond=0, second=moment.second if "%S" in time_format else 0)
+    representable = moment.replace(
+        microsecond=0, second=moment.second if "%S" in time_format else 0
+    )
     whole = date_format + between + time_format
-    written = kept.strftime(whole)
-    same(MOMENT, written, kept.isoformat(), form(datetime_format=whole))
-    same(DAY, written, kept.date().isoformat(), form(date_format=whole))
-    day = kept.strftime(date_format)
-    same(DAY, f" {day} ", kept.date().isoformat(), form(date_format=date_format))
-    same(MOMENT, day, kept.date().isoformat(), form(datetime_format=date_format))
+    written = representable.strftime(whole)
+    same(MOMENT, written, representable.isoformat(), form(datetime_format=whole))
+    same(DAY, written, representable.date().isoformat(), form(date_format=whole))
+    day = representable.strftime(date_format)
+    same(DAY, f" {day} ", representable.date().isoformat(), form(date_format=date_format))
+    same(MOMENT, day, representable.date().isoformat(), form(datetime_format=date_format))
 
 
 @pytest.mark.parametrize("text", ["31.02.2024", "2024-02-01", "1.13.2024", "01.01.24", "0.1.2024",
@@ -162,8 +164,8 @@ def test_a_token_is_missing_and_not_other():
 
 
 def test_a_token_that_is_an_admissible_number_means_missing():
-    found = scaled(WHOLE, texts("-9", "-8"), form(missing=("-9",)))
-    assert np.isnan(found).tolist() == [True, False]
+    values = scaled(WHOLE, texts("-9", "-8"), form(missing=("-9",)))
+    assert np.isnan(values).tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -184,9 +186,9 @@ def test_a_token_that_is_an_admissible_number_means_missing():
 )  # fmt: skip
 def test_of_typed_numbers_those_equal_to_a_token_are_missing(cells, missing):
     tokens = ("NA", "-9", "99.9", "1e300", "1e999999", "nan", "inf", "sNaN", "true")
-    found = canonical_cells(NUMBER, cells, form(missing=tokens))
-    assert found.isna().tolist() == missing
-    assert str(found.dtype).casefold() == str(cells.dtype).casefold()  # whole ones stay whole
+    canonical = canonical_cells(NUMBER, cells, form(missing=tokens))
+    assert canonical.isna().tolist() == missing
+    assert str(canonical.dtype).casefold() == str(cells.dtype).casefold()  # whole ones stay whole
     assert canonical_cells(NUMBER, cells, form(decimal=",")) is cells
 
 
@@ -196,9 +198,9 @@ def test_nothing_declared_changes_nothing():
 
     schema = PublicSchema(name="s", columns=(NUMBER,))
     assert canonical_frame(frame, schema, {"x": CANONICAL}) is frame
-    kept = frame.copy()
+    copy = frame.copy()
     canonical_frame(frame, schema, {"x": form(decimal=",", missing=("NA",))})
-    pd.testing.assert_frame_equal(frame, kept)
+    pd.testing.assert_frame_equal(frame, copy)
 
 
 formats = st.builds(

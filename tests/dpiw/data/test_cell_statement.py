@@ -71,12 +71,12 @@ def stated(frame, written=CANONICAL, schema=SCHEMA):
 
 def figures(text):
     """Column -> (missing, unreadable, out of bounds, rounded, no level), from the page's table."""
-    found = {}
+    counts = {}
     for line in text.splitlines():
         match = re.fullmatch(r"(\w+)\s+\w+" + r"\s+([\d,]+)" * 5, line)
         if match:
-            found[match[1]] = tuple(int(group.replace(",", "")) for group in match.groups()[1:])
-    return found
+            counts[match[1]] = tuple(int(group.replace(",", "")) for group in match.groups()[1:])
+    return counts
 
 
 # Two ways to one count
@@ -191,9 +191,9 @@ def test_counts_are_those_of_a_slow_reading(name, texts, written):
     column = SCHEMA.column(name)
     # ISO has shapes (20200101, 2020-W01) that make dates of digits: the slow reading shares them
     counts = count_cells(column, canonical_cells(column, pd.Series(texts, dtype="str"), written))
-    found = (counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown)
+    tallied = (counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown)
     verdicts = [slow_verdict(column, text, written) for text in texts]
-    assert found == tuple(verdicts.count(place) for place in range(1, 6))
+    assert tallied == tuple(verdicts.count(place) for place in range(1, 6))
 
 
 @PROPERTY
@@ -232,10 +232,10 @@ def test_typed_cells_are_counted_too(name, cells, expected):
 
 def test_a_decimal_comma_that_nobody_declared_is_told():
     frame = frame_of(income=["1669,78"] * 3000)
-    told = stated(frame)
-    assert figures(told)["income"] == (0, 3000, 0, 0, 0)
-    assert "column income: 3,000 of 3,000 cells could not be read as continuous" in told
-    assert "if numbers are written 1669,78, declare decimal: ','" in told
+    text = stated(frame)
+    assert figures(text)["income"] == (0, 3000, 0, 0, 0)
+    assert "column income: 3,000 of 3,000 cells could not be read as continuous" in text
+    assert "if numbers are written 1669,78, declare decimal: ','" in text
     declared = stated(frame, GERMAN)
     assert figures(declared)["income"] == (0, 0, 0, 0, 0)
     assert "income:" not in declared
@@ -257,8 +257,8 @@ def test_a_decimal_comma_that_nobody_declared_is_told():
     ],
 )
 def test_a_hint_names_what_might_be_declared(column, cell, written, hint):
-    told = stated(frame_of(**{column: [cell] * 5}), written)
-    (line,) = [line for line in told.splitlines() if line.startswith(f"- column {column}:")]
+    text = stated(frame_of(**{column: [cell] * 5}), written)
+    (line,) = [line for line in text.splitlines() if line.startswith(f"- column {column}:")]
     assert hint in line
     assert cell not in line  # no cell is quoted
 
@@ -269,24 +269,24 @@ def test_bytes_that_are_no_text_in_the_declared_encoding_are_told(place):
     read(
         place, f"{header}\nq,1,1,2020-01-01,2020-01-01,ja,\xe4,lo\n".encode("cp1252"), schema=SCHEMA
     )
-    told = (place / "private" / "cells.txt").read_text()
-    assert "column c: 1 of 1 cells hold bytes that are no text in the declared encoding" in told
-    assert told.count("source.encoding") == 1
+    text = (place / "private" / "cells.txt").read_text()
+    assert "column c: 1 of 1 cells hold bytes that are no text in the declared encoding" in text
+    assert text.count("source.encoding") == 1
 
 
 def test_an_ambiguous_date_gets_both_hints():
-    told = stated(frame_of(d=["01/02/2023", "03/04/2023", "05/06/2023", "07/08/2023"]))
-    assert "'%d/%m/%Y', or if they are written so, declare date_format: '%m/%d/%Y'" in told
+    text = stated(frame_of(d=["01/02/2023", "03/04/2023", "05/06/2023", "07/08/2023"]))
+    assert "'%d/%m/%Y', or if they are written so, declare date_format: '%m/%d/%Y'" in text
 
 
 def test_other_counts_that_stand_out():
-    told = stated(frame_of(income=["9e9"], n=["1.2"], c=["x"], d=["2021-01-01"], b=["ja"],
+    text = stated(frame_of(income=["9e9"], n=["1.2"], c=["x"], d=["2021-01-01"], b=["ja"],
                            o=["lo"], t=[""], id=["1"]))  # fmt: skip
-    assert "income: 1 of 1 cells lay out of bounds" in told
-    assert "n: 1 of 1 cells were not whole" in told
-    assert "c: 1 of 1 cells were none of the levels" in told
-    assert "column t: 1 of 1 cells were missing" in told
-    assert told.count("- column") == 4
+    assert "income: 1 of 1 cells lay out of bounds" in text
+    assert "n: 1 of 1 cells were not whole" in text
+    assert "c: 1 of 1 cells were none of the levels" in text
+    assert "column t: 1 of 1 cells were missing" in text
+    assert text.count("- column") == 4
     fine = stated(frame_of(income=["1"], n=["1"], c=["a"], d=["2021-01-01"], b=["ja"], o=["lo"],
                            t=["2021-01-01"], id=["1"]))  # fmt: skip
     assert "Nothing stands out." in fine
@@ -343,8 +343,8 @@ def test_what_became_of_a_cell_is_what_it_became(change, cell, told):
 )
 def test_no_cell_keeps_a_statement_from_being_made(name, texts, written):
     """Also without the net that `leave_statement` has."""
-    told = stated(frame_of(**{name: texts}), written)
-    assert f"rows read: {len(texts)}" in told
+    text = stated(frame_of(**{name: texts}), written)
+    assert f"rows read: {len(texts)}" in text
 
 
 # Through ingest
@@ -386,11 +386,11 @@ def abroad(delimiter, encoding):
     return "\n".join(delimiter.join(f'"{c}"' for c in row) for row in rows).encode(encoding)
 
 
-def as_declared(found):
-    assert found["größe"].tolist() == [1669.78, 0.5]
-    assert found["d"].astype(str).tolist() == ["2023-12-31", "2021-02-01"]
-    assert found["ort"].fillna("-").tolist() == ["Köln", "-"]
-    assert found["n"].fillna(-1).tolist() == [-1, 0]  # its own token instead of the source's
+def as_declared(frame):
+    assert frame["größe"].tolist() == [1669.78, 0.5]
+    assert frame["d"].astype(str).tolist() == ["2023-12-31", "2021-02-01"]
+    assert frame["ort"].fillna("-").tolist() == ["Köln", "-"]
+    assert frame["n"].fillna(-1).tolist() == [-1, 0]  # its own token instead of the source's
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "cp1252"])
@@ -408,9 +408,9 @@ def test_the_whole_way(place):
     as_declared(
         read(place, abroad(",", "cp1252"), schema=ABROAD, encoding="cp1252", written=GERMAN)
     )
-    told = figures((place / "private" / "cells.txt").read_text())
-    assert told["ort"] == (1, 0, 0, 0, 0)
-    assert told["n"] == (1, 0, 1, 0, 0)
+    counts = figures((place / "private" / "cells.txt").read_text())
+    assert counts["ort"] == (1, 0, 0, 0, 0)
+    assert counts["n"] == (1, 0, 1, 0, 0)
 
 
 def test_great_expectations_judges_canonical_cells(place):
@@ -439,35 +439,35 @@ def test_tokens_in_parquet(place):
     )  # fmt: skip
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table({"n": [-9, 5], "x": [-9.0, 1.5], "c": ["NA", "q"]}), buffer)
-    found = read(place, buffer.getvalue().to_pybytes(), schema=schema, file_format="parquet",
+    frame = read(place, buffer.getvalue().to_pybytes(), schema=schema, file_format="parquet",
                  written=CellFormat(**(vars(CANONICAL) | {"missing": ("NA", "-9")})))  # fmt: skip
-    assert found["n"].isna().tolist() == found["x"].isna().tolist() == [True, False]
-    assert found["c"].fillna("-").tolist() == ["-", "z"]
+    assert frame["n"].isna().tolist() == frame["x"].isna().tolist() == [True, False]
+    assert frame["c"].fillna("-").tolist() == ["-", "z"]
 
 
 def test_no_token_names_a_person(place):
     """It would end the read if that person is there, or lift the bound on their rows."""
     unit = PrivacyUnit(relation=ADD.relation, max_rows=1, id_column="id")
-    own = {"name": "id", "role": "identifier", "null_is_own_person": True}
+    key = {"name": "id", "role": "identifier", "null_is_own_person": True}
     schema = PublicSchema.from_mapping(
-        {"name": "s", "columns": [own, SCHEMA.to_mapping()["columns"][2]]}
+        {"name": "s", "columns": [key, SCHEMA.to_mapping()["columns"][2]]}
     )
     content = b"id,n\nNA,1\nNA,2\n7,3\n7,4\n"
     for token in ("NA", "7", "8"):
         written = CellFormat(**(vars(CANONICAL) | {"missing": (token,)}))
         for null_is_own_person in (True, False):
-            asked = PublicSchema.from_mapping(
+            variant = PublicSchema.from_mapping(
                 {
                     "name": "s",
                     "columns": [
-                        own | {"null_is_own_person": null_is_own_person},
+                        key | {"null_is_own_person": null_is_own_person},
                         SCHEMA.to_mapping()["columns"][2],
                     ],
                 }
             )
-            assert len(read(place, content, schema=asked, unit=unit, written=written)) == 2
+            assert len(read(place, content, schema=variant, unit=unit, written=written)) == 2
     with pytest.raises(SchemaError, match="column id: missing"):
-        PublicSchema.from_mapping(schema.to_mapping() | {"columns": [own | {"missing": ["7"]}]})
+        PublicSchema.from_mapping(schema.to_mapping() | {"columns": [key | {"missing": ["7"]}]})
 
 
 def test_a_release_of_a_foreign_file_is_read_as_its_canonical_twin(make_workplace):
@@ -533,9 +533,9 @@ def test_the_custodian_finds_it_and_purges_it(make_workplace):
     steps.ingest(run)
     path = run.private / "cells.txt"
     assert path.stat().st_mode & 0o777 == 0o600
-    told = path.read_text()
-    assert "rows read: 400" in told
-    assert command("cells", "--state", state, "--run", run.key[:8]) == (0, told)
+    text = path.read_text()
+    assert "rows read: 400" in text
+    assert command("cells", "--state", state, "--run", run.key[:8]) == (0, text)
     assert "stated" in command("show", "--state", state)[1]
     assert json.loads(command("show", "--state", state, "--json")[1])[0]["cells"] == str(path)
     assert cells_file(state, "town", run.key) == cells_file(state, "town", run.key[:8]) == path

@@ -142,8 +142,8 @@ def repaired(constraint: dict[str, Any], rows: list[tuple[Any, ...]]) -> list[tu
     schema = dictionary({"name": "c", **constraint}, columns=SMALL)
     assert schema.rules is not None
     frame = schema.unscale(schema.rules.projected(schema.scale(frame_of(rows))))
-    told = frame.astype(object).where(frame.notna(), None)
-    return list(told.itertuples(index=False, name=None))
+    cells = frame.astype(object).where(frame.notna(), None)
+    return list(cells.itertuples(index=False, name=None))
 
 
 def check_nearest(constraint: dict[str, Any], distance: Any) -> None:
@@ -153,10 +153,10 @@ def check_nearest(constraint: dict[str, Any], distance: Any) -> None:
     bad = asked(schema, *(dict(zip("abcl", row, strict=True)) for row in rows))
     good = [row for row, is_bad in zip(rows, bad, strict=True) if not is_bad]
     assert 0 < len(good) < len(rows)
-    made = repaired(constraint, rows)
-    assert set(made) <= set(good)
-    for row, now, is_bad in zip(rows, made, bad, strict=True):
-        least = min(distance(row, other) for other in good) if is_bad else 0
+    mended = repaired(constraint, rows)
+    assert set(mended) <= set(good)
+    for row, now, is_bad in zip(rows, mended, bad, strict=True):
+        least = min(distance(row, candidate) for candidate in good) if is_bad else 0
         assert distance(row, now) == pytest.approx(least), (row, now)
 
 
@@ -190,13 +190,13 @@ def test_a_structural_zero_is_left_by_the_nearest_way(stated: dict[str, Any]) ->
 def test_repaired_rows_satisfy_and_stay_as_they_are(seed: int, rows: int) -> None:
     scaled, rules = rows_of(TOWN, rows, seed), TOWN.rules
     assert rules is not None
-    made = rules.projected(scaled)
-    assert not any(map(any, broken(TOWN, made).values()))
-    assert TOWN.project(made).equals(made)
-    assert rules.projected(made).equals(made)
-    assert rules.projected(TOWN.scale(TOWN.unscale(made))).equals(made)
+    mended = rules.projected(scaled)
+    assert not any(map(any, broken(TOWN, mended).values()))
+    assert TOWN.project(mended).equals(mended)
+    assert rules.projected(mended).equals(mended)
+    assert rules.projected(TOWN.scale(TOWN.unscale(mended))).equals(mended)
     rows_that_hold = ~np.any([*broken(TOWN, scaled).values()], axis=0)
-    assert made.take(rows_that_hold).equals(scaled.take(rows_that_hold))
+    assert mended.take(rows_that_hold).equals(scaled.take(rows_that_hold))
 
 
 AMOUNTS = [
@@ -219,12 +219,12 @@ AMOUNTS = [
 )
 def test_sums_that_share_columns_are_mended_together(stated: list[str]) -> None:
     """One after the other the nearest rows need not come together; what follows is then set."""
-    made = []
+    constraints = []
     for number, text in enumerate(stated):
         parts, total = re.split("[<=]", text)
         bound = {"equals" if "=" in text else "at_most": total}
-        made.append({"name": f"c{number}", "sum": parts.split("+"), **bound})
-    schema = dictionary(*made, columns=AMOUNTS)
+        constraints.append({"name": f"c{number}", "sum": parts.split("+"), **bound})
+    schema = dictionary(*constraints, columns=AMOUNTS)
     assert schema.rules is not None
     mended = schema.rules.projected(rows_of(schema, 500, 7))
     assert not any(map(any, broken(schema, mended).values()))
@@ -260,7 +260,7 @@ CYCLES: dict[str, list[dict[str, Any]]] = {
 
 
 def named(stated: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"name": f"c{place}", **one} for place, one in enumerate(stated)]
+    return [{"name": f"c{place}", **constraint} for place, constraint in enumerate(stated)]
 
 
 @pytest.mark.parametrize("stated", CYCLES.values(), ids=CYCLES)
@@ -273,10 +273,10 @@ def test_rules_that_undo_each_other_come_together(stated: list[dict[str, Any]]) 
     cells = dict(zip(("job", "wage", "pay", "tax"), zip(*rows, strict=True), strict=True))
     frame = pd.DataFrame(cells | {"pay": pd.array(cells["pay"], dtype="Int64")})
     scaled = schema.scale(frame)
-    for made in (rules.projected(scaled), rules.replaced(scaled)):
-        assert not any(map(any, broken(schema, made).values()))
+    for mended in (rules.projected(scaled), rules.replaced(scaled)):
+        assert not any(map(any, broken(schema, mended).values()))
         good = ~np.any([*broken(schema, scaled).values()], axis=0)
-        assert made.take(good).equals(scaled.take(good))
+        assert mended.take(good).equals(scaled.take(good))
 
 
 @st.composite
@@ -311,11 +311,11 @@ def test_an_accepted_dictionary_mends_every_row(stated: list[dict[str, Any]], se
     assert schema.rules is not None
     for row in range(4):
         scaled = rows_of(schema, 4, seed).take(np.full(30, row))
-        made, told = admitted(lambda rows, one=scaled: one.take(np.arange(rows) % 30), 10,
-                              rules=schema.rules)  # fmt: skip
-        assert told is not None
-        assert not any(map(any, broken(schema, made).values()))
-        assert schema.project(made).equals(made)
+        mended, facts = admitted(lambda rows, one=scaled: one.take(np.arange(rows) % 30), 10,
+                                 rules=schema.rules)  # fmt: skip
+        assert facts is not None
+        assert not any(map(any, broken(schema, mended).values()))
+        assert schema.project(mended).equals(mended)
         assert again.rules.projected(scaled).equals(schema.rules.projected(scaled))
         assert not any(map(any, broken(schema, schema.rules.replaced(scaled)).values()))
 
@@ -332,8 +332,8 @@ def test_the_order_of_keys_decides_nothing() -> None:
     for schema in schemas:
         rows = {"job": ["none"], "wage": ["adult"], "pay": [1], "tax": [1]}
         assert schema.rules is not None
-        made = schema.unscale(schema.rules.projected(schema.scale(pd.DataFrame(rows))))
-        moved.append((made["job"][0], made["wage"][0]))
+        mended = schema.unscale(schema.rules.projected(schema.scale(pd.DataFrame(rows))))
+        moved.append((mended["job"][0], mended["wage"][0]))
     assert moved == [("pupil", "adult")] * 2 + [("none", "child")] * 2
     assert schemas[0] == schemas[1]
 

@@ -26,7 +26,7 @@ def refused(path, **options):
 
 
 def test_open_fields_are_refused_all_at_once_with_what_would_settle_them(tmp_path):
-    told = refused(
+    message = refused(
         dictionary(
             tmp_path,
             """columns:
@@ -35,15 +35,15 @@ def test_open_fields_are_refused_all_at_once_with_what_would_settle_them(tmp_pat
   - {name: area, kind: categorical, levels: TODO}""",
         )
     )
-    assert told.splitlines()[:5] == [
+    assert message.splitlines()[:5] == [
         "schema.yaml: 4 fields are still TODO",
         *("  column age.upper", "  column age.provenance", "  column job.kind"),
         "  column area.levels",
     ]
     for field in ("upper", "provenance", "kind", "levels"):
-        assert f"\n  {field}: " in told
-    assert "codebook" in told
-    assert told.endswith("never what the confidential table holds")
+        assert f"\n  {field}: " in message
+    assert "codebook" in message
+    assert message.endswith("never what the confidential table holds")
 
 
 def test_an_open_field_of_a_constraint_is_told_by_its_name(tmp_path):
@@ -100,10 +100,10 @@ def test_a_file_of_levels_that_cannot_be_read_is_told_without_its_words(tmp_path
     for text in (None, "code,label\nsecret\n", '"secret', "", b"\xffsecret"):
         if text is not None:
             place.write_bytes(text if isinstance(text, bytes) else text.encode())
-        told = refused(dictionary(tmp_path, LEVELS))
+        message = refused(dictionary(tmp_path, LEVELS))
         expected = "no such file; a path starts" if text is None else "expected a UTF-8 file"
-        assert told.startswith(f"{LEVELS_PLACE} {expected}")
-        assert "secret" not in told
+        assert message.startswith(f"{LEVELS_PLACE} {expected}")
+        assert "secret" not in message
     place.write_text("code\n0110\n0110\n")
     assert "two levels are equal" in refused(dictionary(tmp_path, LEVELS))
 
@@ -112,8 +112,8 @@ def test_a_file_of_levels_is_not_the_confidential_source_nor_beside_levels(tmp_p
     (tmp_path / "codes").mkdir()
     table = tmp_path / "codes" / "jobs.csv"
     table.write_text("job\nsecret\n")
-    told = refused(dictionary(tmp_path, LEVELS), confidential=table)
-    assert told == f"{LEVELS_PLACE} this is the confidential source"
+    message = refused(dictionary(tmp_path, LEVELS), confidential=table)
+    assert message == f"{LEVELS_PLACE} this is the confidential source"
     both = "columns: [{name: job, kind: categorical, levels: [a], levels_file: codes/jobs.csv}]"
     assert "no `levels` beside it" in refused(dictionary(tmp_path, both))
 
@@ -132,5 +132,5 @@ def test_a_provenance_is_one_of_four_and_moves_nothing_where_it_is_not_stated():
 
 def test_a_plan_tells_how_many_columns_have_which_provenance():
     assert provenance_summary(["", ""]) == ""
-    told = provenance_summary(["law", "codebook: ISCO", "codebook", ""])
-    assert told == "1 from law, 2 from codebook, 1 not stated"
+    summary = provenance_summary(["law", "codebook: ISCO", "codebook", ""])
+    assert summary == "1 from law, 2 from codebook, 1 not stated"

@@ -30,22 +30,22 @@ class Clock:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """1 genesis, 2-3 populations, 4-6 a run of town, 7 its conflict, 8 a run of village."""
-    made = Ledger.create(tmp_path / "ledger.sqlite", clock=Clock())
+    created = Ledger.create(tmp_path / "ledger.sqlite", clock=Clock())
     for name in ("town", "village"):
-        made.register(terms(name=name, epsilon=Decimal(5)))
+        created.register(terms(name=name, epsilon=Decimal(5)))
     for run, name in ((0xAA01, "town"), (0xAA02, "village")):
-        made.reserve(
+        created.reserve(
             population=name, run_key=key(run), attempt=1,
             cost=cost(),
             stages={"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]},
             plan_digest=digest(run), period="2027-q1", max_attempts=1,
         )  # fmt: skip
         if name == "town":
-            grant = made.arm(key(run), 1, "s")
-            made.commit(grant, digest(7))
+            grant = created.arm(key(run), 1, "s")
+            created.commit(grant, digest(7))
             with pytest.raises(LedgerConflictError):
-                made.commit(grant, digest(8))
-    return made
+                created.commit(grant, digest(8))
+    return created
 
 
 def cli(ledger: Ledger, command: str, *words: str) -> str:
@@ -58,7 +58,7 @@ def lines(ledger: Ledger, *words: str) -> list[dict[str, Any]]:
 
 def broken(text: str) -> list[int]:
     """docs/operations.md, re-implemented: numbers of the entries whose hash or link is wrong."""
-    found, previous = [], None
+    faulty, previous = [], None
     for line in text.splitlines():
         fields = json.loads(line)
         stated = fields.pop("hash")
@@ -66,9 +66,9 @@ def broken(text: str) -> list[int]:
         message = b"dpiw.ledger.entry.v1\x00" + body.encode()
         linked = previous in (None, fields["previous"])
         if hashlib.sha256(message).hexdigest() != stated or not linked:
-            found.append(fields["seq"])
+            faulty.append(fields["seq"])
         previous = stated
-    return found
+    return faulty
 
 
 def test_an_outsider_checks_the_chain_and_sees_every_edit(ledger: Ledger) -> None:
@@ -125,9 +125,9 @@ def test_one_run_and_what_happened_since(ledger: Ledger) -> None:
     with pytest.raises(LedgerConflictError, match="no reservation"):
         cli(ledger, "show", "--run", "ffff")
     recent = json.loads(cli(ledger, "show", "--since", "8", "--json"))["populations"]
-    assert [len(one["runs"]) for one in recent] == [0, 1]
+    assert [len(population["runs"]) for population in recent] == [0, 1]
     everyone = json.loads(cli(ledger, "show", "--json"))["populations"]
-    assert [len(one["runs"]) for one in everyone] == [1, 1]
+    assert [len(population["runs"]) for population in everyone] == [1, 1]
     assert recent[0]["spent"] == everyone[0]["spent"]  # totals are never those of a part
 
 

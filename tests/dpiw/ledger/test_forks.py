@@ -116,12 +116,12 @@ class Copy:
 
     def truth(self) -> dict[str, Charge]:
         """Every draw: an arm, a conflict; and those of ledgers whose releases were taken up."""
-        found = dict(self.foreign)
+        charges = dict(self.foreign)
         for entry in self.entries:
             if entry.kind in (EntryKind.ARM, EntryKind.CONFLICT):
                 run = self.book.runs[entry.run_key or ""]
-                found[entry.hash] = run.attempts[(entry.attempt or 0) - 1].charge
-        return found
+                charges[entry.hash] = run.attempts[(entry.attempt or 0) - 1].charge
+        return charges
 
     def publish(self, run: int, number: int) -> None:
         record = self.book.runs[key(run)]
@@ -130,14 +130,14 @@ class Copy:
         nonce = {"nonce": f"{number:064x}"}
         head = self.append(EntryKind.CERTIFY, nonce, **self.about(run)).hash
         account = self.book.account("town")
-        made = Release(
+        release = Release(
             head=head, digest=f"{10**6 + number:064x}", previous=self.previous,
             run_key=key(run), charge=record.held_charge, truth=self.truth(),
             held=account.held, drawn=account.drawn,
         )  # fmt: skip
-        self.append(EntryKind.PUBLISH, {"manifest_digest": made.digest}, **self.about(run))
-        self.previous = made.digest
-        self.releases.append(made)
+        self.append(EntryKind.PUBLISH, {"manifest_digest": release.digest}, **self.about(run))
+        self.previous = release.digest
+        self.releases.append(release)
 
     def recover(self, missing: list[Release], given: dict[str, Release]) -> None:
         """What `dpiw ledger recover` does with folders that verified."""
@@ -146,10 +146,10 @@ class Copy:
             return
         taken = [self.recovered(release, given) for release in wanted]
         account = self.book.account("town")
-        asked = asked_for(self.book, account, taken)
-        loss = stated_loss(account.plus(asked), NONE)
+        requested = asked_for(self.book, account, taken)
+        loss = stated_loss(account.plus(requested), NONE)
         self.append(
-            EntryKind.RECOVER, payload_of(taken, loss=loss, reads=0, charged=asked.plus(loss)),
+            EntryKind.RECOVER, payload_of(taken, loss=loss, reads=0, charged=requested.plus(loss)),
             population="town",
         )  # fmt: skip
         self.previous = taken[-1].manifest_digest
@@ -220,8 +220,8 @@ def act(rng: random.Random, copy: Copy, numbers: list[int]) -> None:
 
 def covers(held: Charge, truth: dict[str, Charge]) -> bool:
     total = Charge.nothing(ADD, renyi=held.renyi is not None)
-    for one in truth.values():
-        total = total.plus(one)
+    for drawn in truth.values():
+        total = total.plus(drawn)
     if held.renyi is not None:  # only the vectors are compared there
         return not any(total.renyi.beyond(held.renyi).units)  # type: ignore[union-attr]
     return total.beyond(held).free
@@ -236,20 +236,23 @@ def live(rng: random.Random, composition: CompositionRule) -> Copy:
             made_anew = Copy(composition).start(rng.randrange(10**6))
             ledgers.append(made_anew if rng.random() < 0.2 else rng.choice(ledgers).fork())
         if rng.random() < 0.02:  # a copy takes up what another published, and goes on
-            one, other = rng.choice(ledgers), rng.choice(ledgers)
-            one.recover(other.releases, {r.digest: r for r in other.releases})
+            ledger, source = rng.choice(ledgers), rng.choice(ledgers)
+            ledger.recover(source.releases, {r.digest: r for r in source.releases})
         act(rng, rng.choice(ledgers), numbers)
     left = rng.choice(ledgers)
-    lost = [release for one in ledgers if one is not left for release in one.releases]
+    lost = [release for ledger in ledgers if ledger is not left for release in ledger.releases]
     unique = {release.digest: release for release in lost}
-    given = {r.digest: r for one in ledgers for r in one.releases}
-    found = sorted(unique.values(), key=lambda r: r.digest)
-    half = rng.randrange(len(found) + 1)
-    for part in (found[:half], found[half:]):  # at once, or in two parts, work going on between
+    given = {r.digest: r for ledger in ledgers for r in ledger.releases}
+    releases = sorted(unique.values(), key=lambda r: r.digest)
+    half = rng.randrange(len(releases) + 1)
+    for part in (
+        releases[:half],
+        releases[half:],
+    ):  # at once, or in two parts, work going on between
         left.recover(part, given)
         for _ in range(rng.randrange(6)):
             act(rng, left, numbers)
-    assert all(left.book.knows(published(release)) for release in found)
+    assert all(left.book.knows(published(release)) for release in releases)
     return left
 
 
@@ -263,11 +266,11 @@ def judge(composition: CompositionRule, histories: int, seed: int) -> int:
         recovered += any(entry.kind is EntryKind.RECOVER for entry in left.entries)
         counted = tally([entry.to_json() for entry in left.entries])
         assert counted.findings == []
-        own, held = counted.populations["town"].spent, left.book.account("town").held
-        assert (own.epsilon, own.delta) == (held.cost.epsilon_units, held.cost.delta_units)
+        spent, held = counted.populations["town"].spent, left.book.account("town").held
+        assert (spent.epsilon, spent.delta) == (held.cost.epsilon_units, held.cost.delta_units)
         unpaid = left.book.account("town").unpaid_reads
         assert counted.unpaid_reads("town") == unpaid
-        assert own.renyi == (held.renyi.units if held.renyi else ()) or not any(own.renyi)
+        assert spent.renyi == (held.renyi.units if held.renyi else ()) or not any(spent.renyi)
     return recovered
 
 

@@ -117,7 +117,7 @@ def test_each_attempt_is_shown_by_its_own_state(
     """Beside a voided one stood `published`: the run's."""
     run = history.run(RUN)
     assert run.state is RunState.PUBLISHED
-    states = [run.attempt_state(one) for one in run.attempts]
+    states = [run.attempt_state(number) for number in run.attempts]
     assert states == [RunState.VOIDED, RunState.PUBLISHED]
     text = told("show", "--ledger", history.location, "--run", RUN)
     rows = [line.split() for line in text.splitlines() if RUN[:12] in line]
@@ -126,16 +126,16 @@ def test_each_attempt_is_shown_by_its_own_state(
 
 def test_spending_is_every_change_of_what_is_held(history: Ledger) -> None:
     changes = spending(history.entries())
-    assert [(one.entry.kind.value, one.epsilon, one.delta) for one in changes] == [
+    assert [(change.entry.kind.value, change.epsilon, change.delta) for change in changes] == [
         ("reserve", "0.5", "1E-6"), ("void", "-0.5", "-1E-6"), ("reserve", "0.5", "1E-6"),
         ("reserve", "0.25", "0"),
     ]  # fmt: skip
-    assert [str(one.spent) for one in changes] == [
+    assert [str(change.spent) for change in changes] == [
         "epsilon=0.5, delta=1E-6", "epsilon=0, delta=0", "epsilon=0.5, delta=1E-6",
         "epsilon=0.75, delta=1E-6",
     ]  # fmt: skip
     assert changes[-1].spent == history.spent("adult")
-    assert [one.run.release for one in changes if one.run] == ["my-release"] * 3 + [None]
+    assert [change.run.release for change in changes if change.run] == ["my-release"] * 3 + [None]
     assert more_such(history.account("adult"), history.run(RUN)) == "2 more such releases fit"
 
 
@@ -149,11 +149,11 @@ def test_show_speaks_of_releases_and_says_what_still_fits(
     assert "spending" in only
     facts = json.loads(told("show", "--ledger", history.location, "--json"))
     (population,) = facts["populations"]
-    assert [one["release"] for one in population["runs"]] == ["my-release", None]
+    assert [record["release"] for record in population["runs"]] == ["my-release", None]
     assert population["forecast"]["told"] == "5 more such releases fit"
     last = int(population["spending"][-1]["seq"])
     recent = json.loads(told("show", "--ledger", history.location, "--json", "--since", str(last)))
-    assert [one["seq"] for one in recent["populations"][0]["spending"]] == [last]
+    assert [record["seq"] for record in recent["populations"][0]["spending"]] == [last]
 
 
 def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path: Path) -> None:
     table = told("show", "--ledger", ledger.location, "--csv")
     of_csv = {row["attempt"]: row["state"] for row in csv.DictReader(table.splitlines())}
     facts = json.loads(told("show", "--ledger", ledger.location, "--json"))["populations"][0]
-    of_json = {str(one["attempt"]): one["state"] for one in facts["spending"]}
-    of_runs = {str(one["attempt"]): one["state"] for one in facts["runs"][0]["attempts"]}
+    of_json = {str(record["attempt"]): record["state"] for record in facts["spending"]}
+    of_runs = {str(record["attempt"]): record["state"] for record in facts["runs"][0]["attempts"]}
     assert of_csv == of_json == of_runs == {"1": "lost", "2": "published"}
 
 

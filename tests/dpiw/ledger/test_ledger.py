@@ -35,8 +35,8 @@ pytestmark = pytest.mark.usefixtures("in_memory")
 def test_two_ledgers_never_share_a_head(
     store_kind: str, new_ledger_url: Callable[[str], str]
 ) -> None:
-    one, other = (Ledger.create(new_ledger_url(store_kind)) for _ in range(2))
-    assert one.head() != other.head()
+    first, second = (Ledger.create(new_ledger_url(store_kind)) for _ in range(2))
+    assert first.head() != second.head()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_register_is_once_and_for_ever(ledger: Ledger) -> None:
             ledger, LedgerConflictError, "set once", lambda c=change: ledger.register(adult(**c))
         )
     ledger.register(adult(name="beta"))
-    assert [one.name for one in ledger.populations()] == ["adult", "beta"]
+    assert [population.name for population in ledger.populations()] == ["adult", "beta"]
     assert ledger.population("adult") == adult()
 
 
@@ -323,7 +323,7 @@ def test_entries_are_filtered_and_exported(ledger: Ledger) -> None:
     assert [e.seq for e in ledger.entries(population="beta")] == [3]
     assert [e.seq for e in ledger.entries(run_key=RUN)] == [4]
     exported = json.loads(json.dumps(ledger.export()))
-    assert [one["seq"] for one in exported] == [1, 2, 3, 4]
+    assert [record["seq"] for record in exported] == [1, 2, 3, 4]
     assert all(b["previous"] == a["hash"] for a, b in itertools.pairwise(exported))
 
 
@@ -349,22 +349,22 @@ def test_the_clock_is_a_label_only(store_url: str) -> None:
 
 
 def test_one_ledger_object_sees_what_another_wrote(ledger: Ledger) -> None:
-    other = Ledger.open(ledger.location)
-    other.reserve(**ask())
-    assert ledger.spent("adult") == other.spent("adult") == cost("0.5")
+    second = Ledger.open(ledger.location)
+    second.reserve(**ask())
+    assert ledger.spent("adult") == second.spent("adult") == cost("0.5")
     grant = ledger.arm(RUN, 1, "weights")
-    other.confirm(grant)
-    refused(other, GrantSpentError, "armed", lambda: other.arm(RUN, 1, "weights"))
+    second.confirm(grant)
+    refused(second, GrantSpentError, "armed", lambda: second.arm(RUN, 1, "weights"))
 
 
 def test_a_column_whose_name_is_no_label_stands_as_its_digest(tmp_path: Path) -> None:
     """Entries hold no free text."""
-    made = Ledger.create(tmp_path / "ledger")
-    made.register(adult(id_column="Persönliche Nummer"))
-    payload = made.entries()[-1].payload
+    created = Ledger.create(tmp_path / "ledger")
+    created.register(adult(id_column="Persönliche Nummer"))
+    payload = created.entries()[-1].payload
     assert payload["id_column"].startswith("sha256:")
     assert len(payload["id_column"]) == 71
-    known = Ledger.open(made.path).population("adult")
+    known = Ledger.open(created.path).population("adult")
     assert known.protects(PrivacyUnit(relation=ADD, id_column="Persönliche Nummer"))
     assert not known.protects(PrivacyUnit(relation=ADD, id_column="Personalnummer"))
-    made.register(adult(id_column="Persönliche Nummer"))
+    created.register(adult(id_column="Persönliche Nummer"))

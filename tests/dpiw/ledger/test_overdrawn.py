@@ -31,13 +31,13 @@ def composition(request: pytest.FixtureRequest) -> CompositionRule:
 @pytest.fixture
 def ledger(store_url: str, composition: CompositionRule) -> Ledger:
     """A budget of 4 of which two runs of two stages each hold a part."""
-    made = Ledger.create(store_url)
-    made.register(
+    created = Ledger.create(store_url)
+    created.register(
         terms(epsilon=Decimal(4), composition=composition)
     )  # fmt: skip
     for run in (1, 2):
-        made.reserve(**ask(run, composition))
-    return made
+        created.reserve(**ask(run, composition))
+    return created
 
 
 def ask(run: int, composition: CompositionRule, **changes: Any) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def test_nothing_is_armed_on_an_overdrawn_account(
         ledger.publish(digest(1), digest(30))
     assert ledger.verify().ok
     # the second implementation sees who overdrew it, and no arm that should not be
-    (found,) = {one.code for one in tally(ledger.export()).findings}
-    assert found == "overspent"
-    assert not any("arm" in one.text for one in tally(ledger.export()).findings)
+    (code,) = {finding.code for finding in tally(ledger.export()).findings}
+    assert code == "overspent"
+    assert not any("arm" in finding.text for finding in tally(ledger.export()).findings)
 
 
 def test_what_was_drawn_before_is_committed_and_published(
@@ -128,5 +128,5 @@ def test_both_replays_find_an_arm_on_an_overdrawn_account(ledger: Ledger) -> Non
     assert fault is not None
     assert (fault.kind, fault.seq) == (FaultKind.OVERSPENT, len(rows))
     assert book.runs[digest(1)].stages["one"].state is StageState.RESERVED
-    texts = [one.text for one in tally(exported).findings if one.code == "overspent"]
+    texts = [finding.text for finding in tally(exported).findings if finding.code == "overspent"]
     assert any(f"entry {len(rows)} ({EntryKind.ARM.value})" in text for text in texts)

@@ -147,17 +147,17 @@ class Workers:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    made = Workers(8)
-    yield made
-    made.close()
+    pool = Workers(8)
+    yield pool
+    pool.close()
 
 
 @pytest.fixture
 def ledger(store_url: str) -> Ledger:
     """On each store in turn."""
-    made = Ledger.create(store_url)
-    made.register(adult(epsilon=Decimal("0.21"), delta=Decimal(0)))
-    return made
+    created = Ledger.create(store_url)
+    created.register(adult(epsilon=Decimal("0.21"), delta=Decimal(0)))
+    return created
 
 
 @pytest.mark.parametrize("round_number", range(3))
@@ -234,7 +234,7 @@ def test_killed_in_a_write_transaction(ledger: Ledger, point: str, kept: bool) -
 def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Ledger) -> None:
     """Four writers per round, each killed at its own random moment."""
     rng = random.Random(20270101)
-    told: dict[str, str] = {}
+    answered: dict[str, str] = {}
     for round_number in range(3):
         workers = Workers(4)
         tasks = [{"do": "hammer", "worker": 4 * round_number + number} for number in range(4)]
@@ -243,26 +243,26 @@ def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Led
             # By progress, not by time, so that a busy machine changes nothing.
             for _ in range(rng.randint(2, 4)):
                 state, run = workers.answer(process)
-                told[run] = state
+                answered[run] = state
             time.sleep(rng.uniform(0, 0.004))
             process.kill()
         for process in workers.processes:
             assert process.stdout is not None
             output = process.stdout.read()
             whole = output[: output.rfind("\n") + 1].splitlines()  # the last line may be torn
-            told.update({run: state for state, run in map(json.loads, whole)})
+            answered.update({run: state for state, run in map(json.loads, whole)})
         workers.close()
         fresh = Ledger.open(ledger.location)
         report = fresh.verify()
         assert report.ok, report.fault
         order = ["reserved", "armed", "committed"]
-        for run, state in told.items():
-            found = fresh.run(run).stages["s"].state.value
-            assert order.index(found) >= order.index(state)
+        for run, state in answered.items():
+            stored = fresh.run(run).stages["s"].state.value
+            assert order.index(stored) >= order.index(state)
         entries = fresh.entries()
         reserved = [e for e in entries if e.kind is EntryKind.RESERVE]
         assert fresh.spent("adult").epsilon_units == 1000 * len(reserved)
-    assert len(told) >= 12
-    (armed, *_) = [run for run, state in told.items() if state != "reserved"]
+    assert len(answered) >= 12
+    (armed, *_) = [run for run, state in answered.items() if state != "reserved"]
     with pytest.raises(GrantSpentError):
         ledger.arm(armed, 1, "s")

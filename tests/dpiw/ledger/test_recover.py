@@ -39,8 +39,13 @@ pytestmark = pytest.mark.usefixtures("in_memory")
 
 def ask(run: int, **changes: Any) -> dict[str, Any]:
     stages = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}
-    own = {"population": "town", "run_key": key(run), "stages": stages, "plan_digest": digest(run)}
-    return a_request(**(own | changes))
+    defaults = {
+        "population": "town",
+        "run_key": key(run),
+        "stages": stages,
+        "plan_digest": digest(run),
+    }
+    return a_request(**(defaults | changes))
 
 
 def lost(number: int, **changes: Any) -> RecoveredRelease:
@@ -67,9 +72,9 @@ def published(release: RecoveredRelease) -> PublishedHead:
 @pytest.fixture
 def ledger(store_url: str) -> Ledger:
     """On each store in turn."""
-    made = Ledger.create(store_url)
-    made.register(terms())
-    return made
+    created = Ledger.create(store_url)
+    created.register(terms())
+    return created
 
 
 def spent(ledger: Ledger) -> str:
@@ -86,9 +91,9 @@ def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger: Ledger) -> None:
     assert str(recovery.charged.cost) == spent(ledger) == "epsilon=0.5, delta=1E-6"
     ledger.check_heads([published(lost(1))])
     assert not ledger.contains(head.hash)
-    for other in (head, PublishedHead(hash=head.hash, manifest_digest=digest(5))):
+    for unknown in (head, PublishedHead(hash=head.hash, manifest_digest=digest(5))):
         with pytest.raises(LedgerTamperedError, match="recover"):
-            ledger.check_heads([other])  # another release may have been built on the same entry
+            ledger.check_heads([unknown])  # another release may have been built on the same entry
     with pytest.raises(GrantSpentError, match=r"recovered by entry 3; it is spent"):
         ledger.reserve(**ask(1))
     ledger.reserve(**ask(1, plan_digest=digest(2)))  # another plan under that key's digits
@@ -106,11 +111,11 @@ def test_a_stated_loss_is_added_and_written_down(ledger: Ledger) -> None:
 def test_two_releases_of_one_head_are_two(ledger: Ledger) -> None:
     """Two certificates may be written at one entry, of one population or of two."""
     ledger.register(terms(name="city"))
-    one, two = lost(1), lost(2, hash=lost(1).hash)
-    ledger.recover("town", [one], loss=NONE)
-    assert not ledger.knows(published(two))
-    ledger.recover("city", [two], loss=NONE)
-    assert ledger.knows(published(two))
+    first, second = lost(1), lost(2, hash=lost(1).hash)
+    ledger.recover("town", [first], loss=NONE)
+    assert not ledger.knows(published(second))
+    ledger.recover("city", [second], loss=NONE)
+    assert ledger.knows(published(second))
     assert ledger.spent("town") == ledger.spent("city") == cost()
     assert ledger.verify().ok
 
@@ -276,11 +281,11 @@ def test_a_loss_may_be_stated_at_any_time(ledger: Ledger) -> None:
     """A draw without a release is on no record, and no head shows it; charging is always safe."""
     ledger.recover("town", [], loss=cost("0.25"))
     assert spent(ledger) == "epsilon=0.25, delta=1E-6"
-    assert [len(one.releases) for one in ledger.recoveries("town")] == [0]
+    assert [len(recovery.releases) for recovery in ledger.recoveries("town")] == [0]
 
 
 def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
-    other = NeighbouringRelation.REPLACE_ONE
+    relation = NeighbouringRelation.REPLACE_ONE
     head = ledger.head()
     wrong: list[tuple[type[Exception], Callable[[], Any]]] = [
         (SpecError, lambda: ledger.recover("town", [lost(1, run="")], loss=NONE)),
@@ -299,7 +304,7 @@ def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
         with pytest.raises(error):
             act()
     with pytest.raises(UnsupportedRelationError):
-        ledger.recover("town", [lost(1)], loss=PrivacyCost.of(Decimal(1), Decimal(0), other))
+        ledger.recover("town", [lost(1)], loss=PrivacyCost.of(Decimal(1), Decimal(0), relation))
     assert ledger.head() == head
 
 
@@ -308,13 +313,13 @@ def test_a_renyi_population_is_charged_vectors(store_url: str) -> None:
     ledger.register(terms(composition=CompositionRule.RENYI))
     vector = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
     nothing = Charge(cost=NONE, renyi=RenyiVector.nothing())
-    found = lost(1, charge=Charge(cost=cost(), renyi=vector), held=nothing, drawn=nothing)
-    ledger.recover("town", [found], loss=cost("0.1", "4e-6"))
+    release = lost(1, charge=Charge(cost=cost(), renyi=vector), held=nothing, drawn=nothing)
+    ledger.recover("town", [release], loss=cost("0.1", "4e-6"))
     loss = loss_vector(10**11, 4 * 10**12, delta_left_units=10**13)
     assert ledger.renyi_spent("town") == vector.plus(loss)
     ledger.recover("town", [], loss=cost("0", "4e-6"))
-    more = loss_vector(0, 4 * 10**12, delta_left_units=6 * 10**12)
-    assert ledger.renyi_spent("town") == vector.plus(loss).plus(more)
+    second_loss = loss_vector(0, 4 * 10**12, delta_left_units=6 * 10**12)
+    assert ledger.renyi_spent("town") == vector.plus(loss).plus(second_loss)
     ledger.recover("town", [], loss=cost("0", "4e-6"))  # beyond the lifetime delta: nothing is left
     assert min(ledger.renyi_spent("town").units) > BEYOND  # type: ignore[union-attr]
     assert str(ledger.remaining("town")).startswith("epsilon=0,")
@@ -325,13 +330,15 @@ def test_a_renyi_account_is_lifted_at_every_order(store_url: str) -> None:
     """By the vector its certificate states: the epsilon it is worth is less than the whole."""
     ledger = Ledger.create(store_url)
     ledger.register(terms(composition=CompositionRule.RENYI))
-    own = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
+    vector = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
     whole = RenyiVector(units=tuple(3 * 10**9 - 10**8 * n for n in range(16)), lost_delta=10**12)
-    held, drawn = Charge(cost=cost("1.1"), renyi=whole), Charge(cost=cost(), renyi=own)
+    held, drawn = Charge(cost=cost("1.1"), renyi=whole), Charge(cost=cost(), renyi=vector)
     drawn = Charge(cost=NONE, renyi=RenyiVector.nothing())
-    found = lost(1, charge=Charge(cost=cost(), renyi=own), held=held, drawn=drawn)
-    recovery = ledger.recover("town", [found], loss=cost("0", "2e-6"))
-    lifted = RenyiVector(units=tuple(map(max, own.units, whole.units)), lost_delta=whole.lost_delta)
+    release = lost(1, charge=Charge(cost=cost(), renyi=vector), held=held, drawn=drawn)
+    recovery = ledger.recover("town", [release], loss=cost("0", "2e-6"))
+    lifted = RenyiVector(
+        units=tuple(map(max, vector.units, whole.units)), lost_delta=whole.lost_delta
+    )
     # what earlier losses took from the lifetime delta is not forgotten, either
     loss = loss_vector(0, 2 * 10**12, delta_left_units=10**13 - 10**12)
     assert ledger.renyi_spent("town") == lifted.plus(loss)

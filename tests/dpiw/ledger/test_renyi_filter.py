@@ -41,8 +41,8 @@ SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)
 
 
 def terms(**changes: Any) -> Population:
-    own = {"epsilon": Decimal(4), "composition": CompositionRule.RENYI}
-    return basic_terms(**(own | changes))
+    defaults = {"epsilon": Decimal(4), "composition": CompositionRule.RENYI}
+    return basic_terms(**(defaults | changes))
 
 
 def vector(multiplier: float) -> RenyiVector:
@@ -63,9 +63,9 @@ def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def ledger(store_url: str) -> Ledger:
     """On each store in turn."""
-    made = Ledger.create(store_url)
-    made.register(terms())
-    return made
+    created = Ledger.create(store_url)
+    created.register(terms())
+    return created
 
 
 def filled(account: Account, charge: Charge, most: int) -> tuple[Account, int]:
@@ -87,12 +87,12 @@ def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..
     alone = cost("0.2", "1e-7")
     small = Charge(cost=alone, renyi=vector(multiplier))
     renyi, hundred = filled(Account.opened(terms()), small, 100)
-    renyi, more = filled(renyi, small, 1000)
+    renyi, beyond = filled(renyi, small, 1000)
     basic = Account.opened(terms(composition=CompositionRule.BASIC))
     _, plain = filled(basic, Charge(cost=alone), 100)
     assert (plain, hundred) == (20, 100)
     assert 4 * Decimal("0.99") < Decimal(renyi.spent.epsilon) <= 4
-    figures("renyi_vs_basic", basic=plain, renyi=hundred + more, of_100=hundred)
+    figures("renyi_vs_basic", basic=plain, renyi=hundred + beyond, of_100=hundred)
 
 
 def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) -> None:
@@ -110,7 +110,7 @@ def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) ->
     assert spent.epsilon_units + left.epsilon_units == 4 * 10**12
     assert (spent.delta_units, left.delta_units) == (10**13, 10**13)
     assert ledger.renyi_spent("town") == RenyiVector(
-        units=tuple(granted * one for one in vector(5.0).units)
+        units=tuple(granted * units for units in vector(5.0).units)
     )
     with pytest.raises(BudgetExceededError):
         ledger.reserve(**ask(200, 5.0))
@@ -143,16 +143,16 @@ def test_no_budget_pays_for_a_divergence_that_was_cut(
     tmp_path: Path, epsilon: str, delta: str
 ) -> None:
     """A large delta lowers the conversion at high orders; `BEYOND` stands for any divergence."""
-    made = Ledger.create(tmp_path / "ledger")
-    made.register(terms(epsilon=Decimal(epsilon), delta=Decimal(delta)))
+    opened = Ledger.create(tmp_path / "ledger")
+    opened.register(terms(epsilon=Decimal(epsilon), delta=Decimal(delta)))
     loud = vector(1e-9)
     assert set(loud.units) == {BEYOND}
     with pytest.raises(BudgetExceededError):
-        made.reserve(**ask(1, renyi=loud))
-    made.recover("town", [], loss=cost("0", delta))
-    assert made.account("town").overdrawn
-    assert made.spent("town").epsilon_units >= BEYOND
-    assert [found.code for found in tally(made.export()).findings] == ["overspent"]
+        opened.reserve(**ask(1, renyi=loud))
+    opened.recover("town", [], loss=cost("0", delta))
+    assert opened.account("town").overdrawn
+    assert opened.spent("town").epsilon_units >= BEYOND
+    assert [finding.code for finding in tally(opened.export()).findings] == ["overspent"]
 
 
 def test_nothing_spent_is_nothing(ledger: Ledger) -> None:
@@ -180,15 +180,15 @@ def test_the_vector_must_be_the_populations_kind(ledger: Ledger) -> None:
 def test_a_reservation_comes_back_only_with_its_vector(ledger: Ledger) -> None:
     first = ledger.reserve(**ask(1))
     assert ledger.reserve(**ask(1)) == first
-    for other in (vector(9.0), None):
+    for changed in (vector(9.0), None):
         with pytest.raises(LedgerConflictError, match="another cost"):
-            ledger.reserve(**ask(1, renyi=other))
+            ledger.reserve(**ask(1, renyi=changed))
 
 
 def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
     ledger: Ledger,
 ) -> None:
-    one = vector(SMALL)
+    charged = vector(SMALL)
     ledger.reserve(**ask(1))
     ledger.void(digest(1), 1)
     assert ledger.renyi_spent("town") == RenyiVector.nothing()
@@ -200,7 +200,7 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
     ledger.commit(grant, digest(8))
     with pytest.raises(LedgerConflictError, match="charged again"):
         ledger.commit(grant, digest(9))
-    assert ledger.renyi_spent("town") == RenyiVector(units=tuple(3 * u for u in one.units))
+    assert ledger.renyi_spent("town") == RenyiVector(units=tuple(3 * u for u in charged.units))
     with pytest.raises(GrantSpentError):
         ledger.void(digest(1), 2)
     assert ledger.verify().ok

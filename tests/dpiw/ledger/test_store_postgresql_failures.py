@@ -79,8 +79,8 @@ def test_a_held_lock_ends_in_an_error_not_in_a_wait(
     ledger: Ledger, connect_owner: Callable[[str], psycopg.Connection]
 ) -> None:
     patient = Ledger.open(ledger.location, busy_timeout_seconds=0.2)
-    with connect_owner(ledger.location) as other, other.transaction():
-        other.execute("LOCK TABLE entries IN ROW EXCLUSIVE MODE")  # as any writer's INSERT does
+    with connect_owner(ledger.location) as holder, holder.transaction():
+        holder.execute("LOCK TABLE entries IN ROW EXCLUSIVE MODE")  # as any writer's INSERT does
         with pytest.raises(LedgerError, match="locked by another process"):
             spend(patient, 1)
         assert patient.spent("adult").epsilon_units == 0  # readers do not wait
@@ -126,13 +126,13 @@ def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> Non
             spend(Ledger.open(ledger.location, busy_timeout_seconds=0.2), 1)
         spend(Ledger.open(ledger.location, busy_timeout_seconds=20), 1)
         stopped.send_signal(signal.SIGCONT)
-        told = stopped.stdout.readline()
+        line = stopped.stdout.readline()
     finally:
         stopped.kill()
         stopped.communicate()
-    assert told.startswith("LedgerError")
-    assert "silent for too long" in told
-    assert [one.name for one in ledger.populations()] == ["adult"]
+    assert line.startswith("LedgerError")
+    assert "silent for too long" in line
+    assert [population.name for population in ledger.populations()] == ["adult"]
     assert ledger.verify().ok
 
 
@@ -210,13 +210,13 @@ def test_a_commit_the_standby_did_not_confirm_is_no_success(
     server.execute(
         "ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()"
     )
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def write() -> None:
         try:
             spend(mortal_ledger, 1)
         except LedgerError as error:
-            told.append(error)
+            errors.append(error)
 
     try:
         spending = threading.Thread(target=write)
@@ -228,7 +228,7 @@ def test_a_commit_the_standby_did_not_confirm_is_no_success(
             )
         spending.join(timeout=SECONDS)
         assert waiting
-        assert "warned at the commit" in str(told[0])
+        assert "warned at the commit" in str(errors[0])
     finally:
         server.execute("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
     assert mortal_ledger.find_run(digest(1)) is not None

@@ -126,10 +126,10 @@ OTHER = {
 def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     written = ledger.export()[seq - 1]
     written["payload"] = entry_json(written["payload"])
-    for column, other in OTHER.items():
-        intruder.run(f"UPDATE entries SET {column} = {other} WHERE seq = {seq}")
-        found = fault(ledger)
-        assert (found.kind, found.seq, column) == (FaultKind.EDITED, seq, column)
+    for column, value in OTHER.items():
+        intruder.run(f"UPDATE entries SET {column} = {value} WHERE seq = {seq}")
+        noticed = fault(ledger)
+        assert (noticed.kind, noticed.seq, column) == (FaultKind.EDITED, seq, column)
         intruder.run(f"UPDATE entries SET {column} = {_sql(written[column])} WHERE seq = {seq}")
     assert Ledger.open(ledger.location).verify().ok
 
@@ -137,8 +137,8 @@ def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, s
 def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
     with ledger._store.transaction(write=False) as connection:
         schema = "dpiw" if connection.dialect.name == "postgresql" else None
-        found = sa.inspect(connection).get_columns("entries", schema=schema)
-    assert [column["name"] for column in found] == COLUMNS
+        columns = sa.inspect(connection).get_columns("entries", schema=schema)
+    assert [column["name"] for column in columns] == COLUMNS
     assert {"seq", *OTHER} == set(COLUMNS)
 
 
@@ -156,8 +156,8 @@ def test_a_payload_that_is_not_canonical_is_an_edit(
 def test_spaces_added_to_a_payload_are_an_edit(ledger: Ledger, intruder: Intruder) -> None:
     """The parsed value is the same; the stored text is not."""
     intruder.run("UPDATE entries SET payload = replace(payload, ':', ': ') WHERE seq = 6")
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.EDITED, 6)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.EDITED, 6)
 
 
 def test_an_unreadable_entry_stops_an_export(ledger: Ledger, intruder: Intruder) -> None:
@@ -175,8 +175,8 @@ def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger, intruder: In
         f"UPDATE entries SET payload = {_sql(entry_json(fields['payload']))},"
         f" hash = '{entry_hash(fields)}' WHERE seq = 4"
     )
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.EDITED, 4)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.EDITED, 4)
 
 
 # --- rows moved and missing ---------------------------------------------------------------------
@@ -185,8 +185,8 @@ def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger, intruder: In
 @pytest.mark.parametrize("seq", [1, 2, 5, LAST - 1])
 def test_a_missing_entry(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     intruder.run(f"DELETE FROM entries WHERE seq = {seq}")
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.MISSING, seq)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.MISSING, seq)
 
 
 @pytest.mark.parametrize("seq", [2, 5, LAST - 1])
@@ -195,8 +195,8 @@ def test_a_missing_entry_closed_up(ledger: Ledger, intruder: Intruder, seq: int)
         f"UPDATE entries SET seq = {n - 1} WHERE seq = {n}" for n in range(seq + 1, LAST + 1)
     ]
     intruder.run(f"DELETE FROM entries WHERE seq = {seq}", *closing)
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.MISSING, seq)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.MISSING, seq)
 
 
 @pytest.mark.parametrize(("one", "two"), [(4, 5), (2, 3), (3, 9), (9, LAST)])
@@ -206,8 +206,8 @@ def test_two_entries_swapped(ledger: Ledger, intruder: Intruder, one: int, two: 
         f"UPDATE entries SET seq = {one} WHERE seq = {two}",
         f"UPDATE entries SET seq = {two} WHERE seq = -1",
     )
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.OUT_OF_ORDER, one)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.OUT_OF_ORDER, one)
 
 
 def test_an_entry_relinked_past_another(ledger: Ledger, intruder: Intruder) -> None:
@@ -219,8 +219,8 @@ def test_an_entry_relinked_past_another(ledger: Ledger, intruder: Intruder) -> N
         f"UPDATE entries SET previous = '{fields['previous']}', hash = '{entry_hash(fields)}'"
         " WHERE seq = 9"
     )
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.OUT_OF_ORDER, 9)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.OUT_OF_ORDER, 9)
 
 
 def test_everything_gone(ledger: Ledger, intruder: Intruder) -> None:
@@ -303,8 +303,8 @@ ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
 def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, intruder: Intruder, name: str) -> None:
     seq, change = ILLEGAL[name]
     intruder.rewrite(seq, change)
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
 
 
 def test_a_first_entry_of_another_kind(ledger: Ledger, intruder: Intruder) -> None:
@@ -327,22 +327,22 @@ def test_void_twice_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> No
         f"INSERT INTO entries SELECT {LAST + 1}, hash, '{entry_hash(fields)}', kind, population,"
         f" run_key, attempt, stage, {payload}, at FROM entries WHERE seq = {LAST}"
     )
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.ILLEGAL_TRANSITION, LAST + 1)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.ILLEGAL_TRANSITION, LAST + 1)
 
 
 def test_overspending_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> None:
     intruder.rewrite(8, lambda e: e["payload"].update(epsilon_units=7 * 10**11 + 1))
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.OVERSPENT, 8)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.OVERSPENT, 8)
 
 
 def test_a_smaller_budget_in_a_perfect_chain_shows_as_overspent(
     ledger: Ledger, intruder: Intruder
 ) -> None:
     intruder.rewrite(2, lambda e: e["payload"].update(delta_units=10**9))
-    found = fault(ledger)
-    assert (found.kind, found.seq) == (FaultKind.OVERSPENT, 8)
+    noticed = fault(ledger)
+    assert (noticed.kind, noticed.seq) == (FaultKind.OVERSPENT, 8)
 
 
 # --- what a chain alone cannot show --------------------------------------------------------------

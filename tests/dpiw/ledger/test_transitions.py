@@ -98,8 +98,8 @@ def test_every_transition_legal_and_illegal(ledger: Ledger, state: StageState, v
         VERBS[verb](ledger, grant)
     else:
         error = LedgerConflictError if verb == "publish" else GrantSpentError
-        said = state.value if grant or verb not in ("confirm", "commit") else "not the one"
-        refused(ledger, error, said, lambda: VERBS[verb](ledger, grant))
+        reason = state.value if grant or verb not in ("confirm", "commit") else "not the one"
+        refused(ledger, error, reason, lambda: VERBS[verb](ledger, grant))
     assert ledger.verify().ok
 
 
@@ -221,7 +221,7 @@ def test_attempts_have_no_gaps_and_keep_the_plan(ledger: Ledger) -> None:
         ledger, LedgerConflictError, "first attempt is 1", lambda: ledger.reserve(**ask(attempt=2))
     )
     bring(ledger, StageState.LOST)
-    one = {"generator": BOTH["generator"]}
+    stages = {"generator": BOTH["generator"]}
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"attempt": 3}, "next attempt is 2"),
         ({"attempt": 2, "plan_digest": digest(9)}, "plan_digest"),
@@ -231,21 +231,21 @@ def test_attempts_have_no_gaps_and_keep_the_plan(ledger: Ledger) -> None:
         ({"attempt": 2, "stages": {"other": BOTH["weights"]}}, "stage other"),
     ]
     for change, match in wrong:
-        terms = ask(**{"stages": one, **change})
+        terms = ask(**{"stages": stages, **change})
         refused(ledger, LedgerConflictError, match, lambda t=terms: ledger.reserve(**t))
 
 
 def test_max_attempts_ends_it(ledger: Ledger) -> None:
-    one = {"generator": BOTH["generator"]}
+    stages = {"generator": BOTH["generator"]}
     for attempt in (1, 2):
-        ledger.reserve(**ask(attempt=attempt, stages=one, max_attempts=2, cost=cost("0.1")))
+        ledger.reserve(**ask(attempt=attempt, stages=stages, max_attempts=2, cost=cost("0.1")))
         ledger.arm(RUN, attempt, "generator")
         ledger.lose(RUN, attempt, "generator")
     refused(
         ledger,
         GrantSpentError,
         "max_attempts=2",
-        lambda: ledger.reserve(**ask(attempt=3, stages=one, max_attempts=2, cost=cost("0.1"))),
+        lambda: ledger.reserve(**ask(attempt=3, stages=stages, max_attempts=2, cost=cost("0.1"))),
     )
     assert ledger.spent("adult") == cost("0.2", "2e-6")
 

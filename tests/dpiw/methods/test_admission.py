@@ -70,11 +70,11 @@ def table() -> PrivateTable:
 
 
 def recipe_of(generator: str, rows: int, *, weights: Any = None) -> Recipe:
-    made = make_generator(generator, SMALL.get(generator, {}), pure=False)
+    uncalibrated = make_generator(generator, SMALL.get(generator, {}), pure=False)
     facts: dict[str, Any] = {"schema": TOWN, "unit": UNIT, "nominal_rows": 60}
     return Recipe(
         schema=TOWN,
-        generator=made.calibrate(rho=0.5, **facts),
+        generator=uncalibrated.calibrate(rho=0.5, **facts),
         weights=weights and weights.calibrate(rho=0.5, **facts),
         weighing=Weighing(rows=rows, post_processing=PostProcessing()),
     )
@@ -116,8 +116,8 @@ def test_rows_are_drawn_some_at_a_time_and_counted_together(
     parts = [*recipe.draw(model, 80, rng=np.random.default_rng(3))]
     assert [rows.rows for rows, _ in parts] == [30, 30, 20]
     rows = recipe.sample(model, rng=np.random.default_rng(3))
-    assert rows.weighed.scaled.equals(ScaledTable.concatenate([one.scaled for one, _ in parts]))
-    assert rows.admission == Admission.together([one for _, one in parts if one])
+    assert rows.weighed.scaled.equals(ScaledTable.concatenate([part.scaled for part, _ in parts]))
+    assert rows.admission == Admission.together([part for _, part in parts if part])
     assert rows.admission.rows == 80
     check(rows.weighed.frame())
 
@@ -136,9 +136,9 @@ class _Uniform:
 def test_rows_that_were_projected_are_no_more_at_the_end_than_at_the_beginning() -> None:
     """Weights are fitted on the first rows: a share of three deviations from that of all."""
     recipe = replace(recipe_of("histogram", 6000), schema=NEVER)
-    ((rows, told),) = recipe.draw(_Uniform(), 6000, rng=np.random.default_rng(3))
-    assert told is not None
-    assert 0.2 < told.forced / 6000 < 0.8
+    ((rows, admission),) = recipe.draw(_Uniform(), 6000, rng=np.random.default_rng(3))
+    assert admission is not None
+    assert 0.2 < admission.forced / 6000 < 0.8
     edge = np.rint(999 * rows.scaled.columns["n"]) == 19  # where projection puts them
     assert abs(edge[:600].mean() - edge.mean()) < 3 * 0.5 / np.sqrt(600)
 
@@ -148,23 +148,23 @@ def test_no_row_of_a_file_is_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> Non
     schema = PublicSchema.from_mapping(
         {"name": "s", "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 99}]}
     )
-    own = SyntheticTable(schema=schema, scaled=ScaledTable({"n": np.arange(100) / 99}, 100))
+    hundred = SyntheticTable(schema=schema, scaled=ScaledTable({"n": np.arange(100) / 99}, 100))
     recipe = replace(recipe_of("histogram", 100), schema=schema)
-    rows = recipe.sample(RowsModel(table=own), rng=np.random.default_rng(3)).weighed
+    rows = recipe.sample(RowsModel(table=hundred), rng=np.random.default_rng(3)).weighed
     assert sorted(rows.frame()["n"]) == [*range(100)]
 
 
 def test_weighted_rows_satisfy_them_too() -> None:
     settings = {"frequencies": 5, "omega_seed": 1, "base_rows": 400}
     weights = make_weights("measured", settings, pure=False, rows=50)
-    made = play(
+    played = play(
         recipe_of("privbayes", 50, weights=weights), table(), noise=SeededNoise(2),
         rng=np.random.default_rng(3),
     )  # fmt: skip
-    assert made.rows.rows == 50
-    check(made.rows.frame())
-    assert made.weights.steps[0].startswith("satisfy declared constraints: of ")
-    assert made.weights.facts["constraints"]["broken"]["group"] > 0
+    assert played.rows.rows == 50
+    check(played.rows.frame())
+    assert played.weights.steps[0].startswith("satisfy declared constraints: of ")
+    assert played.weights.facts["constraints"]["broken"]["group"] > 0
 
 
 # The door itself
@@ -195,59 +195,61 @@ def uniform(seed: int, sizes: list[int]) -> Callable[[int], ScaledTable]:
 
 def let_through(rules: Rules, rows: int) -> tuple[np.ndarray, Admission, int]:
     sizes: list[int] = []
-    made, told = admitted(uniform(5, sizes), rows, rules=rules)
-    assert told is not None
-    assert made.rows == rows
-    assert sum(sizes) == told.drawn
-    assert not any(mask.any() for mask in rules.broken(made).values())
-    return np.rint(999 * made.columns["n"]), told, len(sizes)
+    drawn, admission = admitted(uniform(5, sizes), rows, rules=rules)
+    assert admission is not None
+    assert drawn.rows == rows
+    assert sum(sizes) == admission.drawn
+    assert not any(mask.any() for mask in rules.broken(drawn).values())
+    return np.rint(999 * drawn.columns["n"]), admission, len(sizes)
 
 
 def test_rejected_rows_leave_the_first_good_ones_in_their_order() -> None:
     """So what is left has the model's own distribution, given that no constraint is broken."""
-    made, told, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 250}}}), 400)
-    assert set(made) <= set(range(250))
-    assert told.projected == told.forced == 0
-    assert told.rejected == told.broken["c"]
-    assert told.rejected / told.drawn == pytest.approx(0.75, abs=0.05)
+    numbers, admission, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 250}}}), 400)
+    assert set(numbers) <= set(range(250))
+    assert admission.projected == admission.forced == 0
+    assert admission.rejected == admission.broken["c"]
+    assert admission.rejected / admission.drawn == pytest.approx(0.75, abs=0.05)
     first = np.rint(999 * uniform(5, [])(400).columns["n"])
-    assert made[: np.sum(first < 250)].tolist() == first[first < 250].tolist()
-    assert made.mean() == pytest.approx(124.5, abs=4 * 72 / 20)
+    assert numbers[: np.sum(first < 250)].tolist() == first[first < 250].tolist()
+    assert numbers.mean() == pytest.approx(124.5, abs=4 * 72 / 20)
 
 
 def test_without_a_constraint_one_table_is_drawn_as_it_is() -> None:
     sizes: list[int] = []
-    made, told = admitted(uniform(5, sizes), 30, rules=None)
-    assert told is None
+    drawn, admission = admitted(uniform(5, sizes), 30, rules=None)
+    assert admission is None
     assert sizes == [30]
-    assert made.equals(uniform(5, [])(30))
+    assert drawn.equals(uniform(5, [])(30))
 
 
 def test_where_rejection_is_too_rare_rows_are_projected_and_that_is_said() -> None:
-    made, told, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 1}}}), 300)
-    assert set(made) == {0}
-    assert MOST_DRAWN * 300 <= told.drawn <= (MOST_DRAWN + 1) * 300
-    assert told.projected == told.forced > 280
-    assert told.replaced == 0
-    assert any("projected onto the constraints" in step for step in told.steps)
+    numbers, admission, _ = let_through(digits({"name": "c", "never": {"n": {"lower": 1}}}), 300)
+    assert set(numbers) == {0}
+    assert MOST_DRAWN * 300 <= admission.drawn <= (MOST_DRAWN + 1) * 300
+    assert admission.projected == admission.forced > 280
+    assert admission.replaced == 0
+    assert any("projected onto the constraints" in step for step in admission.steps)
 
 
 def test_what_is_projected_at_once_is_not_drawn_again() -> None:
     constraint = {"name": "c", "sum": ["n", "m"], "equals": 900}
-    _, told, batches = let_through(digits(constraint), 300)
+    _, admission, batches = let_through(digits(constraint), 300)
     assert batches == 1
-    assert told.rejected == 0
-    assert not told.forced
-    assert told.projected == told.broken["c"] > 290
+    assert admission.rejected == 0
+    assert not admission.forced
+    assert admission.projected == admission.broken["c"] > 290
 
 
 def test_several_tables_are_counted_together() -> None:
     rules = digits({"name": "c", "never": {"n": {"lower": 500}}})
-    one, two = let_through(rules, 100)[1], let_through(rules, 200)[1]
-    both = Admission.together([one, two])
-    assert both.drawn == one.drawn + two.drawn
-    assert both.to_json()["broken"]["c"] == pytest.approx(0.5, abs=0.1)
-    assert both.steps[0].startswith(f"satisfy declared constraints: of {both.drawn} rows drawn, 0.")
+    first, second = let_through(rules, 100)[1], let_through(rules, 200)[1]
+    total = Admission.together([first, second])
+    assert total.drawn == first.drawn + second.drawn
+    assert total.to_json()["broken"]["c"] == pytest.approx(0.5, abs=0.1)
+    assert total.steps[0].startswith(
+        f"satisfy declared constraints: of {total.drawn} rows drawn, 0."
+    )
 
 
 class _Stubborn:
@@ -267,29 +269,32 @@ def test_rows_that_no_projection_mends_become_public_rows(monkeypatch: pytest.Mo
     fours = {name: np.arange(512) * 4 % 1000 for name in "nm"}
     public = Cells(whole=fours, missing=dict.fromkeys("nm", np.zeros(512, dtype=np.bool_)))
     rules = replace(rules, rules=(_Stubborn(),), public=public)
-    made, told, _ = let_through(rules, 200)
-    assert not np.any(made % 4)
-    assert told.forced == told.replaced == told.to_json()["replaced"] > 50
-    assert f"{told.replaced} of these became rows made of the data dictionary" in told.steps[-1]
-    assert f"{told.replaced} of them have constrained cells" in told.caveats[0]
-    [(verdict, reason)] = told.findings
-    assert verdict is (Verdict.DO_NOT_USE if told.replaced > 100 else Verdict.CARE)
-    assert reason == told.steps[-1]
+    numbers, admission, _ = let_through(rules, 200)
+    assert not np.any(numbers % 4)
+    assert admission.forced == admission.replaced == admission.to_json()["replaced"] > 50
+    assert (
+        f"{admission.replaced} of these became rows made of the data dictionary"
+        in admission.steps[-1]
+    )
+    assert f"{admission.replaced} of them have constrained cells" in admission.caveats[0]
+    [(verdict, reason)] = admission.findings
+    assert verdict is (Verdict.DO_NOT_USE if admission.replaced > 100 else Verdict.CARE)
+    assert reason == admission.steps[-1]
 
 
 def test_what_had_to_be_projected_is_no_plain_verdict() -> None:
-    told = let_through(digits({"name": "c", "never": {"n": {"lower": 1}}}), 30)[1]
+    admission = let_through(digits({"name": "c", "never": {"n": {"lower": 1}}}), 30)[1]
     sound = diagnose(np.zeros(100))
     assert sound.verdict is Verdict.USE
-    judged = sound.judged_with(told.findings, rule=RULE)
+    judged = sound.judged_with(admission.findings, rule=RULE)
     assert judged.verdict is Verdict.DO_NOT_USE
     assert "rows were projected onto the constraints" in judged.reasons[-1]
     assert judged.rule.endswith("% of the rows.")
-    some = replace(told, forced=3).findings
-    assert sound.judged_with(some, rule=RULE).verdict is Verdict.CARE
-    assert judged.judged_with(some, rule="").verdict is Verdict.DO_NOT_USE
-    none = replace(told, forced=0)
-    assert (none.findings, none.caveats, len(none.steps)) == ((), (), 1)
+    slight = replace(admission, forced=3).findings
+    assert sound.judged_with(slight, rule=RULE).verdict is Verdict.CARE
+    assert judged.judged_with(slight, rule="").verdict is Verdict.DO_NOT_USE
+    unforced = replace(admission, forced=0)
+    assert (unforced.findings, unforced.caveats, len(unforced.steps)) == ((), (), 1)
 
 
 @pytest.mark.parametrize("rows", [1, 5])

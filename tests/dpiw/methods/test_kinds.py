@@ -59,7 +59,7 @@ def recipe(
     estimator = make_weights(weights, SMALL.get(weights, {}) | settings, rows=ROWS)
     spec = parse_spec(GOOD | {"generator": {"method": generator}, "weights": {"method": weights}})
     fitted = fitting(spec, schema, make_generator(generator, chosen, pure=False), estimator)
-    made = fitted.calibrate(**facts)
+    calibrated = fitted.calibrate(**facts)
     weighing = Weighing(
         rows=ROWS,
         post_processing=parse_post_processing([]),
@@ -67,9 +67,9 @@ def recipe(
         resolution=None,
     )
     if estimator is not None:
-        estimator.check_critic(made.critic)
+        estimator.check_critic(calibrated.critic)
         estimator = estimator.calibrate(**facts)
-    return Recipe(schema=schema, generator=made, weights=estimator, weighing=weighing)
+    return Recipe(schema=schema, generator=calibrated, weights=estimator, weighing=weighing)
 
 
 def file_of(kind: Kind, path: Path) -> dict[str, Any]:
@@ -108,11 +108,11 @@ def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_
             return
     schema = expected.schema()
     given = file_of(expected, tmp_path / "made.parquet") if method == "external" else None
-    one = played(recipe(schema, method, given), expected.frame(ROWS))
-    frame = read_back(one, tmp_path / "synthetic.parquet")
+    published = played(recipe(schema, method, given), expected.frame(ROWS))
+    frame = read_back(published, tmp_path / "synthetic.parquet")
     assert tuple(str(frame[name].dtype) for name in ("full", "gaps")) == expected.dtypes
     assert not frame["full"].isna().any()
-    assert one.weights.rows == len(frame) == ROWS
+    assert published.weights.rows == len(frame) == ROWS
     for name in ("full", "gaps"):
         column, released = schema.column(name), frame[name].dropna()
         if column.levels:
@@ -124,7 +124,7 @@ def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_
                 if zone := frame[name].dt.tz:
                     ends = tuple(end.tz_localize(zone) for end in ends)
             assert released.between(*ends).all()
-    released = one.rows.schema
+    released = published.rows.schema
     pd.testing.assert_frame_equal(released.unscale(released.scale(frame)), frame)
 
 

@@ -76,12 +76,12 @@ def marginals(
 @settings(max_examples=25, deadline=None)
 def test_means_of_the_features_are_shares_of_the_codes(rows: int, seed: int) -> None:
     table = rows_of(rows, seed)
-    found, codes, start = law().matrix(table).mean(axis=0), DOMAIN.codes(table), 0
+    means, codes, start = law().matrix(table).mean(axis=0), DOMAIN.codes(table), 0
     for j, size in enumerate(DOMAIN.sizes):
         shares = np.bincount(codes[:, j], minlength=size) / rows
-        assert found[start : start + size - 1] == pytest.approx(shares[:-1])
+        assert means[start : start + size - 1] == pytest.approx(shares[:-1])
         start += size - 1
-    assert start == law().dimension == found.size
+    assert start == law().dimension == means.size
 
 
 def centring(size: int) -> np.ndarray:
@@ -99,35 +99,37 @@ def test_the_targets_are_shares() -> None:
 
 
 def test_the_covariance_is_that_of_what_is_done_to_the_counts() -> None:
-    found, start = law().covariance(marginals().shares, 50.0), 0
-    np.linalg.cholesky(found)
+    covariance, start = law().covariance(marginals().shares, 50.0), 0
+    np.linalg.cholesky(covariance)
     for size, variance in zip(DOMAIN.sizes, (1.0, 2.0, 3.0, 4.0), strict=True):
         step = centring(size) / 50
         place = slice(start, start + size - 1)
-        assert found[place, place] == pytest.approx(variance * step @ step.T)
-        found[place, place] = 0
+        assert covariance[place, place] == pytest.approx(variance * step @ step.T)
+        covariance[place, place] = 0
         start += size - 1
-    assert not found.any()
+    assert not covariance.any()
 
 
 def test_an_error_of_the_number_of_rows_is_shared_by_the_marginals() -> None:
     """To first order: counts over 400.4 rows against counts over 400."""
     codes = DOMAIN.codes(rows_of(400))
     counts = [np.bincount(codes[:, j], minlength=s) for j, s in enumerate(DOMAIN.sizes)]
-    about, told = shares_of(counts, 400.0), shares_of(counts, 400.4)
+    about, noisy = shares_of(counts, 400.0), shares_of(counts, 400.4)
     alone, shared = (law(total=v).covariance(about, 400.0) for v in (0.0, 9.0))
-    moved = (told - about) * 3.0 / 0.4  # by one standard deviation of the number
+    moved = (noisy - about) * 3.0 / 0.4  # by one standard deviation of the number
     assert shared - alone == pytest.approx(np.outer(moved, moved), rel=0.01, abs=1e-12)
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.5])
 def test_measured_means_and_known_marginals_share_no_noise(constant: float) -> None:
     about = np.concatenate([[0.1, -0.2], marginals().shares])
-    found = means_noise(scale=2.0, rows=400.0, constant=constant, about=about, known=law(total=5))
+    covariance = means_noise(
+        scale=2.0, rows=400.0, constant=constant, about=about, known=law(total=5)
+    )
     shared = 0.0 if constant == 0 else np.outer(about[:2], about[:2]) / constant**2
-    assert found[:2, :2] == pytest.approx((2.0 / 400) ** 2 * (np.eye(2) + shared))
-    assert not found[:2, 2:].any()
-    assert found[2:, 2:] == pytest.approx(law(total=5).covariance(about[2:], 400.0))
+    assert covariance[:2, :2] == pytest.approx((2.0 / 400) ** 2 * (np.eye(2) + shared))
+    assert not covariance[:2, 2:].any()
+    assert covariance[2:, 2:] == pytest.approx(law(total=5).covariance(about[2:], 400.0))
 
 
 def test_noise_of_a_shared_table_cancels() -> None:
@@ -140,18 +142,18 @@ def test_noise_of_a_shared_table_cancels() -> None:
 
 
 def test_combined_marginals_weigh_every_table_by_its_precision() -> None:
-    one, other = np.array([10.0, 20.0]), np.array([5.0, 15.0, 10.0])
+    first, second = np.array([10.0, 20.0]), np.array([5.0, 15.0, 10.0])
     table = np.array([[1.0, 4.0, 3.0], [4.0, 10.0, 8.0]])
     measured = [
-        NoisyMarginal(columns=(0,), values=one, variance=2.0),
-        NoisyMarginal(columns=(1,), values=other, variance=2.0),
+        NoisyMarginal(columns=(0,), values=first, variance=2.0),
+        NoisyMarginal(columns=(1,), values=second, variance=2.0),
         NoisyMarginal(columns=(0, 1), values=table, variance=1.0),
     ]
     counts, variances = combined(measured, 2)
     # A sum of three cells has variance 3, of two cells 2.
     assert variances == pytest.approx([1 / (1 / 2 + 1 / 3), 1 / (1 / 2 + 1 / 2)])
-    assert counts[0] == pytest.approx((one / 2 + table.sum(axis=1) / 3) / (1 / 2 + 1 / 3))
-    assert counts[1] == pytest.approx((other + table.sum(axis=0)) / 2)
+    assert counts[0] == pytest.approx((first / 2 + table.sum(axis=1) / 3) / (1 / 2 + 1 / 3))
+    assert counts[1] == pytest.approx((second + table.sum(axis=0)) / 2)
 
 
 def test_facts_read_back() -> None:
@@ -180,14 +182,14 @@ def test_large_columns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_way, "MOST_CODES", 8)
     assert law().columns == (0, 1, 3)
     monkeypatch.setattr(one_way, "MOST_INDICATORS", 5)
-    found = marginals()
-    assert (found.law.columns, found.law.variances) == ((0, 3), (1.0, 4.0))
-    assert found.law.dimension == found.shares.size == 3
-    assert found.law.covariance(found.shares, 10.0).shape == (3, 3)
+    known = marginals()
+    assert (known.law.columns, known.law.variances) == ((0, 3), (1.0, 4.0))
+    assert known.law.dimension == known.shares.size == 3
+    assert known.law.covariance(known.shares, 10.0).shape == (3, 3)
     monkeypatch.setattr(one_way, "MOST_CODES", 1)
-    none = marginals()
-    assert none.shares.size == none.law.covariance(none.shares, 1.0).size == 0
-    assert none.law.matrix(rows_of(4)).shape == (4, 0)
+    unknown = marginals()
+    assert unknown.shares.size == unknown.law.covariance(unknown.shares, 1.0).size == 0
+    assert unknown.law.matrix(rows_of(4)).shape == (4, 0)
 
 
 METHODS = {

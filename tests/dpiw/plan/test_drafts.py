@@ -53,9 +53,9 @@ def load(draft):
 
 
 def test_csvw(tmp_path):
-    told, draft = drafted(tmp_path, "csvw")
+    columns, draft = drafted(tmp_path, "csvw")
     assert draft.name == "persons"
-    assert list(told) == [
+    assert list(columns) == [
         "person",
         "age",
         "income",
@@ -65,19 +65,19 @@ def test_csvw(tmp_path):
         "sex",
         "born",
     ]  # titles are the header
-    assert told["person"] == {"name": "person", "role": "identifier"}
-    assert told["age"] | {"provenance": "codebook"} == {
+    assert columns["person"] == {"name": "person", "role": "identifier"}
+    assert columns["age"] | {"provenance": "codebook"} == {
         "name": "age", "kind": "integer", "nullable": False, "lower": 0, "upper": 110,
         "missing": ["-9"], "description": "completed years", "provenance": "codebook",
     }  # fmt: skip
-    assert told["income"]["lower"] == 0
-    assert (told["income"]["decimal"], told["income"]["thousands"]) == (",", ".")
-    assert (told["ill"]["true_values"], told["ill"]["false_values"]) == (["J"], ["N"])
-    assert told["seen"]["date_format"] == "%d.%m.%Y"
-    assert "date_format" not in told["odd"]  # what we have no words for is left out, with a note
-    assert "upper" not in told["income"]
-    assert told["sex"] == {"name": "sex", "kind": "categorical", "missing": ["NA"]}
-    assert told["born"]["lower"] == "1900-01-01"
+    assert columns["income"]["lower"] == 0
+    assert (columns["income"]["decimal"], columns["income"]["thousands"]) == (",", ".")
+    assert (columns["ill"]["true_values"], columns["ill"]["false_values"]) == (["J"], ["N"])
+    assert columns["seen"]["date_format"] == "%d.%m.%Y"
+    assert "date_format" not in columns["odd"]  # what we have no words for is left out, with a note
+    assert "upper" not in columns["income"]
+    assert columns["sex"] == {"name": "sex", "kind": "categorical", "missing": ["NA"]}
+    assert columns["born"]["lower"] == "1900-01-01"
 
 
 def test_csvw_with_its_schema_beside_it(tmp_path):
@@ -86,25 +86,31 @@ def test_csvw_with_its_schema_beside_it(tmp_path):
     schemas.mkdir()
     (schemas / "persons.json").write_text(json.dumps(document.pop("tableSchema")))
     table = {"url": "persons.csv", "tableSchema": "schemas/persons.json"}
-    other = {"url": "others.csv", "tableSchema": {"columns": [{"name": "a"}]}}
-    group = json.dumps({"tables": [table, other]})
+    second = {"url": "others.csv", "tableSchema": {"columns": [{"name": "a"}]}}
+    group = json.dumps({"tables": [table, second]})
     with pytest.raises(SchemaError, match=r"--table: persons\.csv, others\.csv"):
         drafted(tmp_path, "csvw", group)
-    told, _ = drafted(tmp_path, "csvw", group, table="persons.csv")
-    assert list(told) == ["person", "age", "income", "ill", "seen", "odd", "sex", "born"]
+    columns, _ = drafted(tmp_path, "csvw", group, table="persons.csv")
+    assert list(columns) == ["person", "age", "income", "ill", "seen", "odd", "sex", "born"]
 
 
 def test_table_schema(tmp_path):
-    told, _ = drafted(tmp_path, "table-schema")
-    assert told["person"]["role"] == "identifier"
-    assert (told["age"]["lower"], told["age"]["upper"], told["age"]["nullable"]) == (0, 110, False)
-    assert (told["income"]["decimal"], told["income"]["thousands"]) == (",", ".")
-    assert (told["sex"]["levels"], told["sex"]["nullable"]) == (["f", "m"], True)
-    assert (told["grade"]["kind"], told["grade"]["levels"]) == ("ordinal", ["1", "2"])
-    assert told["smoker"]["true_values"] == ["ja"]
-    assert told["seen"]["date_format"] == "%d.%m.%Y"
-    assert "kind" not in told["place"]
-    assert all(one.get("missing") == ["NA"] for one in told.values() if "role" not in one)
+    columns, _ = drafted(tmp_path, "table-schema")
+    assert columns["person"]["role"] == "identifier"
+    assert (columns["age"]["lower"], columns["age"]["upper"], columns["age"]["nullable"]) == (
+        0,
+        110,
+        False,
+    )
+    assert (columns["income"]["decimal"], columns["income"]["thousands"]) == (",", ".")
+    assert (columns["sex"]["levels"], columns["sex"]["nullable"]) == (["f", "m"], True)
+    assert (columns["grade"]["kind"], columns["grade"]["levels"]) == ("ordinal", ["1", "2"])
+    assert columns["smoker"]["true_values"] == ["ja"]
+    assert columns["seen"]["date_format"] == "%d.%m.%Y"
+    assert "kind" not in columns["place"]
+    assert all(
+        column.get("missing") == ["NA"] for column in columns.values() if "role" not in column
+    )
 
 
 def test_a_resource_of_a_data_package(tmp_path):
@@ -113,58 +119,58 @@ def test_a_resource_of_a_data_package(tmp_path):
         {"name": "far", "path": "far.csv", "schema": "https://example.org/schema.json"},
     ]
     package = json.dumps({"resources": resources})
-    told, draft = drafted(tmp_path, "table-schema", package, table="towns")
-    assert (list(told), draft.name) == (["town"], "towns")
+    columns, draft = drafted(tmp_path, "table-schema", package, table="towns")
+    assert (list(columns), draft.name) == (["town"], "towns")
     with pytest.raises(SchemaError, match="another address is not read"):
         drafted(tmp_path, "table-schema", package, table="far")
 
 
 def test_croissant_takes_enumerations_and_no_rows(tmp_path):
-    told, draft = drafted(tmp_path, "croissant")
-    assert list(told) == ["person", "age", "sex", "ill"]
-    assert told["person"]["role"] == "identifier"
-    assert told["age"] == {"name": "age", "kind": "integer", "description": "years"}
-    assert told["sex"]["levels"] == ["f", "m"]
-    assert told["ill"]["kind"] == "boolean"
+    columns, draft = drafted(tmp_path, "croissant")
+    assert list(columns) == ["person", "age", "sex", "ill"]
+    assert columns["person"]["role"] == "identifier"
+    assert columns["age"] == {"name": "age", "kind": "integer", "description": "years"}
+    assert columns["sex"]["levels"] == ["f", "m"]
+    assert columns["ill"]["kind"] == "boolean"
     assert "4242" not in str(draft)
 
 
 def test_ddi_takes_no_statistics_and_no_range_that_is_the_table_s(tmp_path):
-    told, draft = drafted(tmp_path, "ddi")
-    assert "lower" not in told["age"]  # the table's least value, too
-    assert told["age"]["upper"] == 110
-    assert told["age"]["missing"] == ["-9"]
-    assert told["income"] == {
+    columns, draft = drafted(tmp_path, "ddi")
+    assert "lower" not in columns["age"]  # the table's least value, too
+    assert columns["age"]["upper"] == 110
+    assert columns["age"]["missing"] == ["-9"]
+    assert columns["income"] == {
         "name": "income", "kind": "continuous", "decimals": 2, "description": "euros",
     }  # fmt: skip
     assert "range is the least and largest value" in draft.columns[1].notes[0]
-    assert (told["sex"]["levels"], told["sex"]["missing"]) == (["1", "2"], ["9"])
-    assert told["sex"]["description"] == "sex (1=male, 2=female)"
-    assert told["seen"]["kind"] == "date"
+    assert (columns["sex"]["levels"], columns["sex"]["missing"]) == (["1", "2"], ["9"])
+    assert columns["sex"]["description"] == "sex (1=male, 2=female)"
+    assert columns["seen"]["kind"] == "date"
     assert "4242" not in str(draft)
 
 
 def test_sql(tmp_path):
-    told, draft = drafted(tmp_path, "sql", dialect="postgres")
+    columns, draft = drafted(tmp_path, "sql", dialect="postgres")
     assert draft.name == "persons"
-    assert told["person"]["role"] == "identifier"
-    assert (told["age"]["lower"], told["age"]["upper"]) == (0, 110)  # age < 111
-    assert (told["age"]["nullable"], told["age"]["description"]) == (False, "completed years")
-    assert (told["income"]["lower"], told["income"]["upper"]) == (-500, 500000)
-    assert told["income"]["decimals"] == 2
-    assert told["sex"]["levels"] == ["f", "m"]
-    assert told["grade"]["levels"] == ["low", "high"]
-    assert told["born"]["lower"] == "1900-01-01"
-    assert told["seen"]["kind"] == "datetime"
-    assert (told["ill"]["kind"], told["town"]["kind"]) == ("boolean", "categorical")
+    assert columns["person"]["role"] == "identifier"
+    assert (columns["age"]["lower"], columns["age"]["upper"]) == (0, 110)  # age < 111
+    assert (columns["age"]["nullable"], columns["age"]["description"]) == (False, "completed years")
+    assert (columns["income"]["lower"], columns["income"]["upper"]) == (-500, 500000)
+    assert columns["income"]["decimals"] == 2
+    assert columns["sex"]["levels"] == ["f", "m"]
+    assert columns["grade"]["levels"] == ["low", "high"]
+    assert columns["born"]["lower"] == "1900-01-01"
+    assert columns["seen"]["kind"] == "datetime"
+    assert (columns["ill"]["kind"], columns["town"]["kind"]) == ("boolean", "categorical")
     assert not draft.columns[-1].levels
 
 
 def test_sql_of_another_dialect_and_one_table_of_two(tmp_path):
     text = "CREATE TABLE `a` (x INT); CREATE TABLE `b` (`y` ENUM('u','v') COMMENT 'letter');"
-    told, _ = drafted(tmp_path, "sql", text, table="b", dialect="mysql")
-    assert told["y"]["levels"] == ["u", "v"]
-    assert told["y"]["description"] == "letter"
+    columns, _ = drafted(tmp_path, "sql", text, table="b", dialect="mysql")
+    assert columns["y"]["levels"] == ["u", "v"]
+    assert columns["y"]["description"] == "letter"
 
 
 class Grade(enum.Enum):
@@ -186,13 +192,13 @@ class Person(BaseModel):
 
 def test_a_pydantic_model():
     draft = read_json_schema(Person.model_json_schema())
-    told = {column.name: column.to_mapping() for column in draft.columns}
-    assert (told["age"]["lower"], told["age"]["upper"]) == (0, 110)
-    assert told["age"]["description"] == "completed years"
-    assert (told["income"]["lower"], told["income"]["nullable"]) == (-1, True)
-    assert (told["sex"]["levels"], told["sex"]["nullable"]) == (["f", "m"], False)
-    assert (told["grade"]["levels"], told["grade"]["nullable"]) == (["low", "high"], True)
-    assert (told["ill"]["kind"], told["born"]["kind"]) == ("boolean", "date")
+    columns = {column.name: column.to_mapping() for column in draft.columns}
+    assert (columns["age"]["lower"], columns["age"]["upper"]) == (0, 110)
+    assert columns["age"]["description"] == "completed years"
+    assert (columns["income"]["lower"], columns["income"]["nullable"]) == (-1, True)
+    assert (columns["sex"]["levels"], columns["sex"]["nullable"]) == (["f", "m"], False)
+    assert (columns["grade"]["levels"], columns["grade"]["nullable"]) == (["low", "high"], True)
+    assert (columns["ill"]["kind"], columns["born"]["kind"]) == ("boolean", "date")
     assert load(draft).name == "town"
 
 
@@ -208,25 +214,33 @@ def test_a_pydantic_model_is_found_by_its_place(tmp_path, monkeypatch):
 
 
 def test_smartnoise_takes_no_number_of_rows(tmp_path):
-    told, draft = drafted(tmp_path, "smartnoise")
+    columns, draft = drafted(tmp_path, "smartnoise")
     assert (draft.name, draft.max_rows) == ("Persons", 4)
-    assert told["person"] == {"name": "person", "role": "identifier"}
-    assert (told["age"]["lower"], told["age"]["upper"], told["age"]["nullable"]) == (0, 110, False)
-    assert told["income"]["upper"] == 500000
-    assert told["sex"] == {"name": "sex", "kind": "categorical"}
-    assert (told["ill"]["kind"], told["seen"]["kind"]) == ("boolean", "datetime")
+    assert columns["person"] == {"name": "person", "role": "identifier"}
+    assert (columns["age"]["lower"], columns["age"]["upper"], columns["age"]["nullable"]) == (
+        0,
+        110,
+        False,
+    )
+    assert columns["income"]["upper"] == 500000
+    assert columns["sex"] == {"name": "sex", "kind": "categorical"}
+    assert (columns["ill"]["kind"], columns["seen"]["kind"]) == ("boolean", "datetime")
     assert "4242" not in spec_text(draft, name="town")
     assert "max_rows: 4" in spec_text(draft, name="town")
 
 
 def test_dpsynth(tmp_path):
-    told, _ = drafted(tmp_path, "dpsynth")
-    assert (told["age"]["kind"], told["age"]["lower"], told["age"]["upper"]) == ("integer", 0, 110)
-    assert told["age"]["nullable"] is False
-    assert (told["sex"]["levels"], told["sex"]["other"]) == (["f", "m", "3"], "m")
-    assert told["ill"]["kind"] == "boolean"
-    assert told["town"] == {"name": "town", "kind": "categorical"}
-    assert "kind" not in told["story"]
+    columns, _ = drafted(tmp_path, "dpsynth")
+    assert (columns["age"]["kind"], columns["age"]["lower"], columns["age"]["upper"]) == (
+        "integer",
+        0,
+        110,
+    )
+    assert columns["age"]["nullable"] is False
+    assert (columns["sex"]["levels"], columns["sex"]["other"]) == (["f", "m", "3"], "m")
+    assert columns["ill"]["kind"] == "boolean"
+    assert columns["town"] == {"name": "town", "kind": "categorical"}
+    assert "kind" not in columns["story"]
 
 
 def test_a_header_leaves_all_but_names_open():
@@ -258,18 +272,18 @@ def test_what_the_dictionary_would_refuse_is_opened_with_a_note():
     assert "not admissible" in opened.notes[-1]
     twice = ColumnDraft(name="d", kind=ColumnKind.DATE, written={"date_format": "%y"})
     assert twice.admissible().written == {}
-    kept = ColumnDraft(name="n", kind=ColumnKind.INTEGER, lower=5)
-    assert kept.admissible() is kept
+    sound = ColumnDraft(name="n", kind=ColumnKind.INTEGER, lower=5)
+    assert sound.admissible() is sound
 
 
 def test_a_name_that_no_released_column_may_have_is_told_in_the_draft():
-    told = "reserved for the weights"
+    note = "reserved for the weights"
     for column, times in (("weight", 1), ("Log_Weight", 1), ("mass", 0)):
         draft = draft_table("header", Metadata(place=f"{column},age"))
         (text,) = dictionary_files(draft, name="town", origin="").values()
-        assert text.count(told) == times
+        assert text.count(note) == times
         without = draft.with_role(column, ColumnRole.IDENTIFIER)
-        assert told not in dictionary_files(without, name="town", origin="")[DICTIONARY]
+        assert note not in dictionary_files(without, name="town", origin="")[DICTIONARY]
 
 
 def test_long_lists_of_levels_go_to_files_of_their_own():
@@ -334,11 +348,11 @@ FIELDS = st.fixed_dictionaries(
 @PROPERTY
 @given(st.lists(FIELDS, min_size=1, max_size=5, unique_by=lambda one: one["name"]))
 def test_any_table_schema_drafts_a_dictionary_that_loads_once_settled(one_folder, fields):
-    told, draft = drafted(one_folder, "table-schema", json.dumps({"fields": fields}))
+    columns, draft = drafted(one_folder, "table-schema", json.dumps({"fields": fields}))
     schema = load(draft)
-    assert [column.name for column in schema.columns] == list(told)
+    assert [column.name for column in schema.columns] == list(columns)
     for column in schema.columns:
-        stated = told[column.name]
+        stated = columns[column.name]
         assert column.kind.value == stated.get("kind", "boolean")
         for field in ("lower", "upper"):
             assert getattr(column, field) == stated.get(field, getattr(column, field))

@@ -54,10 +54,10 @@ def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(
     events = plan.stages[1].events
     whole, rest = (accounting.epsilon(events, delta=delta) for delta in (1e-6, 5e-7))
     assert whole < 0.5 < rest
-    declared, own = alone_lines(plan)
+    declared, promised = alone_lines(plan)
     assert declared.endswith("epsilon=0.5")
-    assert f"epsilon={whole:.4g} at the whole delta; the release promises" in own
-    assert f"epsilon={rest:.6g}, at the delta=5e-07 that the declared part leaves" in own
+    assert f"epsilon={whole:.4g} at the whole delta; the release promises" in promised
+    assert f"epsilon={rest:.6g}, at the delta=5e-07 that the declared part leaves" in promised
     for same in (planned(workplace, delta=0), planned(workplace, counted_by="a" * 64)):
         assert not any("whole delta" in line for line in alone_lines(same))
 
@@ -137,15 +137,15 @@ def test_a_plan_is_refused_before_anything_happens(
 def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace: Any) -> None:
     assert not planned(workplace).warnings  # `base_rows` is stated
     plan = planned(workplace, top=UNSTATED)
-    (told,) = plan.warnings
-    assert "all 400 rows of generator.settings.rows are weighted, each once, where 10000" in told
-    assert f"warning: {told}" in plan_table(plan)
+    (warning,) = plan.warnings
+    assert "all 400 rows of generator.settings.rows are weighted, each once, where 10000" in warning
+    assert f"warning: {warning}" in plan_table(plan)
 
 
 def test_a_hundred_rows_are_the_least_that_are_weighted(workplace: Any) -> None:
-    made, top = workplace.root / "made.parquet", UNSTATED | {"synthetic_rows": 50}
-    planned(workplace, top=top, sha256=written(made, rows_of_town(100)))
-    digest = written(made, rows_of_town(99))
+    path, top = workplace.root / "made.parquet", UNSTATED | {"synthetic_rows": 50}
+    planned(workplace, top=top, sha256=written(path, rows_of_town(100)))
+    digest = written(path, rows_of_town(99))
     with pytest.raises(SpecError, match="measured: takes at least 100 rows: more than the 99"):
         planned(workplace, top=top, sha256=digest)
     planned(workplace, weights="none", top={"synthetic_rows": 50, "epsilon": "0.5"}, sha256=digest)
@@ -179,9 +179,9 @@ def test_no_rehearsal_is_advised_where_there_can_be_none(
     assert "forecast: resolution" in table
     assert "rehearse" not in table
     assert main(["rehearse", str(place)]) == SpecError.exit_code
-    told = capsys.readouterr().err
-    assert "of the real population" in told
-    assert "mend" not in told
+    stderr = capsys.readouterr().err
+    assert "of the real population" in stderr
+    assert "mend" not in stderr
 
 
 def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -> None:
@@ -218,21 +218,26 @@ def test_the_sentence_that_a_total_rests_on_says_for_whom_it_holds(
     workplace: Any, group: int | None, relation: str, told: str
 ) -> None:
     """What group privacy makes of a declaration for single rows depends on a bound that is told."""
-    made: Any = planned(workplace).generator
+    generator: Any = planned(workplace).generator
     unit = PrivacyUnit(
         relation=NeighbouringRelation(relation), id_column=None if group is None else "pid"
     )
-    said = assumption(replace(made, rows_per_unit=group), unit)
-    assert told in said
+    sentence = assumption(replace(generator, rows_per_unit=group), unit)
+    assert told in sentence
     cost = (
-        made.declared(unit) if group is None else replace(made, rows_per_unit=group).declared(unit)
+        generator.declared(unit)
+        if group is None
+        else replace(generator, rows_per_unit=group).declared(unit)
     )
-    assert (f"epsilon={cost.epsilon}, delta={cost.delta}." in said) == (cost.epsilon != 0.5)
+    assert (f"epsilon={cost.epsilon}, delta={cost.delta}." in sentence) == (cost.epsilon != 0.5)
 
 
 def test_a_bound_on_rows_is_said_of_what_is_drawn_here_alone(workplace: Any) -> None:
     plan = planned(workplace, rows_per_unit=3, epsilon="0.2")
     unit = plan.spec.unit.model_copy(update={"id_column": "pid", "max_rows": 2})
     plan = replace(plan, spec=plan.spec.model_copy(update={"unit": unit}))
-    said = assumptions(plan, max_unpaid_reads=3)
-    assert any("at most 2 of their rows was used by what is drawn here." in one for one in said)
+    sentences = assumptions(plan, max_unpaid_reads=3)
+    assert any(
+        "at most 2 of their rows was used by what is drawn here." in sentence
+        for sentence in sentences
+    )

@@ -37,24 +37,24 @@ def all_events(plan):
 def test_the_total_is_met_and_never_passed(epsilon):
     plan = compile_plan(spec(epsilon=epsilon), SCHEMA)
     target = float(epsilon)
-    found = accounting.epsilon(all_events(plan), delta=1e-6)
-    assert target * (1 - 2e-4) <= found <= target
-    assert plan.epsilon_pld == pytest.approx(found)
-    assert plan.epsilon_rdp >= found  # the second accountant is looser, never tighter
+    total = accounting.epsilon(all_events(plan), delta=1e-6)
+    assert target * (1 - 2e-4) <= total <= target
+    assert plan.epsilon_pld == pytest.approx(total)
+    assert plan.epsilon_rdp >= total  # the second accountant is looser, never tighter
     assert plan.cost.epsilon_units == int(Decimal(epsilon) * 10**12)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("0.1", "1e-5"), ("1.1", "1e-6"), ("0.7", "1e-5")])
 def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatch):
     """Calibration, its check and a lost stage's price; the nearest float of one is above it."""
-    asked = []
+    calls = []
 
     def watch(module, name):
         call = getattr(module, name)
 
-        def watched(*events, **told):
-            asked.append(told)
-            return call(*events, **told)
+        def watched(*events, **keywords):
+            calls.append(keywords)
+            return call(*events, **keywords)
 
         monkeypatch.setattr(module, name, watched)
 
@@ -65,11 +65,11 @@ def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatc
     plan.stage_cost(frozenset({"fit_weights"}))
     exact = {"epsilon": Fraction(epsilon), "delta": Fraction(delta)}
     assert any(Fraction(float(value)) > value for value in exact.values())
-    assert {tuple(told) for told in asked} >= {("epsilon", "delta"), ("delta",)}
-    for told in asked:
-        for name in told.keys() & exact.keys():
-            assert Fraction(told[name]) <= exact[name]
-            assert Fraction(math.nextafter(told[name], 1e9)) > exact[name]
+    assert {tuple(keywords) for keywords in calls} >= {("epsilon", "delta"), ("delta",)}
+    for keywords in calls:
+        for name in keywords.keys() & exact.keys():
+            assert Fraction(keywords[name]) <= exact[name]
+            assert Fraction(math.nextafter(keywords[name], 1e9)) > exact[name]
 
 
 def test_joint_calibration_beats_splitting_epsilon():
@@ -105,9 +105,9 @@ def test_infeasible_weights_are_dropped_in_advance_and_cost_nothing():
     assert "whole budget goes to the" in plan.warnings[0]
     with pytest.raises(SpecError, match="expected at least 25%"):
         compile_plan(spec(**low, weights=weights | {"when_infeasible": "refuse"}), SCHEMA)
-    kept = compile_plan(spec(**low, weights=weights | {"when_infeasible": "keep"}), SCHEMA)
-    assert kept.weights is not None
-    assert "kept because the spec says so" in kept.warnings[0]
+    keeping = compile_plan(spec(**low, weights=weights | {"when_infeasible": "keep"}), SCHEMA)
+    assert keeping.weights is not None
+    assert "kept because the spec says so" in keeping.warnings[0]
 
 
 @pytest.mark.parametrize("method", ["keep", "none"])
@@ -178,9 +178,9 @@ def test_the_page_for_people_says_what_matters():
         assert words in page
     assert "true t yes y 1 or false f no n 0: " in page
     assert "numbers with decimal '.' and thousands none: " in page
-    told = json.loads(json.dumps(plan.to_json()))
-    assert [stage["name"] for stage in told["stages"]] == ["fit_generator", "fit_weights"]
-    assert told["weights_forecast"]["feasible"] is True
+    document = json.loads(json.dumps(plan.to_json()))
+    assert [stage["name"] for stage in document["stages"]] == ["fit_generator", "fit_weights"]
+    assert document["weights_forecast"]["feasible"] is True
 
 
 def test_an_epsilon_too_small_to_be_drawn_is_refused():
@@ -203,15 +203,15 @@ def test_the_stages_compose_to_the_total(delta, relation):
     weights = {"method": "beta_debiased", "when_infeasible": "keep"}
     plan = compile_plan(spec(weights=weights, delta=delta, relation=relation, epsilon="2"), SCHEMA)
     assert [stage.name for stage in plan.stages] == list(PRIVATE_STAGES)
-    found = accounting.epsilon(all_events(plan), delta=float(delta))
-    assert 2 * (1 - 2e-4) <= found <= 2
+    total = accounting.epsilon(all_events(plan), delta=float(delta))
+    assert 2 * (1 - 2e-4) <= total <= 2
     kind = LaplaceEvent if delta == "0" else GaussianEvent
     assert all(type(event) is kind for event in plan.stages[1].events)
     assert plan.stages[1].parameters["noise"] == ("spherical" if delta == "0" else "gaussian")
     if delta == "0":
         assert plan.epsilon_rdp is None
     else:  # the second accountant, looser and never tighter
-        assert found <= plan.epsilon_rdp <= 2 * found
+        assert total <= plan.epsilon_rdp <= 2 * total
     alone = [plan.stage_cost(frozenset({stage.name})).epsilon for stage in plan.stages]
     assert max(alone) < 2
     assert sum(alone) > 2 or delta == "0"  # joint composition gives each more than its part
@@ -256,7 +256,7 @@ def test_how_many_rows_are_resampled_is_promised():
 def test_a_kept_plan_is_refused_what_a_new_one_would_be():
     plan = compile_plan(spec(weights={"method": "measured", "settings": {"omega_seed": 1}}), SCHEMA)
     steps = [{"step": "temper", "alpha": 0.5}]
-    asked = plan.spec.weights.model_copy(update={"post_processing": steps})
+    weights = plan.spec.weights.model_copy(update={"post_processing": steps})
     record = {"effort": plan.effort, "publishes_weights": True, "forecast": None, "warnings": []}
     with pytest.raises(SpecError, match="expected no steps"):
-        restore_plan(plan.spec.model_copy(update={"weights": asked}), SCHEMA, record)
+        restore_plan(plan.spec.model_copy(update={"weights": weights}), SCHEMA, record)

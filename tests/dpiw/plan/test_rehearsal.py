@@ -49,13 +49,13 @@ def spec(**changes):
     return parse_spec(settings | changes)
 
 
-def rehearsal(own, *, schema=SCHEMA, names=("none", "spec"), kinds=("strong",), runs=6, seed=1):
-    found = tuple(c for c in candidates(own, schema) if c.name in names)
-    return Rehearsal(schema=schema, candidates=found, populations=kinds, runs=runs, seed=seed)
+def rehearsal(base, *, schema=SCHEMA, names=("none", "spec"), kinds=("strong",), runs=6, seed=1):
+    chosen = tuple(c for c in candidates(base, schema) if c.name in names)
+    return Rehearsal(schema=schema, candidates=chosen, populations=kinds, runs=runs, seed=seed)
 
 
-def planned(own, name="spec"):
-    return next(c.plan for c in candidates(own, SCHEMA) if c.name == name)
+def planned(base, name="spec"):
+    return next(c.plan for c in candidates(base, SCHEMA) if c.name == name)
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +65,23 @@ def table():
 
 
 def test_candidates_cost_the_same_and_none_has_it_all():
-    found = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
+    plans = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
     splits = ["fourier 50:50", "fourier 30:70"]
-    assert list(found) == ["none", "spec", "linear", "fourier", *splits]
-    assert found["none"].weights is None
-    for plan in found.values():
+    assert list(plans) == ["none", "spec", "linear", "fourier", *splits]
+    assert plans["none"].weights is None
+    for plan in plans.values():
         assert plan.spec.epsilon == 3
         assert 2.9 < plan.epsilon_pld <= 3
-    multiplier = {name: plan.stages[0].events[0].noise_multiplier for name, plan in found.items()}
-    assert all(multiplier["none"] < multiplier[name] for name in found if name != "none")
+    multiplier = {name: plan.stages[0].events[0].noise_multiplier for name, plan in plans.items()}
+    assert all(multiplier["none"] < multiplier[name] for name in plans if name != "none")
 
 
 def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
-    own = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
-    found = {c.name: c for c in candidates(own, SCHEMA)}
+    poor = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
+    by_name = {c.name: c for c in candidates(poor, SCHEMA)}
     assert all(c.plan is None or c.plan.weights is not None or c.name == "none"
-               for c in found.values())  # fmt: skip
-    feasible = [c.plan.forecast.feasible for c in found.values() if c.plan and c.plan.forecast]
+               for c in by_name.values())  # fmt: skip
+    feasible = [c.plan.forecast.feasible for c in by_name.values() if c.plan and c.plan.forecast]
     assert not all(feasible)
     wide = PublicSchema.from_mapping({
         "name": "one", "columns": [{"name": "g", "kind": "categorical", "levels": ["only"]}],
@@ -94,45 +94,50 @@ def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
 
 
 def test_the_spec_s_own_weights_are_played_once():
-    own = spec(weights={"method": "measured", "settings": {"omega_seed": 1}})
-    assert [c.name for c in candidates(own, SCHEMA)] == [
+    measured = spec(weights={"method": "measured", "settings": {"omega_seed": 1}})
+    assert [c.name for c in candidates(measured, SCHEMA)] == [
         "none", "spec", "linear", "fourier 50:50", "fourier 30:70",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("more", [{"omega_seed": 7}, {"omega_seed": 1, "replicates": 60}])
 def test_settings_that_change_no_law_make_no_other_candidate(more):
-    own = spec(weights={"method": "measured", "settings": more})
-    assert "fourier" not in [c.name for c in candidates(own, SCHEMA)]
-    own = spec(weights={"method": "measured", "settings": more | {"frequencies": 100}})
-    assert "fourier" in [c.name for c in candidates(own, SCHEMA)]
+    measured = spec(weights={"method": "measured", "settings": more})
+    assert "fourier" not in [c.name for c in candidates(measured, SCHEMA)]
+    measured = spec(weights={"method": "measured", "settings": more | {"frequencies": 100}})
+    assert "fourier" in [c.name for c in candidates(measured, SCHEMA)]
 
 
 def test_another_map_or_split_keeps_what_is_published_beside_the_rows():
     settings = {"omega_seed": 2, "replicates": 60, "frequencies": 100}
-    own = spec(weights={"method": "measured", "settings": settings})
-    told = {c.name: c.spec_lines()[0] for c in candidates(own, SCHEMA) if c.plan}
-    assert all(("replicates: 60" in line) == (name != "none") for name, line in told.items())
-    other = candidates(spec(), SCHEMA)
-    assert not any("replicates" in line for c in other for line in c.spec_lines())
+    measured = spec(weights={"method": "measured", "settings": settings})
+    lines = {c.name: c.spec_lines()[0] for c in candidates(measured, SCHEMA) if c.plan}
+    assert all(("replicates: 60" in line) == (name != "none") for name, line in lines.items())
+    unreplicated = candidates(spec(), SCHEMA)
+    assert not any("replicates" in line for c in unreplicated for line in c.spec_lines())
 
 
 def test_what_to_type_for_a_candidate_is_the_candidate():
     """Put into the spec, the lines give the plan that was played; of weights not worth it, too."""
-    few = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
+    low_budget = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
     post = [{"step": "clip", "at": 3}]
-    own = spec(
+    post_processed = spec(
         weights={"method": "beta_debiased", "settings": {"tau": 1e-3}, "post_processing": post}
     )
-    for asked in (spec(), spec(shares={"generator": 0.6, "weights": 0.4}), few, own):
-        found = candidates(asked, SCHEMA)
-        assert len(found) > 4
-        for candidate in found:
+    for base in (
+        spec(),
+        spec(shares={"generator": 0.6, "weights": 0.4}),
+        low_budget,
+        post_processed,
+    ):
+        offered = candidates(base, SCHEMA)
+        assert len(offered) > 4
+        for candidate in offered:
             if candidate.plan is None:
                 assert candidate.spec_lines() == []
                 continue
             lines = yaml.load_text("\n".join(candidate.spec_lines()), what="lines")
-            typed = parse_spec(asked.model_dump(by_alias=True) | lines)
+            typed = parse_spec(base.model_dump(by_alias=True) | lines)
             assert typed.shares == candidate.plan.spec.shares or not typed.weights.wanted
             plan = compile_plan(typed, SCHEMA)
             assert plan.stages == candidate.plan.stages
@@ -140,18 +145,18 @@ def test_what_to_type_for_a_candidate_is_the_candidate():
 
 
 def test_a_split_that_the_spec_asks_for_is_rehearsed():
-    own = spec(shares={"generator": 0.6, "weights": 0.4})
-    told = {c.name: c.told for c in candidates(own, SCHEMA)}
-    assert "effort" not in told["fourier"]
-    assert told["fourier 50:50"].endswith("effort 0.5 to 0.5")
-    usual = {c.name: c.told for c in candidates(spec(), SCHEMA)}
-    assert usual["fourier"].endswith("effort 0.7 to 0.3")
+    shared = spec(shares={"generator": 0.6, "weights": 0.4})
+    descriptions = {c.name: c.told for c in candidates(shared, SCHEMA)}
+    assert "effort" not in descriptions["fourier"]
+    assert descriptions["fourier 50:50"].endswith("effort 0.5 to 0.5")
+    defaults = {c.name: c.told for c in candidates(spec(), SCHEMA)}
+    assert defaults["fourier"].endswith("effort 0.7 to 0.3")
 
 
 def test_splits_share_the_effort_otherwise():
-    found = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
+    plans = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
     noise = {
-        name: [stage.events[0].noise_multiplier for stage in found[name].stages]
+        name: [stage.events[0].noise_multiplier for stage in plans[name].stages]
         for name in ("fourier 30:70", "fourier 50:50", "fourier")
     }
     generator, weights = zip(*noise.values(), strict=True)
@@ -163,15 +168,17 @@ def test_played_sizes_are_the_specs_up_to_a_limit():
     assert played_spec(spec(), rows=500).synthetic_rows == 500
     assert played_spec(spec(), rows=9999).synthetic_rows == 1500
     assert played_spec(spec(nominal_rows=999_999), rows=500).nominal_rows == 100_000
-    own = spec(weights={"method": "output_noised"}, synthetic_rows=8)
-    assert played_spec(own, rows=5).synthetic_rows == 8
-    assert played_spec(own, rows=5).nominal_rows == 3000
+    output_noised = spec(weights={"method": "output_noised"}, synthetic_rows=8)
+    assert played_spec(output_noised, rows=5).synthetic_rows == 8
+    assert played_spec(output_noised, rows=5).nominal_rows == 3000
 
 
 def test_a_play_does_what_the_spec_says(table, tmp_path):
     def played(**weights):
-        own = spec(weights={"method": "beta_debiased"} | weights)
-        return rehearse_release(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+        debiased = spec(weights={"method": "beta_debiased"} | weights)
+        return rehearse_release(
+            planned(debiased), table, labelled=table, rng=np.random.default_rng(2)
+        )
 
     plain = played()
     assert plain.rows.scaled.rows == 1500
@@ -188,16 +195,16 @@ def test_a_play_does_what_the_spec_says(table, tmp_path):
     named["sha256"] = hashlib.sha256(b"").hexdigest()
     public = played(post_processing=[named])
     assert any("beta calibration" in step and "census" in step for step in public.weights.steps)
-    none = rehearse_release(
+    unweighted = rehearse_release(
         planned(spec(), "none"), table, labelled=table, rng=np.random.default_rng(2)
     )
-    assert none.verdict == "none"
-    assert np.ptp(none.rows.weights) == 0
+    assert unweighted.verdict == "none"
+    assert np.ptp(unweighted.rows.weights) == 0
 
 
 def test_rows_are_used_as_their_verdict_says(table):
-    own = spec(epsilon="0.05", weights={"method": "beta_debiased"})
-    played = rehearse_release(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+    noisy = spec(epsilon="0.05", weights={"method": "beta_debiased"})
+    played = rehearse_release(planned(noisy), table, labelled=table, rng=np.random.default_rng(2))
     assert played.verdict == "do not use"
     assert np.ptp(played.weights.log_weights) > 0
     assert np.ptp(played.rows.weights) == 0
@@ -214,8 +221,8 @@ def test_rows_that_constraints_forced_count_as_a_release_counts_them():
     narrow = PublicSchema.from_mapping({"name": "n", "columns": columns, "constraints": [never]})
     rng = np.random.default_rng(8)
     rows = random_law(narrow, KINDS["strong"], rng=rng).draw(3000, rng=rng)
-    found = [c.plan for c in candidates(spec(), narrow) if c.name == "spec"]
-    played = rehearse_release(found[0], rows, labelled=rows, rng=np.random.default_rng(2))
+    plans = [c.plan for c in candidates(spec(), narrow) if c.name == "spec"]
+    played = rehearse_release(plans[0], rows, labelled=rows, rng=np.random.default_rng(2))
     assert played.weights.facts["constraints"]["forced"] > 1500
     assert "rows were projected onto the constraints" in played.weights.diagnostics.reasons[-1]
     assert played.weights.diagnostics.rule.endswith("% of the rows.")
@@ -225,8 +232,12 @@ def test_rows_that_constraints_forced_count_as_a_release_counts_them():
 
 def test_weights_of_published_rows_are_played_too(table):
     settings = {"features": "interactions", "rows": 8, "allow_more_rows": True}
-    own = spec(weights={"method": "output_noised", "settings": settings}, synthetic_rows=8)
-    played = rehearse_release(planned(own), table, labelled=table, rng=np.random.default_rng(2))
+    output_noised = spec(
+        weights={"method": "output_noised", "settings": settings}, synthetic_rows=8
+    )
+    played = rehearse_release(
+        planned(output_noised), table, labelled=table, rng=np.random.default_rng(2)
+    )
     assert played.rows.scaled.rows == 8
 
 
@@ -234,8 +245,8 @@ def test_weights_that_clearly_help_are_recommended():
     """An independent generator and strong dependence: seeded, so there is no false alarm."""
     settings = {"features": "fourier", "omega_seed": 1, "frequencies": 50}
     weights = {"method": "beta_debiased", "settings": settings}
-    found = rehearsal(spec(epsilon="6", weights=weights))
-    lines = summarise(found, rehearse(found))
+    design = rehearsal(spec(epsilon="6", weights=weights))
+    lines = summarise(design, rehearse(design))
     line = next(line for line in lines if line.candidate == "spec")
     assert line.outcome == "helps"
     assert line.changes["two_way"].gains
@@ -252,8 +263,8 @@ def test_weights_that_clearly_help_are_recommended():
 
 def test_weights_that_cannot_help_are_not_recommended():
     """Independent columns, which the generator keeps: nothing to repair, at a price."""
-    found = rehearsal(spec(nominal_rows=300, epsilon="1"), kinds=("independent",), runs=8)
-    lines = summarise(found, rehearse(found))
+    design = rehearsal(spec(nominal_rows=300, epsilon="1"), kinds=("independent",), runs=8)
+    lines = summarise(design, rehearse(design))
     line = next(line for line in lines if line.candidate == "spec")
     assert line.outcome == "hurts"
     assert line.changes["one_way"].loses
@@ -264,27 +275,27 @@ def test_weights_that_cannot_help_are_not_recommended():
 
 
 def test_the_floor_is_the_stand_in_table_itself():
-    found = rehearsal(spec(nominal_rows=2000), names=("none",), runs=5)
-    lines = {line.candidate: line for line in summarise(found, rehearse(found))}
+    design = rehearsal(spec(nominal_rows=2000), names=("none",), runs=5)
+    lines = {line.candidate: line for line in summarise(design, rehearse(design))}
     assert set(lines) == {FLOOR, "none"}
-    for measure in found.scorer.measures:
+    for measure in design.scorer.measures:
         assert lines[FLOOR].changes[measure].mean < lines["none"].changes[measure].mean
     assert lines["none"].changes["one_way"].difference == 0
     assert not lines["none"].changes["one_way"].gains
 
 
 def test_a_seed_decides_everything_and_the_number_of_processes_nothing():
-    own = spec(nominal_rows=300, synthetic_rows=200)
-    scores = rehearse(rehearsal(own, runs=5))
-    assert rehearse(rehearsal(own, runs=5), jobs=2) == scores
-    assert rehearse(rehearsal(own, runs=5, seed=2)) != scores
+    small = spec(nominal_rows=300, synthetic_rows=200)
+    scores = rehearse(rehearsal(small, runs=5))
+    assert rehearse(rehearsal(small, runs=5), jobs=2) == scores
+    assert rehearse(rehearsal(small, runs=5, seed=2)) != scores
 
 
 def test_progress_is_told():
-    told = []
-    found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
-    rehearse(found, progress=lambda done, total: told.append((done, total)))
-    assert told == [(n, 5) for n in range(1, 6)]
+    progress = []
+    design = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
+    rehearse(design, progress=lambda done, total: progress.append((done, total)))
+    assert progress == [(n, 5) for n in range(1, 6)]
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.crash)])
@@ -293,9 +304,9 @@ def test_a_stopped_rehearsal_keeps_what_is_finished_and_leaves_no_process(jobs):
         assert len(multiprocessing.active_children()) == (jobs if jobs > 1 else 0)
         raise KeyboardInterrupt
 
-    found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
+    design = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
     with pytest.raises(RehearsalStopped) as stopped:
-        rehearse(found, jobs=jobs, progress=stop)
+        rehearse(design, jobs=jobs, progress=stop)
     assert {score.candidate for score in stopped.value.scores} == {FLOOR, "none"}
     assert len(stopped.value.scores) == 2
     assert multiprocessing.active_children() == []
@@ -312,8 +323,8 @@ def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
         return real(plan, table, labelled=labelled, rng=rng)
 
     monkeypatch.setattr(module, "rehearse_release", failing)
-    found = rehearsal(spec(nominal_rows=200, synthetic_rows=100), runs=5)
-    lines = {line.candidate: line for line in summarise(found, rehearse(found))}
+    design = rehearsal(spec(nominal_rows=200, synthetic_rows=100), runs=5)
+    lines = {line.candidate: line for line in summarise(design, rehearse(design))}
     assert lines["spec"].verdicts[FAILED] == 1
     assert lines["spec"].paired == 4
     assert lines["none"].paired == 5
@@ -358,15 +369,15 @@ def test_outcomes_by_hand():
 
 
 def test_advice_needs_help_on_every_kind_that_asks_for_it():
-    both = [line("independent", "spec", *HURT), line("weak", "spec", *HELP),
-            line("strong", "spec", *HELP)]  # fmt: skip
-    advice = advise(both)
+    lines = [line("independent", "spec", *HURT), line("weak", "spec", *HELP),
+             line("strong", "spec", *HELP)]  # fmt: skip
+    advice = advise(lines)
     assert advice.candidate == "spec"
     assert "weak and strong" in advice.text
     assert "(independent): sum of 1-way TV 10 -> 13" in advice.text
-    some = [line("weak", "spec", *HURT), line("strong", "spec", *HELP),
-            line("clusters", "spec", *TRADE)]  # fmt: skip
-    advice = advise(some)
+    mixed = [line("weak", "spec", *HURT), line("strong", "spec", *HELP),
+             line("clusters", "spec", *TRADE)]  # fmt: skip
+    advice = advise(mixed)
     assert advice.candidate == "none"
     assert advice.text == (
         "publish none, unless public knowledge says that the table is like strong: there the"
@@ -381,18 +392,18 @@ def test_advice_needs_help_on_every_kind_that_asks_for_it():
 
 
 def test_whatever_is_recommended_comes_with_what_to_type():
-    own, other = line("weak", "spec", *HURT), "fourier 50:50"
-    assert advise([own, line("weak", other, *HELP)]).named == (other,)
+    hurting, name = line("weak", "spec", *HURT), "fourier 50:50"
+    assert advise([hurting, line("weak", name, *HELP)]).named == (name,)
     assert advise([line("weak", "spec", *HELP)]).named == ()  # it stands in the spec
-    assert advise([own, line("weak", other, *HURT)]).named == ("none",)
-    assert advise([line("weak", other, *HURT)]).named == ()  # the spec has no weights
-    assert advise([own, line("weak", other, *TRADE)]).named == (other, "none")
-    some = [own, line("weak", other, *HELP), line("strong", other, *HURT)]
-    assert advise(some).named == (other, "none")
-    played = rehearsal(spec(), names=("none", other), kinds=("weak",))
-    lines = [line("weak", other, *HELP)]
-    told = "\n".join(report_lines(played, lines))
-    assert told.endswith(
+    assert advise([hurting, line("weak", name, *HURT)]).named == ("none",)
+    assert advise([line("weak", name, *HURT)]).named == ()  # the spec has no weights
+    assert advise([hurting, line("weak", name, *TRADE)]).named == (name, "none")
+    mixed = [hurting, line("weak", name, *HELP), line("strong", name, *HURT)]
+    assert advise(mixed).named == (name, "none")
+    played = rehearsal(spec(), names=("none", name), kinds=("weak",))
+    lines = [line("weak", name, *HELP)]
+    report = "\n".join(report_lines(played, lines))
+    assert report.endswith(
         "\n\nto publish `fourier 50:50` weights, in the spec, in the place of its `weights` and"
         " `shares`:\n  weights: {method: measured, settings: {omega_seed: 1}}\n"
         "  shares: {generator: 0.5, weights: 0.5}"
@@ -437,6 +448,6 @@ def test_chance_gains_as_often_as_the_rule_says():
 def test_a_candidate_without_a_plan_is_not_played():
     absent = Candidate(name="fourier", told="f", plan=None, reason="because")
     base = rehearsal(spec(nominal_rows=200, synthetic_rows=100), names=("none",), runs=5)
-    found = Rehearsal(schema=SCHEMA, candidates=(*base.candidates, absent),
-                      populations=("weak",), runs=5, seed=1)  # fmt: skip
-    assert {score.candidate for score in rehearse(found)} == {FLOOR, "none"}
+    extended = Rehearsal(schema=SCHEMA, candidates=(*base.candidates, absent),
+                         populations=("weak",), runs=5, seed=1)  # fmt: skip
+    assert {score.candidate for score in rehearse(extended)} == {FLOOR, "none"}

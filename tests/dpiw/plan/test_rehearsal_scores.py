@@ -22,49 +22,51 @@ MIXED = schema(
 )
 
 
-def rows(own, count, seed, *, even=True, kind="strong"):
+def rows(public, count, seed, *, even=True, kind="strong"):
     rng = np.random.default_rng(seed)
-    scaled = random_law(own, KINDS[kind], rng=rng).draw(count, rng=rng)
+    scaled = random_law(public, KINDS[kind], rng=rng).draw(count, rng=rng)
     weights = np.ones(count) if even else rng.random(count)
     return WeightedRows(scaled=scaled, weights=weights / weights.sum())
 
 
-def scorer(own):
-    return Scorer.of(own, rng=np.random.default_rng(0))
+def scorer(public):
+    return Scorer.of(public, rng=np.random.default_rng(0))
 
 
 def test_a_table_is_at_no_distance_from_itself():
-    own, table = scorer(MIXED), rows(MIXED, 300, 1)
-    portrait = own.portrait(table)
-    assert own.measures == tuple(MEASURES)
-    assert all(value == 0 for value in own.distances(portrait, portrait).values())
+    mixed, table = scorer(MIXED), rows(MIXED, 300, 1)
+    portrait = mixed.portrait(table)
+    assert mixed.measures == tuple(MEASURES)
+    assert all(value == 0 for value in mixed.distances(portrait, portrait).values())
 
 
 def test_distances_equal_slow_twins():
-    own = scorer(MIXED)
-    one, two = rows(MIXED, 400, 1, even=False), rows(MIXED, 700, 2)
-    found = own.distances(own.portrait(one), own.portrait(two))
+    mixed = scorer(MIXED)
+    first, second = rows(MIXED, 400, 1, even=False), rows(MIXED, 700, 2)
+    distances = mixed.distances(mixed.portrait(first), mixed.portrait(second))
 
     def share(table, column, level):
         return table.weights[table.scaled.columns[column] == level].sum()
 
-    twin = sum(abs(share(one, "g", k) - share(two, "g", k)) for k in range(3)) / 2
+    twin = sum(abs(share(first, "g", k) - share(second, "g", k)) for k in range(3)) / 2
     only = Scorer(schema=schema({"name": "g", "kind": "categorical", "levels": ["a", "b", "c"]}),
                   pairs=(), measures=("one_way",))  # fmt: skip
-    assert only.distances(only.portrait(one), only.portrait(two))["one_way"] == pytest.approx(twin)
+    assert only.distances(only.portrait(first), only.portrait(second))["one_way"] == pytest.approx(
+        twin
+    )
 
     distance = 0.0
     for name, top in (("x", 1), ("o", 2), ("y", 1)):
         cells = []
-        for table in (one, two):
+        for table in (first, second):
             values = table.scaled.columns[name] / top
             known = ~np.isnan(values)
             cells.append((values[known], table.weights[known]))
         (u, uw), (v, vw) = cells
         distance += wasserstein_distance(u, v, uw, vw)
-    assert found["wasserstein"] == pytest.approx(distance, abs=3 / 1024)
-    means = [table.weights @ MIXED.encode(table.scaled) for table in (one, two)]
-    assert found["means"] == pytest.approx(np.linalg.norm(means[0] - means[1]))
+    assert distances["wasserstein"] == pytest.approx(distance, abs=3 / 1024)
+    means = [table.weights @ MIXED.encode(table.scaled) for table in (first, second)]
+    assert distances["means"] == pytest.approx(np.linalg.norm(means[0] - means[1]))
 
 
 def test_pairs_see_dependence_that_single_columns_do_not():
@@ -76,11 +78,11 @@ def test_pairs_see_dependence_that_single_columns_do_not():
         ),
         weights=table.weights,
     )
-    own = scorer(MIXED)
-    found = own.distances(own.portrait(shuffled), own.portrait(table))
-    assert found["one_way"] == pytest.approx(0, abs=1e-12)
-    assert found["two_way"] > 0.05
-    assert found["coefficients"] > 0.1 * own.norms(own.portrait(table))["coefficients"]
+    mixed = scorer(MIXED)
+    distances = mixed.distances(mixed.portrait(shuffled), mixed.portrait(table))
+    assert distances["one_way"] == pytest.approx(0, abs=1e-12)
+    assert distances["two_way"] > 0.05
+    assert distances["coefficients"] > 0.1 * mixed.norms(mixed.portrait(table))["coefficients"]
 
 
 @pytest.mark.parametrize(
@@ -95,16 +97,16 @@ def test_pairs_see_dependence_that_single_columns_do_not():
 )  # fmt: skip
 def test_coefficients_are_those_of_a_penalty_per_row(target):
     """docs/method.md section 8's trap: the same rows twice are the same fit; and scikit-learn's."""
-    own = schema({"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
-                 {"name": "z", "kind": "integer", "lower": 0, "upper": 9}, target)  # fmt: skip
-    table = rows(own, 300, 3, even=False)
+    public = schema({"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+                    {"name": "z", "kind": "integer", "lower": 0, "upper": 9}, target)  # fmt: skip
+    table = rows(public, 300, 3, even=False)
     doubled = WeightedRows(
         scaled=type(table.scaled).concatenate([table.scaled, table.scaled]),
         weights=np.concatenate([table.weights, table.weights]) / 2,
     )
-    found = scorer(own).portrait(table).coefficients
-    assert np.allclose(found, scorer(own).portrait(doubled).coefficients, atol=2e-3)
-    x = own.centred(table.scaled)[:, :2]
+    coefficients = scorer(public).portrait(table).coefficients
+    assert np.allclose(coefficients, scorer(public).portrait(doubled).coefficients, atol=2e-3)
+    x = public.centred(table.scaled)[:, :2]
     t = table.scaled.columns["t"]
     if target["kind"] == "boolean":
         model = LogisticRegression(C=1 / (PENALTY_PER_ROW * 300), max_iter=5000)
@@ -115,7 +117,7 @@ def test_coefficients_are_those_of_a_penalty_per_row(target):
         twin = [*model.coef_, model.intercept_]
     else:
         return
-    assert np.allclose(found, twin, atol=1e-6)
+    assert np.allclose(coefficients, twin, atol=1e-6)
 
 
 def test_measures_without_meaning_are_left_out():

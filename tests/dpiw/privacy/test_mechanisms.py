@@ -105,12 +105,12 @@ def test_a_large_scale_keeps_counts_on_the_lattice() -> None:
 def test_rounding_adds_at_most_the_slack(
     first: list[float], move: list[float], scale: float
 ) -> None:
-    one, two = np.array(first), np.array(first) + np.array(move)
+    start, end = np.array(first), np.array(first) + np.array(move)
     rounded = [
         noisy_vector(vector, law=law(scale=scale, dimension=4), noise=StubNoise())
-        for vector in (one, two)
+        for vector in (start, end)
     ]
-    gap, moved = rounded[0] - rounded[1], one - two
+    gap, moved = rounded[0] - rounded[1], start - end
     for kind, order in ((NoiseKind.GAUSSIAN, 2), (NoiseKind.SPHERICAL, 2), (NoiseKind.LAPLACE, 1)):
         slack = lattice_slack(law(kind, scale, 4))
         assert np.linalg.norm(gap, order) <= np.linalg.norm(moved, order) + slack * (1 + 1e-6)
@@ -118,9 +118,9 @@ def test_rounding_adds_at_most_the_slack(
 
 def test_the_slack_is_attained() -> None:
     step = lattice_step(1.0)
-    one = np.full(4, (0.5 - 1e-6) * step)
-    two = np.full(4, (0.5 + 1e-6) * step)
-    released = [noisy_vector(v, law=law(dimension=4), noise=StubNoise()) for v in (one, two)]
+    below = np.full(4, (0.5 - 1e-6) * step)
+    above = np.full(4, (0.5 + 1e-6) * step)
+    released = [noisy_vector(v, law=law(dimension=4), noise=StubNoise()) for v in (below, above)]
     gap = np.abs(released[0] - released[1])
     assert np.linalg.norm(gap) == pytest.approx(lattice_slack(law(dimension=4)))
     assert gap.sum() == pytest.approx(lattice_slack(law(NoiseKind.LAPLACE, 1.0, 4)))
@@ -132,13 +132,15 @@ def test_the_slack_is_attained() -> None:
 def test_a_calibrated_law_covers_sensitivity_and_slack(
     kind: NoiseKind, multiplier: float, dimension: int
 ) -> None:
-    made = calibrated_law(
+    calibrated = calibrated_law(
         kind=kind, noise_multiplier=multiplier, sensitivity=0.37, dimension=dimension
     )
-    assert made.kind is kind
-    assert made.dimension == dimension
-    assert made.scale >= multiplier * (0.37 + lattice_slack(made))
-    assert made.scale <= multiplier * 0.37 * (1 + 2 * dimension * multiplier * 2.0**-30 + 1e-12)
+    assert calibrated.kind is kind
+    assert calibrated.dimension == dimension
+    assert calibrated.scale >= multiplier * (0.37 + lattice_slack(calibrated))
+    assert calibrated.scale <= multiplier * 0.37 * (
+        1 + 2 * dimension * multiplier * 2.0**-30 + 1e-12
+    )
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
@@ -234,9 +236,9 @@ def test_a_selection_scales_its_noise_to_the_rounded_sensitivity(
 def test_neighbouring_outputs_share_one_lattice(kind: NoiseKind) -> None:
     """Mironov (2012): every output for one input must be possible for the other."""
     step = lattice_step(1.0)
-    made = law(kind, 1.0, 2000)
+    noise_law = law(kind, 1.0, 2000)
     for value in (0.0, 1 / 3, 1.0):
-        released = noisy_vector(np.full(2000, value), law=made, noise=SecureNoise())
+        released = noisy_vector(np.full(2000, value), law=noise_law, noise=SecureNoise())
         assert np.array_equal(np.rint(released / step) * step, released)
     # The control: float noise keeps the low bits of the value it was added to.
     floats = np.random.default_rng(1).laplace(size=2000)
@@ -254,12 +256,12 @@ def test_counts_share_one_lattice() -> None:
 
 
 def test_equal_seeds_release_equal_values() -> None:
-    made = law(NoiseKind.SPHERICAL, 2.0, 3)
-    one, two, three = (
-        noisy_vector(np.ones(3), law=made, noise=SeededNoise(seed)) for seed in (1, 1, 2)
+    spherical = law(NoiseKind.SPHERICAL, 2.0, 3)
+    first, again, reseeded = (
+        noisy_vector(np.ones(3), law=spherical, noise=SeededNoise(seed)) for seed in (1, 1, 2)
     )
-    assert np.array_equal(one, two)
-    assert not np.array_equal(one, three)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, reseeded)
 
 
 def test_every_release_states_its_privacy() -> None:

@@ -47,9 +47,9 @@ def calibrated(rows: int, columns: int, relation: NeighbouringRelation) -> Level
     rho = calibration.calibrate(
         lambda rho: ready(rho).events(schema=schema, unit=unit), epsilon=EPSILON, delta=DELTA
     )
-    made = ready(rho).calibrated
-    assert made is not None
-    return made
+    noise = ready(rho).calibrated
+    assert noise is not None
+    return noise
 
 
 # All outcomes of a level, and of several
@@ -72,17 +72,15 @@ def shown(ready: LevelNoise, one: int, other: int) -> Law:
 def together(laws: Sequence[Law]) -> Law:
     """Of independent levels."""
     sides = zip(*laws, strict=True)
-    one, other = (functools.reduce(lambda a, b: np.outer(a, b).ravel(), side) for side in sides)
-    return one, other
+    first, second = (functools.reduce(lambda a, b: np.outer(a, b).ravel(), side) for side in sides)
+    return first, second
 
 
 def spent(laws: Sequence[Law], epsilon: float = EPSILON) -> float:
     """The hockey-stick divergence, the larger of both directions."""
-    one, other = together(laws)
+    p, q = together(laws)
     factor = np.exp(epsilon)
-    return float(
-        max(np.maximum(one - factor * other, 0).sum(), np.maximum(other - factor * one, 0).sum())
-    )
+    return float(max(np.maximum(p - factor * q, 0).sum(), np.maximum(q - factor * p, 0).sum()))
 
 
 COMMON = (15, 60)
@@ -92,11 +90,11 @@ COMMON = (15, 60)
 def added(ready: LevelNoise, *, rows: int) -> list[list[Law]]:
     """Every way in which a unit's rows lie on one column's levels: its own, or one of others'."""
     worlds = []
-    for own in range(rows + 1):
-        for parts in partitions(own):
+    for alone_rows in range(rows + 1):
+        for parts in partitions(alone_rows):
             alone = [shown(ready, count, 0) for count in parts]
             alone = [(compact(one), compact(other)) for one, other in alone]
-            joined = rows - own
+            joined = rows - alone_rows
             if joined == 0:
                 worlds.append(alone)
             worlds += [[*alone, shown(ready, n + joined, n)] for n in COMMON if joined]
@@ -119,7 +117,7 @@ def replaced(ready: LevelNoise) -> list[list[Law]]:
     """Every way in which one row's level is replaced by another, of its own or of others."""
     away = [compact_pair(shown(ready, 1, 0)), *(shown(ready, n + 1, n) for n in COMMON)]
     here = [compact_pair(shown(ready, 0, 1)), *(shown(ready, n, n + 1) for n in COMMON)]
-    return [[one, other] for one, other in itertools.product(away, here)]
+    return [[gone, come] for gone, come in itertools.product(away, here)]
 
 
 def compact_pair(law: Law) -> Law:
@@ -138,8 +136,8 @@ def test_no_pair_spends_more_when_a_row_is_replaced() -> None:
     ready = calibrated(1, 1, REPLACE)
     worst = max(spent(world) for world in replaced(ready))
     assert DELTA / 4 < worst <= DELTA
-    own = [compact_pair(shown(ready, 1, 0)), compact_pair(shown(ready, 0, 1))]
-    assert spent(own) <= ready.delta
+    pairs = [compact_pair(shown(ready, 1, 0)), compact_pair(shown(ready, 0, 1))]
+    assert spent(pairs) <= ready.delta
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
@@ -153,7 +151,7 @@ def test_no_pair_spends_more_in_two_columns(relation: NeighbouringRelation) -> N
             [compact_pair(shown(ready, 1, 0)), compact_pair(shown(ready, 0, 1))],
             [compact_pair(shown(ready, 1, 0)), shown(ready, 60, 61)],
         ]
-    worst = max(spent([*one, *other]) for one, other in itertools.product(ways, ways))
+    worst = max(spent([*first, *second]) for first, second in itertools.product(ways, ways))
     assert ready.delta < worst <= DELTA
 
 
@@ -178,16 +176,16 @@ def test_a_forgotten_bound_on_rows_is_found_in_noise_and_in_the_threshold() -> N
     ready, single = calibrated(3, 1, ADD), calibrated(1, 1, ADD)
     assert max(spent(world) for world in added(single, rows=3)) > DELTA
     low = level_threshold(scale=ready.scale, rows=1, delta=ready.delta)
-    own = added(planted(ready, threshold=low), rows=3)
-    assert max(spent(world) for world in own) > ready.delta * 1.2
+    worlds = added(planted(ready, threshold=low), rows=3)
+    assert max(spent(world) for world in worlds) > ready.delta * 1.2
     assert max(spent(w) for w in added(ready, rows=3) if len(w[-1][0]) == 2) <= ready.delta
 
 
 def test_a_delta_that_each_column_takes_whole_is_found() -> None:
     ready = calibrated(1, 2, ADD)
     low = level_threshold(scale=ready.scale, rows=1, delta=DELTA)
-    own = compact_pair(shown(planted(ready, threshold=low), 1, 0))
-    assert spent([own, own]) > 1.9 * DELTA
+    pair = compact_pair(shown(planted(ready, threshold=low), 1, 0))
+    assert spent([pair, pair]) > 1.9 * DELTA
 
 
 def test_a_forgotten_delta_is_found_by_the_accountant() -> None:
@@ -233,9 +231,9 @@ def test_what_has_no_threshold_is_refused(scale: float, rows: int, delta: float)
 
 def test_an_event_is_written_and_read_and_nothing_but_a_delta() -> None:
     event = ThresholdEvent(delta=2.5e-7, count=3)
-    told = accounting.event_to_json(event)
-    assert told == {"type": "threshold", "delta": 2.5e-7, "count": 3}
-    assert accounting.stored_event({**told, "delta": "2.5e-07"}) == event
+    record = accounting.event_to_json(event)
+    assert record == {"type": "threshold", "delta": 2.5e-7, "count": 3}
+    assert accounting.stored_event({**record, "delta": "2.5e-07"}) == event
     assert type(accounting.to_dp_event(event)).__name__ == "SelfComposedDpEvent"
     assert event.privacy_loss(1e-3).get_epsilon_for_delta(0.0) == 0
     assert min(accounting.renyi_vector([event])) == 10**16  # no vector pays for it

@@ -75,16 +75,16 @@ def test_a_vector_bounds_the_accountants_and_hardly_more(event):
     """Whole orders: never below dp_accounting's value without margin, and near it with margin."""
     vector = renyi_vector([event])
     for i in WHOLE[:12]:
-        found = vector[i] * 1e-12
+        epsilon = vector[i] * 1e-12
         theirs = by_dp_accounting(event, float(ORDERS[i]))
         if isinstance(event, ExponentialMechanismEvent):
             theirs = min(theirs, event.epsilon * event.count)
-        if found >= BEYOND * 1e-12:
+        if epsilon >= BEYOND * 1e-12:
             continue
-        assert found >= theirs * (1 - 1e-9) - 1e-9
+        assert epsilon >= theirs * (1 - 1e-9) - 1e-9
         slack = 1.01 if isinstance(event, PoissonSampledGaussianEvent) else 1 + 3 * LATTICE_MARGIN
         if theirs > 1e-6:
-            assert found <= theirs * slack + 1e-9
+            assert epsilon <= theirs * slack + 1e-9
 
 
 @pytest.mark.parametrize("multiplier", [0.3, 1.0, 4.0, 40.0])
@@ -104,8 +104,8 @@ def test_laplace_is_the_integral(multiplier, order):
         for a, b in ((-wide, 0), (0, 1), (1, 1 + wide))
     )
     expected = math.log(total) / (order - 1)
-    found = float(LaplaceEvent(noise_multiplier=multiplier).renyi_epsilon(Decimal(order)))
-    assert found == pytest.approx(expected, rel=1e-6)
+    epsilon = float(LaplaceEvent(noise_multiplier=multiplier).renyi_epsilon(Decimal(order)))
+    assert epsilon == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("order", [2, 5, 16])
@@ -116,10 +116,10 @@ def test_a_sampled_gaussian_is_the_larger_of_both_integrals(order):
         base = -(x**2) / (2 * sigma**2)
         return base + math.log(1 - q + q * math.exp((2 * x - 1) / (2 * sigma**2)))
 
-    def divergence(one, two):
+    def divergence(first, second):
         def integrand(x):
             norm = sigma * math.sqrt(2 * math.pi)
-            return math.exp(order * one(x) + (1 - order) * two(x)) / norm
+            return math.exp(order * first(x) + (1 - order) * second(x)) / norm
 
         total, _ = integrate.quad(integrand, -60, 60, points=[0, order / 2, order], limit=800)
         return math.log(total) / (order - 1)
@@ -128,9 +128,9 @@ def test_a_sampled_gaussian_is_the_larger_of_both_integrals(order):
         return -(x**2) / (2 * sigma**2)
 
     event = PoissonSampledGaussianEvent(sampling_probability=q, noise_multiplier=sigma)
-    found = float(event.renyi_epsilon(Decimal(order)))
-    both = [divergence(log_mixture, log_null), divergence(log_null, log_mixture)]
-    assert found == pytest.approx(max(both), rel=1e-6)
+    epsilon = float(event.renyi_epsilon(Decimal(order)))
+    divergences = [divergence(log_mixture, log_null), divergence(log_null, log_mixture)]
+    assert epsilon == pytest.approx(max(divergences), rel=1e-6)
     # between whole orders: the next whole one, so never less
     assert event.renyi_epsilon(Decimal("1.5")) == event.renyi_epsilon(Decimal(2))
 
@@ -139,9 +139,9 @@ def test_a_sampled_gaussian_is_the_larger_of_both_integrals(order):
 @given(multiplier=sizes, count=counts)
 def test_gaussian_units_are_exact_fractions_rounded_up(multiplier, count):
     event = GaussianEvent(noise_multiplier=multiplier, count=count)
-    found = renyi_vector([event])
+    vector = renyi_vector([event])
     scale = Fraction(multiplier) / Fraction(1 + LATTICE_MARGIN)
-    for units, order in zip(found, ORDERS, strict=True):
+    for units, order in zip(vector, ORDERS, strict=True):
         exact = Fraction(order) * count / (2 * scale**2) * EPSILON
         if units == BEYOND:
             assert exact > BEYOND * (1 - Fraction(1, 10**9))
@@ -231,9 +231,9 @@ def test_conversion_is_dp_accountings_at_a_sixteenth_of_delta():
     for order, units in ((8, 3 * 10**11), (32, 10**12), (2, 10**13)):
         raw = [BEYOND] * 16
         raw[list(ORDERS).index(order)] = units
-        found = converted_units(RenyiVector(units=tuple(raw)), 10**13) / EPSILON
+        epsilon = converted_units(RenyiVector(units=tuple(raw)), 10**13) / EPSILON
         theirs, _ = rdp.compute_epsilon([order], [units / EPSILON], 1e-5 / 16)
-        assert found == pytest.approx(theirs, rel=1e-9)
+        assert epsilon == pytest.approx(theirs, rel=1e-9)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(10**12, 0), (10**10, 10**12)])
@@ -266,9 +266,9 @@ def test_a_stated_loss_leaves_the_budgets_of_the_smaller_delta():
     lifetime, lost = 10**13, 4 * 10**12
     before, after = (order_budgets(4 * 10**12, d) for d in (lifetime, lifetime - lost))
     vector = loss_vector(0, lost, delta_left_units=lifetime).units
-    for one, two, charge in zip(before, after, vector, strict=True):
-        if two > 0:
-            assert 0 <= charge - (one - two) <= 2
+    for budget, reduced, charge in zip(before, after, vector, strict=True):
+        if reduced > 0:
+            assert 0 <= charge - (budget - reduced) <= 2
     # in two steps as in one
     first = loss_vector(0, 10**12, delta_left_units=lifetime)
     second = loss_vector(0, 3 * 10**12, delta_left_units=lifetime - 10**12)
@@ -373,10 +373,10 @@ def test_adaptive_sequences_stay_within_the_budget(name):
 def test_what_the_filter_grants_is_within_the_budget_by_the_exact_curve():
     """Equal Gaussians to the filter's end, against the analytic Gaussian: near, never beyond."""
     budgets = order_budgets(4 * 10**12, 10**13)
-    one = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=20.0)]))
+    vector = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=20.0)]))
     spent, granted = RenyiVector.nothing(), 0
-    while within(spent.plus(one), budgets):
-        spent, granted = spent.plus(one), granted + 1
+    while within(spent.plus(vector), budgets):
+        spent, granted = spent.plus(vector), granted + 1
     exact = gaussian_epsilon(20.0 / math.sqrt(granted), 1e-5)
     assert 0.75 * 4 < exact < 4
     assert converted_units(spent, 10**13) <= 4 * 10**12
@@ -398,8 +398,8 @@ def test_a_vector_is_stated_in_one_way():
 
 
 def test_what_losses_took_of_delta_is_summed_with_the_vector():
-    one, two = (RenyiVector(units=(1,) * 16, lost_delta=taken) for taken in (5, 2))
-    assert one.plus(two, times=2).lost_delta == 9
-    assert (one.beyond(two).lost_delta, two.beyond(one).lost_delta) == (3, 0)
+    larger, smaller = (RenyiVector(units=(1,) * 16, lost_delta=taken) for taken in (5, 2))
+    assert larger.plus(smaller, times=2).lost_delta == 9
+    assert (larger.beyond(smaller).lost_delta, smaller.beyond(larger).lost_delta) == (3, 0)
     assert loss_vector(1, 3, delta_left_units=10**13).lost_delta == 3
     assert loss_vector(1, 10**13, delta_left_units=10**13).lost_delta == 10**13

@@ -71,32 +71,32 @@ def test_a_whole_release_verifies_with_and_without_a_pinned_key(published: Path)
 
 
 def test_another_key_is_refused(published: Path, tmp_path: Path) -> None:
-    _, other = create_key_pair(tmp_path, "other")
+    _, foreign = create_key_pair(tmp_path, "other")
     with pytest.raises(SignatureError):
-        verify(published, public_key=other)
+        verify(published, public_key=foreign)
 
 
 def test_one_of_several_keys_must_have_signed(published: Path, tmp_path: Path) -> None:
-    own = published.parent / "curator.pub"
-    one, two = (create_key_pair(tmp_path, name)[1] for name in ("one", "two"))
-    for keys in ([own], [one, own], (own, one, two)):
+    signer = published.parent / "curator.pub"
+    first, second = (create_key_pair(tmp_path, name)[1] for name in ("one", "two"))
+    for keys in ([signer], [first, signer], (signer, first, second)):
         release = verify(published, public_key=keys)
-        assert (release.pinned, release.key_id) == (True, load_public_key(own).key_id)
-    ids = ", ".join(load_public_key(key).key_id for key in (one, two))
+        assert (release.pinned, release.key_id) == (True, load_public_key(signer).key_id)
+    ids = ", ".join(load_public_key(key).key_id for key in (first, second))
     with pytest.raises(SignatureError, match=f"by none of the given keys, id {ids}: "):
-        verify(published, public_key=[one, two, one])
+        verify(published, public_key=[first, second, first])
     with pytest.raises(SignatureError, match="no public key was given"):
         verify(published, public_key=[])
     with pytest.raises(ReleaseError, match=r"three\.pub"):
-        verify(published, public_key=[own, tmp_path / "three.pub"])
+        verify(published, public_key=[signer, tmp_path / "three.pub"])
 
 
 def test_a_key_that_signed_must_be_the_one_that_is_named(folder: Path) -> None:
     """Two curators are known; one signs what names the other as its signer."""
-    other = example_key(folder.parent, "other")
+    foreign = example_key(folder.parent, "other")
 
     def change(value: dict[str, Any]) -> None:
-        value["public_key"], value["key_id"] = other.public.raw.hex(), other.public.key_id
+        value["public_key"], value["key_id"] = foreign.public.raw.hex(), foreign.public.key_id
 
     _sign_again(folder, change)
     keys = [folder.parent / name for name in ("other.pub", "curator.pub")]
@@ -118,10 +118,10 @@ def test_a_forger_without_the_key_fails_where_the_key_is_pinned(folder: Path) ->
 
 
 def test_the_pinned_key_must_be_the_key_the_manifest_names(folder: Path) -> None:
-    other = example_key(folder.parent, "other")
+    foreign = example_key(folder.parent, "other")
 
     def change(value: dict[str, Any]) -> None:
-        value["public_key"], value["key_id"] = other.public.raw.hex(), other.public.key_id
+        value["public_key"], value["key_id"] = foreign.public.raw.hex(), foreign.public.key_id
 
     _sign_again(folder, change)
     with pytest.raises(SignatureError, match="names another key"):
@@ -240,21 +240,21 @@ def test_a_reader_is_told_what_to_do_about_a_folder_that_was_tampered_with(
 ) -> None:
     harm(folder)
     key = folder.parent / "curator.pub" if pinned else None
-    told = "do not use this folder: get it again from its publisher"
-    with pytest.raises(ReleaseError, match=f"{told}$"):
+    advice = "do not use this folder: get it again from its publisher"
+    with pytest.raises(ReleaseError, match=f"{advice}$"):
         load_release(folder, key)
     for command in ("verify", "describe"):
         assert dpiw([command, str(folder), *(["--key", str(key)] if pinned else [])]) > 50
-        assert told in capsys.readouterr().err
+        assert advice in capsys.readouterr().err
     with pytest.raises(ReleaseError) as plain:  # a curator's own folder is nobody's to send again
         verify(folder, public_key=key, then="")
-    assert told not in str(plain.value)
+    assert advice not in str(plain.value)
 
 
 def test_what_is_no_release_is_not_to_be_got_again(folder: Path) -> None:
-    with pytest.raises(ManifestError) as told:
+    with pytest.raises(ManifestError) as caught:
         verify(folder / "sub")
-    assert "get it again" not in str(told.value)
+    assert "get it again" not in str(caught.value)
 
 
 def test_a_folder_in_the_making_is_no_release(folder: Path) -> None:
@@ -325,13 +325,13 @@ def test_a_footer_of_another_certificate_is_refused(tmp_path: Path) -> None:
     """The Parquet file of one release beside the certificate of another."""
     work = tmp_path / "work"
     work.mkdir()
-    one = example_contents(work)
+    first = example_contents(work)
     rows = (work / "synthetic.parquet").read_bytes()
-    two = example_contents(work, example_certificate(verdict="use with care"))
+    second = example_contents(work, example_certificate(verdict="use with care"))
     build_folder(
         tmp_path / "mixed",
-        files={**two.files, "synthetic.parquet": rows},
-        facts=one.facts,
+        files={**second.files, "synthetic.parquet": rows},
+        facts=first.facts,
         key=example_key(tmp_path),
     )
     with pytest.raises(ManifestError, match="facts in the Parquet footer"):

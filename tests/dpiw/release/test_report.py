@@ -272,18 +272,18 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute() -> None:
         log_weight_noise_sd=None,
         truth=_truth({}, {"kind": "mean", "column": number, "value": 1.0}),
     )
-    found, usual = _Elements(page), _Elements(_report(truth=_truth({}, *_STATISTICS)))
-    assert found.names == usual.names
-    assert {name for name, _ in found.attributes} == {name for name, _ in usual.attributes}
+    elements, usual = _Elements(page), _Elements(_report(truth=_truth({}, *_STATISTICS)))
+    assert elements.names == usual.names
+    assert {name for name, _ in elements.attributes} == {name for name, _ in usual.attributes}
     for name in (number, letter):
-        said = ("aria-label", f"Shares of column {name}, before and after weighting")
-        assert said in found.attributes
-        assert name in found.texts  # above its plot
+        label = ("aria-label", f"Shares of column {name}, before and after weighting")
+        assert label in elements.attributes
+        assert name in elements.texts  # above its plot
     # What the first column is, and the hint of a level that its two lines cannot hold, on each.
-    assert found.texts.count(level) == 3
-    assert '</text></svg>"><' in found.texts  # the level beside its bar, its first line
-    assert f"mean {number}" in found.texts
-    assert f"release.mean({json.dumps(number)})" in "".join(found.texts)
+    assert elements.texts.count(level) == 3
+    assert '</text></svg>"><' in elements.texts  # the level beside its bar, its first line
+    assert f"mean {number}" in elements.texts
+    assert f"release.mean({json.dumps(number)})" in "".join(elements.texts)
 
 
 def test_a_template_that_names_what_is_not_there_fails() -> None:
@@ -363,15 +363,15 @@ def test_noise_is_marked_at_tau_if_it_is_known() -> None:
 
 def test_column_distributions_agree_with_counting() -> None:
     frame, weights = example_frame(), np.exp(example_log_weights())
-    found = marginals(frame, schema=SCHEMA, weights=weights)
+    weighted = marginals(frame, schema=SCHEMA, weights=weights)
     plain = marginals(frame, schema=SCHEMA)
-    assert list(found) == list(DTYPES)
-    for shares in (*found.values(), *plain.values()):
+    assert list(weighted) == list(DTYPES)
+    for shares in (*weighted.values(), *plain.values()):
         assert shares.sum() == pytest.approx(1)
     for index, level in enumerate(("female", "male", "<i>x</i>")):
         chosen = (frame["sex <b>&"] == level).to_numpy()
         assert plain["sex <b>&"][index] == pytest.approx(chosen.mean())
-        assert found["sex <b>&"][index] == pytest.approx(weights[chosen].sum() / weights.sum())
+        assert weighted["sex <b>&"][index] == pytest.approx(weights[chosen].sum() / weights.sum())
     assert plain["smoker"] == pytest.approx([1 - frame.smoker.mean(), frame.smoker.mean()])
     assert plain["insured"][2] == pytest.approx(1 / 200)
     assert plain["income"][-1] == pytest.approx(1 / 200)
@@ -434,7 +434,7 @@ def _shapes(shapes: Iterable[Shape]) -> Iterator[Shape]:
 
 def _extent(shape: Shape) -> tuple[float, float]:
     """Least and greatest x of a path of straight lines."""
-    numbers = [float(one) for one in re.findall(r"-?[\d.]+", shape.attributes["d"])]
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", shape.attributes["d"])]
     return min(numbers[::2]), max(numbers[::2])
 
 
@@ -457,11 +457,11 @@ def test_a_column_s_bins_and_its_missing_values_have_one_scale() -> None:
     shares = plots.Shares(before=np.array([0.1, 0.4, 0.2]))
     drawing = plots.histogram(shares, edges=[0, 1, 2], ticks={0: "0", 2: "2"}, axis="x", title="t")
     heights = []
-    filled = [one for one in drawing.shapes if "var(--before)" in one.attributes.get("style", "")]
+    filled = [n for n in drawing.shapes if "var(--before)" in n.attributes.get("style", "")]
     for bar in filled:
-        numbers = [float(one) for one in re.findall(r"-?[\d.]+", bar.attributes["d"])]
+        numbers = [float(n) for n in re.findall(r"-?[\d.]+", bar.attributes["d"])]
         heights += sorted({max(numbers[1::2]) - y for y in numbers[1::2]} - {0.0})
-    assert [one / heights[1] for one in heights] == pytest.approx([1 / 4, 1, 1 / 2], abs=1e-3)
+    assert [n / heights[1] for n in heights] == pytest.approx([1 / 4, 1, 1 / 2], abs=1e-3)
 
 
 def test_levels_of_all_columns_are_drawn_from_0_to_100_percent() -> None:

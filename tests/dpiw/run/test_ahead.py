@@ -35,10 +35,10 @@ def test_a_plan_warns_of_files_that_are_not_there(
     rewritten(workplace, "path: data.csv", "path: town.parquet")
     (workplace.root / "state/keys/test.key").unlink()
     assert main(["plan", str(workplace.spec)]) == 0
-    told = capsys.readouterr().out
-    assert "warning: source.path: no such file, or a folder above it is closed to you" in told
-    assert "town.parquet, and source.format is csv" in told
-    assert "warning: signing_key: no such file; dpiw key new " in told
+    output = capsys.readouterr().out
+    assert "warning: source.path: no such file, or a folder above it is closed to you" in output
+    assert "town.parquet, and source.format is csv" in output
+    assert "warning: signing_key: no such file; dpiw key new " in output
 
 
 def test_a_plan_warns_of_a_link_and_beside_json(
@@ -48,9 +48,9 @@ def test_a_plan_warns_of_a_link_and_beside_json(
     (workplace.root / "linked.csv").symlink_to(workplace.source)
     rewritten(workplace, "path: data.csv", "path: linked.csv")
     assert main(["plan", str(workplace.spec), "--json"]) == 0
-    told = capsys.readouterr()
-    json.loads(told.out)
-    assert told.err.startswith(
+    captured = capsys.readouterr()
+    json.loads(captured.out)
+    assert captured.err.startswith(
         "warning: source.path: a symbolic link; expected the table's regular"
     )
 
@@ -64,9 +64,9 @@ def test_a_closed_folder_is_a_warning_of_a_plan(
     spec = load_spec(workplace.spec)
     monkeypatch.setattr("os.stat", closed)
     monkeypatch.setattr("pathlib.Path.lstat", closed)
-    told = list(missing_files(spec))
+    warnings = list(missing_files(spec))
     monkeypatch.undo()
-    assert [line.split(":")[0] for line in told] == ["source.path", "signing_key"]
+    assert [line.split(":")[0] for line in warnings] == ["source.path", "signing_key"]
 
 
 def test_another_setting_and_another_label_pay_anew(
@@ -103,8 +103,8 @@ def test_a_new_version_is_told_of_what_an_earlier_one_began(
     steps.fit_generator(run, noise=SecureNoise())
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=SecureNoise())
-    (told,) = told_later()
-    assert told.startswith(f"{label} is drawn and charged, not published, {cause}")
+    (warning,) = told_later()
+    assert warning.startswith(f"{label} is drawn and charged, not published, {cause}")
     assert not list(paid_anew(run.plan, ledger, None))
 
 
@@ -113,12 +113,12 @@ def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
     rewritten(workplace, "cadence: once", "cadence: monthly")
     entries = len(Ledger.open(workplace.ledger).entries())
-    for typed, told in [
+    for typed, hint in [
         ("2026-1", r"monthly has labels such as 20\d\d-\d\d; did you mean '2026-01'\?\n"),
         ("2026-13", r"such as 20\d\d-\d\d\n\(releases that follow no calendar: cadence: once, and"),
         ("2026-q4", "a source.snapshot for each"),
     ]:
-        with pytest.raises(SpecError, match=f"^period {typed}: .*(?s:.*){told}"):
+        with pytest.raises(SpecError, match=f"^period {typed}: .*(?s:.*){hint}"):
             door(workplace.spec, typed)
     assert not (workplace.root / "state/workspace").exists()
     assert len(Ledger.open(workplace.ledger).entries()) == entries
@@ -162,8 +162,8 @@ def test_a_plan_warns_where_no_more_such_release_fits(
     assert "\nwarning: no more" not in capsys.readouterr().out
     rewritten(workplace, "epsilon: 2", "epsilon: 9")
     assert main(["plan", str(workplace.spec)]) == 0
-    told = capsys.readouterr().out
-    assert "\nwarning: no more such release fits; epsilon: 5 fits\n" in told
+    output = capsys.readouterr().out
+    assert "\nwarning: no more such release fits; epsilon: 5 fits\n" in output
     with pytest.raises(BudgetExceededError, match=r"is left of .*; epsilon: 5 fits; who spent it"):
         check_ahead(workplace.spec, None)
     rewritten(workplace, "epsilon: 9", "epsilon: 5")
@@ -178,10 +178,10 @@ def test_a_plan_says_how_wide_bins_are(workplace: Any, capsys: pytest.CaptureFix
     cut = text.replace("upper: 100}", "upper: 100, cuts: [20, 60]}", 1)
     schema.write_text(cut.replace("upper: 1000,", "upper: 1000, cuts: [50, 200],", 1))
     assert main(["plan", str(workplace.spec)]) == 0
-    told = capsys.readouterr().out
-    assert "  bins  " not in told
-    assert "cuts            age 60 to 100, 40% of its bounds" in told
-    assert "income 200 to 1,000, 80% of its bounds; within a bin nothing tells" in told
+    output = capsys.readouterr().out
+    assert "  bins  " not in output
+    assert "cuts            age 60 to 100, 40% of its bounds" in output
+    assert "income 200 to 1,000, 80% of its bounds; within a bin nothing tells" in output
     cut = text.replace("upper: 100}", "upper: 100, cuts: [25, 50, 75]}", 1)
     schema.write_text(cut.replace("upper: 1000,", "upper: 1000, cuts: [250, 500, 750],"))
     assert main(["plan", str(workplace.spec)]) == 0

@@ -101,7 +101,7 @@ def test_what_another_version_drew_is_not_signed(
     assert not (run.directory / "built").exists()
     with another_version(kind, defaults):
         certificate = verify(steps.publish(take_up())).certificate
-    declared = [event for one in certificate.stages for event in one.events]
+    declared = [event for certified in certificate.stages for event in certified.events]
     assert stage.declares(declared)
 
 
@@ -109,9 +109,9 @@ def test_other_events_of_the_same_settings_are_not_signed(
     make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a version that counted one more."""
-    ours, more = DPGAN.events, GaussianEvent(noise_multiplier=1e4)
+    ours, further = DPGAN.events, GaussianEvent(noise_multiplier=1e4)
     take_up = make_run(weights="none")
-    monkeypatch.setattr(DPGAN, "events", lambda self, **whom: (more, *ours(self, **whom)))
+    monkeypatch.setattr(DPGAN, "events", lambda self, **whom: (further, *ours(self, **whom)))
     settings = drawn(take_up()).plan.stages[0].settings
     monkeypatch.setattr(DPGAN, "events", ours)
     run = take_up()
@@ -161,9 +161,11 @@ def test_a_draw_that_does_not_say_its_settings_is_not_signed(
     under = Measurement.under
 
     def silent(self: Measurement, grant: str, *, settings: str) -> Measurement:
-        told = under(self, grant, settings=settings)
-        kept = {name: fact for name, fact in told.facts.items() if name != "planned_settings"}
-        return replace(told, facts=kept)
+        measurement = under(self, grant, settings=settings)
+        facts = {
+            name: fact for name, fact in measurement.facts.items() if name != "planned_settings"
+        }
+        return replace(measurement, facts=facts)
 
     take_up = make_run(weights="none")
     monkeypatch.setattr(Measurement, "under", silent)

@@ -132,7 +132,7 @@ def draws(snapshot: Snapshot, passes: Passes) -> list[np.ndarray[Any, Any]]:
     drawn = [weights.measure(table, None, noise=SeededNoise(1))]  # type: ignore[arg-type]
     generator = PrivBayes(bins=4).calibrate(rho=0.5, **given)
     drawn.append(generator.measure(table, noise=SeededNoise(1)))
-    return [array for one in drawn for array in one.arrays.values()]
+    return [array for measurement in drawn for array in measurement.arrays.values()]
 
 
 def test_one_two_and_three_workers_draw_what_one_process_draws(
@@ -223,15 +223,15 @@ def test_two_snapshots_differ_whatever_their_size_and_time(
 ) -> None:
     copy = tmp_path / "snapshot"
     shutil.copy2(snapshot.path, copy)
-    mine, found = state_of(snapshot.path), copy.stat()
-    assert state_of(copy) == mine
-    os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
-    assert state_of(copy) != mine
+    state, status = state_of(snapshot.path), copy.stat()
+    assert state_of(copy) == state
+    os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert state_of(copy) != state
     content = bytearray(copy.read_bytes())
     content[-9] ^= 1  # the last byte of the footer
     copy.write_bytes(content)
-    os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
-    assert state_of(copy) != mine
+    os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert state_of(copy) != state
     copy.write_bytes(b"PAR1\xff\xff\xff\xffPAR1")
     assert state_of(copy) == state_of(tmp_path / "nothing") == ""
 
@@ -241,11 +241,11 @@ def test_workers_that_count_for_another_stage_are_waited_for(
 ) -> None:
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
     busy = [
-        local.submit(time.sleep, 2, workers=[one], pure=False, priority=1)  # before the question
-        for one in local.nthreads()
+        local.submit(time.sleep, 2, workers=[worker], pure=False, priority=1)  # before the question
+        for worker in local.nthreads()
     ]
     assert cluster._problems(local, snapshot.path) == []
-    assert all(one.done() for one in busy)
+    assert all(worker.done() for worker in busy)
 
 
 def test_threads_and_kinds_of_processor_are_told_apart() -> None:
@@ -323,8 +323,8 @@ def test_without_a_setting_there_is_no_cluster_and_without_the_extra_no_draw(
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A site's certificate and key in files: as Dask's variables name them, and as options."""
-    made = distributed.Security.temporary()
-    files = {"ca": made.tls_ca_file, "cert": made.tls_client_cert, "key": made.tls_client_key}
+    tls = distributed.Security.temporary()
+    files = {"ca": tls.tls_ca_file, "cert": tls.tls_client_cert, "key": tls.tls_client_key}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     for variable, name in zip(TLS, files, strict=True):
@@ -359,28 +359,28 @@ def test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     expected = in_process(count_rows, snapshot)
-    with site(tmp_path, keys) as found:
-        assert [answer(f"{found.page}/{page}") for page in PAGES] == [404] * len(PAGES)
-        opened = cluster_of({"DPIW_CLUSTER": found.address})
+    with site(tmp_path, keys) as place:
+        assert [answer(f"{place.page}/{page}") for page in PAGES] == [404] * len(PAGES)
+        opened = cluster_of({"DPIW_CLUSTER": place.address})
         with opened(snapshot.path) as passes:
             limits = passes._client.run(resource.getrlimit, resource.RLIMIT_CORE)  # type: ignore[attr-defined]
             assert [*limits.values()] == [(0, 0)]
             assert equal(passes(QuotesElsewhere(os.getpid()), snapshot), expected)
             assert equal(passes(count_rows, snapshot), expected)
-            said = "".join(log.read_text() for log in found.logs)
-            assert "Registered to" in said
-            assert not [cell for cell in cells(snapshot) if cell in said]
+            logs = "".join(log.read_text() for log in place.logs)
+            assert "Registered to" in logs
+            assert not [cell for cell in cells(snapshot) if cell in logs]
             # The control: a tally that is not wrapped tells its cells to the worker's log.
             control = passes._client.submit(QuotesElsewhere(0), [*snapshot.batches()], pure=False)  # type: ignore[attr-defined]
             assert control.exception() is not None
-            until(lambda: "ValueError" in found.logs[1].read_text(), what="the log")
-            told = found.logs[1].read_text()
-            assert [cell for cell in cells(snapshot) if cell in told]
+            until(lambda: "ValueError" in place.logs[1].read_text(), what="the log")
+            text = place.logs[1].read_text()
+            assert [cell for cell in cells(snapshot) if cell in text]
             # The scheduler is killed by the first part; the rest, and what follows, is done here.
-            killer = KillsOnce(tmp_path / "killed", found.scheduler.pid)
+            killer = KillsOnce(tmp_path / "killed", place.scheduler.pid)
             assert equal(passes(killer, snapshot), expected)
             assert equal(passes(count_rows, snapshot), expected)
-        assert found.scheduler.wait() == -9
+        assert place.scheduler.wait() == -9
         assert "DPIW_CLUSTER: lost" in capsys.readouterr().err
         monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
         with pytest.raises(ClusterError, match="no answer from a scheduler"):  # noqa: SIM117
@@ -477,10 +477,10 @@ def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(
         )  # fmt: skip
     try:
         assert stage.stdout is not None
-        told = filter(str.strip, stage.stdout)
-        first = next(told)
+        pids = filter(str.strip, stage.stdout)
+        first = next(pids)
         psutil.Process(int(first)).kill()
-        worker = psutil.Process(int(next(line for line in told if line != first)))
+        worker = psutil.Process(int(next(line for line in pids if line != first)))
         for number in HELD:
             stage.send_signal(number)
         ports = {
@@ -505,8 +505,8 @@ def answer(page: str) -> int | None:
     """The status that a server gives a stranger; None where it speaks no HTTP."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         try:
-            with urllib.request.urlopen(page, timeout=60) as told:
-                return int(told.status)
+            with urllib.request.urlopen(page, timeout=60) as response:
+                return int(response.status)
         except urllib.error.HTTPError as refused:
             return refused.code
     return None

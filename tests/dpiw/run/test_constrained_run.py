@@ -39,8 +39,8 @@ def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(
     assert 0 < bound["rejected"] < 1
     assert 0 < bound["projected"] < 1
     assert certificate.post_processing[0].startswith("satisfy declared constraints: of ")
-    assert any("Every row satisfies the data dictionary's constraints" in one
-               for one in certificate.caveats)  # fmt: skip
+    assert any("Every row satisfies the data dictionary's constraints" in sentence
+               for sentence in certificate.caveats)  # fmt: skip
     page = (folder / "report.html").read_text()
     assert "What no row can be" in page
     assert f"{bound['broken']['old']:.2%}" in page
@@ -73,11 +73,11 @@ def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(
     certificate = verify(folder).certificate
     forced = certificate.diagnostics["constraints"]["forced"]
     assert forced > 1000
-    told = f"{forced} of 2000 rows"  # of the base, which the published ones are chosen from
-    assert any(one.startswith(told) for one in certificate.caveats)
-    assert certificate.diagnostics["reasons"][-1].startswith(told)
+    statement = f"{forced} of 2000 rows"  # of the base, which the published ones are chosen from
+    assert any(sentence.startswith(statement) for sentence in certificate.caveats)
+    assert certificate.diagnostics["reasons"][-1].startswith(statement)
     assert certificate.verdict_rule.endswith("of the rows.")
-    assert any("no noise-aware intervals" in one for one in certificate.caveats)
+    assert any("no noise-aware intervals" in sentence for sentence in certificate.caveats)
     shares = analysis.mean(loaded(folder), lambda rows: rows["job"] == "none")
     assert analysis.confidence_interval(shares).method == "sandwich"
     with pytest.raises(ReleaseError, match=f"{forced} rows were forced to satisfy adults-work"):

@@ -48,9 +48,9 @@ def test_what_an_auditor_and_an_analyst_are_told(found: Found, capsys: Any) -> N
     (stage,) = certificate.stages
     assert [event["type"] for event in stage.events] == ["gaussian", "threshold"]
     assert certificate.accountants["pld"] <= 2
-    assert any("reached a public threshold" in one for one in certificate.assumptions)
+    assert any("reached a public threshold" in sentence for sentence in certificate.assumptions)
     assert "levels (but those of unseen columns, which this release" in certificate.assumptions[0]
-    assert any("rarer ones are not listed" in one for one in certificate.caveats)
+    assert any("rarer ones are not listed" in sentence for sentence in certificate.caveats)
     assert dpiw(["plan", str(place.spec)]) == 0
     assert "threshold                         delta=5e-07, count=1" in capsys.readouterr().out
     release = loaded(folder)
@@ -73,21 +73,21 @@ def test_levels_are_found_and_a_later_release_takes_them(
     (column,) = release.schema["columns"]
     assert column["provenance"] == f"earlier release: {run.release_id}, run {run.key}"
     assert spent(place).epsilon == 2
-    told = summary(folder, place.spec, 1.0)
-    assert "rehearse" not in told
-    (line,) = [one for one in told.splitlines() if "levels_file" in one]
+    advice = summary(folder, place.spec, 1.0)
+    assert "rehearse" not in advice
+    (line,) = [row for row in advice.splitlines() if "levels_file" in row]
     ages = "  - {name: age, kind: integer, lower: 0, upper: 100}"
     (place.root / "schema.yaml").write_text("\n".join(["name: town", "columns:", ages, line]))
     generator = "{method: histogram, settings: {bins: 4}}"
     text = place.spec.read_text().replace("{method: levels}", generator)
     place.spec.write_text(text.replace("name: town\n", "name: trades\n", 1))
-    later, other = publish_run(place.spec)
+    later, later_folder = publish_run(place.spec)
     assert spent(place).epsilon == 4
     assert later.key != run.key
     assert later.plan.schema.released[1].levels == ("Baker, Jr.", "smith", "rest")
-    assert set(loaded(other).table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
+    assert set(loaded(later_folder).table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
     key = place.root / "state" / "keys" / "test.pub"
-    report = audit(f"sqlite:///{place.ledger}", [folder, other], [key])
+    report = audit(f"sqlite:///{place.ledger}", [folder, later_folder], [key])
     assert (report.ok, report.findings) == (True, ())
 
 
@@ -108,7 +108,7 @@ def test_a_draw_with_another_threshold_than_planned_is_found(
     report = audit(
         f"sqlite:///{place.ledger}", [folder], [place.root / "state" / "keys" / "test.pub"]
     )
-    assert [one.code for one in report.findings] == ["threshold_too_low"]
+    assert [finding.code for finding in report.findings] == ["threshold_too_low"]
 
 
 # Killed

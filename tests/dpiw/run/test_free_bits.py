@@ -48,11 +48,11 @@ TORN = "age,income,region,ill\n1,2,north,true,5\n"
 @pytest.fixture
 def place(make_workplace: Any) -> Any:
     """A population that may see three reads without a draw."""
-    made = make_workplace(population="village", weights="none", epsilon="100")
-    ledger = Ledger.open(made.ledger)
+    workplace = make_workplace(population="village", weights="none", epsilon="100")
+    ledger = Ledger.open(workplace.ledger)
     town = ledger.population("town")
     ledger.register(dataclasses.replace(town, name="village", max_unpaid_reads=LIMIT))
-    return made
+    return workplace
 
 
 def prepared(place: Any, period: str) -> ReleaseRun:
@@ -281,8 +281,8 @@ def test_a_certificate_without_a_random_number_is_no_legal_step(place: Any) -> N
         book.apply(entry)
     with pytest.raises(KeyError):
         book.apply(plain)
-    found = tally([entry.to_json() for entry in (*entries, plain)]).findings
-    assert [one.code for one in found] == ["illegal_step"]
+    findings = tally([entry.to_json() for entry in (*entries, plain)]).findings
+    assert [finding.code for finding in findings] == ["illegal_step"]
     with pytest.raises(LedgerConflictError, match="can be certified"):
         ledger.certify(prepared(place, "2027-02").key)
 
@@ -303,14 +303,16 @@ def test_the_count_is_shown_and_audited(place: Any) -> None:
     torn(place, prepared(place, "2027-01"))
     assert "1 ended without a draw, of at most 3 that may, for life" in shown(place)
     (village,) = [
-        one for one in json.loads(shown(place, "--json"))["populations"] if one["name"] == "village"
+        population
+        for population in json.loads(shown(place, "--json"))["populations"]
+        if population["name"] == "village"
     ]
     assert (village["unpaid_reads"], village["max_unpaid_reads"]) == (1, 3)
     report = audit(str(place.ledger), [], [])
     assert report.counted is not None
     assert report.counted.unpaid_reads("village") == 1
-    told = [found.text for found in report.findings if found.code == "unpaid_reads"]
-    assert told == ["its tables were read 1 of at most 3 times without a draw"]
+    texts = [finding.text for finding in report.findings if finding.code == "unpaid_reads"]
+    assert texts == ["its tables were read 1 of at most 3 times without a draw"]
 
 
 def test_the_certificate_states_the_rate_and_not_the_count(place: Any) -> None:
@@ -334,6 +336,6 @@ def test_the_rate_that_the_documents_state() -> None:
         ways = sum(math.comb(reads, k) * 2**k for k in range(MAX_UNPAID_READS + 1))
         return math.ceil(math.log2(ways))
 
-    told = " ".join((ROOT / "docs" / "privacy.md").read_text().split())
-    assert f"with F = {MAX_UNPAID_READS}, {bits(MAX_UNPAID_READS)} bits in 20 reads" in told
-    assert f"{bits(120)} bits spread over 120 monthly ones" in told
+    text = " ".join((ROOT / "docs" / "privacy.md").read_text().split())
+    assert f"with F = {MAX_UNPAID_READS}, {bits(MAX_UNPAID_READS)} bits in 20 reads" in text
+    assert f"{bits(120)} bits spread over 120 monthly ones" in text

@@ -30,8 +30,8 @@ def published(tmp_path_factory: Any, request: Any) -> Any:
     """One release that pays for its rows, and one of the same rows that names it."""
     place = request.getfixturevalue("make_workplace")()
     run, folder = publish_run(write_spec(place))
-    again, other = publish_run(write_spec(place, counted_by=run.key, top={"name": "again"}))
-    return place, (run, folder), (again, other)
+    again, later = publish_run(write_spec(place, counted_by=run.key, top={"name": "again"}))
+    return place, (run, folder), (again, later)
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +44,17 @@ def make_workplace(tmp_path_factory: Any) -> Any:
 def test_the_declared_cost_is_charged_once_and_named_ever_after(
     published: Any, capsys: Any
 ) -> None:
-    place, (run, folder), (_, other) = published
+    place, (run, folder), (_, later) = published
     assert str(spent(place)) == "epsilon=2, delta=2E-6"  # 1 with the rows, 1 beside them
-    first, second = verify(folder).certificate, verify(other).certificate
+    first, second = verify(folder).certificate, verify(later).certificate
     assert [event["type"] for s in first.stages for event in s.events] == ["declared", "gaussian"]
     assert [event["type"] for s in second.stages for event in s.events] == ["gaussian"]
     assert first.generator["made_elsewhere"]["charged"] is True
     assert DECLARED + ", in the total; promised by dpiw: epsilon=0.5" in str(first.declared)
-    own = first.stages[1].standalone_epsilon
+    standalone = first.stages[1].standalone_epsilon
     assert str(first.declared).endswith(
         "delta=9e-07, the delta that the declared part leaves (a plan's `alone`,"
-        f" epsilon={own:.4g}, is at the whole delta)"
+        f" epsilon={standalone:.4g}, is at the whole delta)"
     )
     assert "whole delta" not in str(second.declared)
     assert f"{DECLARED}, paid by run {run.key}; promised by dpiw: epsilon=0.99" in str(
@@ -65,13 +65,13 @@ def test_the_declared_cost_is_charged_once_and_named_ever_after(
         assert facts["rows"] == 400
         assert 390 < facts["distinct_rows"] < 400  # some are alike but for a missing income
         assert "rows" not in certificate.generator["settings"]
-        assert any("Nothing here checked it" in one for one in certificate.assumptions)
-        assert any("was not checked" in one for one in certificate.caveats)
+        assert any("Nothing here checked it" in sentence for sentence in certificate.assumptions)
+        assert any("was not checked" in sentence for sentence in certificate.caveats)
         assert str(place.root) not in certificate.to_json().decode()
 
 
 def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) -> None:
-    place, (run, folder), (again, other) = published
+    place, (run, folder), (again, later) = published
     for command in ("verify", "describe"):
         assert dpiw([command, str(folder)]) == 0
         assert DECLARED in capsys.readouterr().out
@@ -85,10 +85,10 @@ def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) 
     stage = first["attempts"][0]["stages"]["fit_generator"]
     assert stage["declared"] == ["epsilon=0.5, delta=1e-07"]
     assert "declared" not in second["attempts"][0]["stages"]["fit_weights"]
-    report = audit(f"sqlite:///{place.ledger}", [folder, other], [])
+    report = audit(f"sqlite:///{place.ledger}", [folder, later], [])
     codes = {finding.code: finding for finding in report.findings}
     assert codes.keys() == {"cost_declared", "key_not_pinned", "rows_paid_before"}
-    assert codes["rows_paid_before"].subject == f"release {other.name}"
+    assert codes["rows_paid_before"].subject == f"release {later.name}"
     assert f"run {run.key[:12]} is said to have paid" in codes["rows_paid_before"].text
     assert report.ok
     assert codes["cost_declared"].subject == f"run {run.key[:12]} attempt 1"
@@ -99,9 +99,9 @@ def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) 
 
 
 def test_rows_that_the_named_run_never_paid_for_are_an_error(published: Any, tmp_path: Any) -> None:
-    _, _, (_, other) = published
+    _, _, (_, later) = published
     Ledger.create(tmp_path / "other.sqlite")
-    report = audit(f"sqlite:///{tmp_path / 'other.sqlite'}", [other], [])
+    report = audit(f"sqlite:///{tmp_path / 'other.sqlite'}", [later], [])
     assert {"rows_paid_before", "rows_not_paid"} <= {finding.code for finding in report.findings}
     assert not report.ok
 
@@ -111,9 +111,9 @@ def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published: An
     place, (run, folder), _ = published
     columns = ["age", "income", "region", "ill"]
     schema = run.plan.schema
-    made = schema.unscale(schema.scale(rows_of_town()))[columns]
+    given = schema.unscale(schema.scale(rows_of_town()))[columns]
     rows = loaded(folder).table[columns]
-    known = {tuple(map(str, row)) for row in made.itertuples(index=False)}
+    known = {tuple(map(str, row)) for row in given.itertuples(index=False)}
     assert len(rows) == 100
     assert {tuple(map(str, row)) for row in rows.itertuples(index=False)} <= known
     assert (run.directory / MADE_ELSEWHERE).read_bytes() == (
@@ -157,17 +157,17 @@ def prepared_small(place: Any) -> Any:
 def test_a_file_that_is_not_as_declared_reserves_nothing(make_workplace: Any, harm: str) -> None:
     place = make_workplace()
     spec = write_spec(place)
-    made = place.root / "made.parquet"
+    path = place.root / "made.parquet"
     if harm == "changed":
-        written(made, rows_of_town(seed=9))
+        written(path, rows_of_town(seed=9))
     elif harm == "gone":
-        made.unlink()
+        path.unlink()
     elif harm == "a cell":
-        digest = written(made, rows_of_town().assign(age=77_777))
+        digest = written(path, rows_of_town().assign(age=77_777))
         write_spec(place, sha256=digest)
     else:
-        made.unlink()
-        made.hardlink_to(place.source)
+        path.unlink()
+        path.hardlink_to(place.source)
     with pytest.raises(SpecError, match=r"generator\.settings\.rows") as refused:
         publish_run(spec)
     assert "77777" not in str(refused.value)
@@ -220,26 +220,26 @@ def test_a_copy_that_changed_is_not_gone_on_from(make_workplace: Any) -> None:
 )
 def test_only_a_run_that_paid_for_these_rows_has_paid(published: Any, case: str) -> None:
     place, (run, _), (again, _) = published
-    made, kept = place.root / "made.parquet", run.measurement("fit_generator")
-    before, rows, output = str(spent(place)), made.read_bytes(), kept.read_bytes()
+    path, measurement = place.root / "made.parquet", run.measurement("fit_generator")
+    before, rows, output = str(spent(place)), path.read_bytes(), measurement.read_bytes()
     key = {"unknown": "ab" * 32, "paid by another": again.key}.get(case, run.key)
-    more = {
+    changes = {
         "dearer": {"epsilon": 0.6}, "cheaper": {"epsilon": 0.4},
         "another declarer": {"declared_by": "B. Curator"}, "other evidence": {"evidence": "none"},
     }.get(case, {})  # fmt: skip
     if case == "another file":
-        written(made, rows_of_town(seed=77))
-    write_spec(place, counted_by=key, top={"name": f"after-{case.replace(' ', '-')}"}, **more)
+        written(path, rows_of_town(seed=77))
+    write_spec(place, counted_by=key, top={"name": f"after-{case.replace(' ', '-')}"}, **changes)
     try:
         if case == "output gone":
-            kept.unlink()
+            measurement.unlink()
         with pytest.raises(
             SpecError, match=r"counted_by: expected the key of a run of population town"
         ):
             steps.reserve(prepared(place))
     finally:
-        made.write_bytes(rows)
-        kept.write_bytes(output)
+        path.write_bytes(rows)
+        measurement.write_bytes(output)
     assert str(spent(place)) == before
 
 

@@ -24,14 +24,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Stages that do nothing but wait for their word; they end with code 12."""
-    real, made = subprocess.Popen, list[subprocess.Popen[bytes]]()
+    real, processes = subprocess.Popen, list[subprocess.Popen[bytes]]()
 
     def start(_: object, *, pass_fds: Sequence[int], **__: Any) -> subprocess.Popen[bytes]:
-        made.append(real(["sh", "-c", "head -c 1 >/dev/null; exit 12"], stdin=pass_fds[0]))
-        return made[-1]
+        processes.append(real(["sh", "-c", "head -c 1 >/dev/null; exit 12"], stdin=pass_fds[0]))
+        return processes[-1]
 
     monkeypatch.setattr(process.subprocess, "Popen", start)
-    return made
+    return processes
 
 
 def test_each_stage_begins_when_it_is_launched(
@@ -40,20 +40,20 @@ def test_each_stage_begins_when_it_is_launched(
     with stages_ahead(folder):
         assert len(started) == len(STAGES)
         for stage in STAGES:
-            waiting = [one.poll() for one in started].count(None)
+            waiting = [child.poll() for child in started].count(None)
             with pytest.raises(StageFailedError, match=f"{stage} ended with code 12"):
                 launch_stage(stage, folder)
-            assert [one.poll() for one in started].count(None) == waiting - 1
+            assert [child.poll() for child in started].count(None) == waiting - 1
         assert len(started) == len(STAGES)
 
 
 def test_a_stage_of_another_run_and_a_second_attempt_have_processes_of_their_own(
     folder: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    other = folder / "other"
-    (other / "log").mkdir(parents=True)
+    second = folder / "other"
+    (second / "log").mkdir(parents=True)
     with stages_ahead(folder):
-        for place, number in ((folder, 3), (folder, 4), (other, 5)):
+        for place, number in ((folder, 3), (folder, 4), (second, 5)):
             with pytest.raises(StageFailedError):
                 launch_stage("ingest", place)
             assert len(started) == number
@@ -85,16 +85,16 @@ def test_what_was_never_told_to_begin_is_ended(
 ) -> None:
     with pytest.raises(KeyboardInterrupt), stages_ahead(folder):
         raise KeyboardInterrupt
-    assert [one.returncode for one in started] == [-9, -9, -9]
+    assert [child.returncode for child in started] == [-9, -9, -9]
 
 
 def test_a_stage_that_is_killed_while_it_waits_is_started_anew(
     folder: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
     with stages_ahead(folder):
-        for one in started:
-            one.kill()
-            one.wait()
+        for child in started:
+            child.kill()
+            child.wait()
         with pytest.raises(StageFailedError, match="fit_weights ended with code 12"):
             launch_stage("fit_weights", folder)
         assert len(started) == len(STAGES) + 1
@@ -132,7 +132,7 @@ def test_what_is_imported_at_once_is_collected_no_more() -> None:
     before = gc.get_freeze_count()
     with importing():
         assert not gc.isenabled()
-        kept = [[] for _ in range(100)]
+        objects = [[] for _ in range(100)]
     assert gc.isenabled()
-    assert gc.get_freeze_count() >= before + len(kept)
+    assert gc.get_freeze_count() >= before + len(objects)
     gc.unfreeze()

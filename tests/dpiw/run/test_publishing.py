@@ -208,11 +208,11 @@ def test_unnormalised_weights_estimate_totals(workplace):
     run = draw(prepared(workplace))
     release = loaded(finish(run))
     np.testing.assert_allclose(release.weights, np.exp(release.log_weights))
-    found = release.total(lambda table: table["age"] >= 0).value
-    assert found == pytest.approx(400 * release.weights.mean())
+    total = release.total(lambda table: table["age"] >= 0).value
+    assert total == pytest.approx(400 * release.weights.mean())
     # 400 people; the total's logarithm has a standard deviation of 0.15 (14 releases): a factor
     # 2.2 is five of them
-    assert 400 / 2.2 < found < 400 * 2.2
+    assert 400 / 2.2 < total < 400 * 2.2
     assert release.certificate.post_processing == ("debias b(x)",)
 
 
@@ -246,9 +246,9 @@ def test_the_certificate_states_what_was_composed_not_what_was_kept(workplace):
     record = json.loads(path.read_text())
     record |= {"epsilon_pld": 0.25, "epsilon_rdp": 0.25}
     path.write_text(json.dumps(record))
-    kept = ReleaseRun.load(run.directory)
-    assert (kept.plan.epsilon_pld, kept.plan.epsilon_rdp) == (0.25, 0.25)
-    stated = loaded(finish(kept)).certificate.accountants
+    reloaded = ReleaseRun.load(run.directory)
+    assert (reloaded.plan.epsilon_pld, reloaded.plan.epsilon_rdp) == (0.25, 0.25)
+    stated = loaded(finish(reloaded)).certificate.accountants
     assert stated == {"pld": run.plan.epsilon_pld, "rdp": run.plan.epsilon_rdp}
     assert stated["rdp"] > stated["pld"] > 1
 
@@ -261,15 +261,15 @@ def test_weights_rebuild_the_generator_only_if_they_ask_it(
 ):
     place = make_workplace(weights=weights)
     run = draw(prepared(place))
-    made = []
+    calls = []
     model = type(run.plan.generator).model
     monkeypatch.setattr(
         type(run.plan.generator),
         "model",
-        lambda self, *measured, **told: made.append(1) or model(self, *measured, **told),
+        lambda self, *measured, **options: calls.append(1) or model(self, *measured, **options),
     )
     steps.debias(run)
-    assert len(made) == models
+    assert len(calls) == models
 
 
 @pytest.mark.parametrize("how", ["cut", "columns"])

@@ -65,11 +65,11 @@ def test_a_published_run_loses_its_confidential_files_and_nothing_else(make_work
     (outside / "file").write_text("kept")
     (run.private / "link").symlink_to(outside)
     before, release = contents(run.directory), contents(folder)
-    found = look(place)
-    assert (found.state, found.finished, found.key) == ("published", True, run.key)
-    assert found.confidential_bytes > 0
+    shown = look(place)
+    assert (shown.state, shown.finished, shown.key) == ("published", True, run.key)
+    assert shown.confidential_bytes > 0
 
-    assert purge(found) == found.confidential_bytes
+    assert purge(shown) == shown.confidential_bytes
     after = contents(run.directory)
     gone = set(before) - set(after)
     assert {"private/scaled.parquet", "private/validation.json", "private/cells.txt",
@@ -178,10 +178,10 @@ def test_what_has_no_readable_record_is_shown_and_left_alone(make_workplace):
     run = prepared(place)
     for text in ("{", "[]", '{"key": 1}', json.dumps({"key": "f" * 64, "spec": {}})):
         (run.directory / "run.json").write_text(text)
-        found = look(place)
-        assert (found.state, found.key, found.finished) == ("run.json unreadable", "", False)
+        shown = look(place)
+        assert (shown.state, shown.key, shown.finished) == ("run.json unreadable", "", False)
         with pytest.raises(SpecError, match="cannot be read"):
-            purge(found, abandon=True)
+            purge(shown, abandon=True)
 
 
 def test_a_workspace_that_is_not_there(tmp_path):
@@ -195,7 +195,7 @@ def test_a_purge_does_not_pretend_to_have_emptied_a_link(make_workplace, tmp_pat
     run = prepared(place)
     draw(run)
     finish(run)
-    found = look(place)
+    earlier = look(place)
     folder = {"run": run.directory}.get(name, run.directory / name)
     (folder / "kept").write_text("confidential")
     elsewhere = tmp_path / folder.name  # a run's record is believed by its folder's name
@@ -203,9 +203,9 @@ def test_a_purge_does_not_pretend_to_have_emptied_a_link(make_workplace, tmp_pat
     folder.symlink_to(elsewhere)
     shown = look(place)
     assert (shown.state, shown.finished) == ("a link, open to others, or another user's", False)
-    for one in (shown, found):
+    for listed in (shown, earlier):
         with pytest.raises(SpecError, match="is a link"):
-            purge(one, abandon=True)
+            purge(listed, abandon=True)
     assert (elsewhere / "kept").read_text() == "confidential"
 
 
@@ -252,8 +252,8 @@ RUNS = [entry(1), entry(2, last_at="2027-01-30T00:00:00Z"), entry(3, state="void
 )
 def test_runs_are_chosen_by_key_and_age(options, chosen):
     terms = {"key": None, "all_published": False, "older_than": None} | options
-    found = select(RUNS, now=NOW, **terms)
-    assert found == [RUNS[number - 1] for number in chosen]
+    picked = select(RUNS, now=NOW, **terms)
+    assert picked == [RUNS[number - 1] for number in chosen]
 
 
 @pytest.mark.parametrize(
@@ -315,8 +315,8 @@ def test_a_run_that_cannot_be_judged_is_named_and_the_others_are_purged(make_wor
     code, text = command("purge", "--state", state, "--all-published", "--yes")
     assert code == LedgerError.exit_code
     assert text.startswith("removed ")
-    told = f"passed over run lost ({run.directory.parent.name}): run.json unreadable"
-    assert text.splitlines()[-1] == told
+    line = f"passed over run lost ({run.directory.parent.name}): run.json unreadable"
+    assert text.splitlines()[-1] == line
     assert not run.snapshot.exists()
     assert (lost / "private" / "rows").read_text() == "kept"
 
@@ -338,10 +338,10 @@ def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
     run = prepared(workplace)
     draw(run)
     with Ledger.open(workplace.ledger)._store.transaction(write=False):
-        found = [*state.glob("workspace/**/*"), state / "workspace", *state.glob("ledger.sqlite*")]
-        open_ones = [path.name for path in found if path.stat().st_mode & 0o077]
+        paths = [*state.glob("workspace/**/*"), state / "workspace", *state.glob("ledger.sqlite*")]
+        open_ones = [path.name for path in paths if path.stat().st_mode & 0o077]
     assert open_ones == []
-    names = {path.name for path in found}
+    names = {path.name for path in paths}
     assert {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"} <= names
     assert {"ingest.lock", "fit_weights.lock", "postprocessing.lock", "run.json"} <= names
     finish(run)

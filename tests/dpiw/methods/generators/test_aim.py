@@ -63,8 +63,8 @@ TABLE = PrivateTable(
 
 
 def ready(*, unit: PrivacyUnit = ADD, rho: float = 1.0, **settings: Any) -> AIM:
-    made = AIM(**settings)
-    return made.calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=200)
+    uncalibrated = AIM(**settings)
+    return uncalibrated.calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=200)
 
 
 WEIGHT = 4
@@ -114,12 +114,12 @@ def test_all_draws_together_are_the_events(
     unit: PrivacyUnit, resumes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Marginals and selections of whatever rounds spend what is stated, less the reserve."""
-    own = ready(unit=unit, resumes=resumes)
+    process = ready(unit=unit, resumes=resumes)
     spending = Spending(monkeypatch, unit)
-    own.measure(TABLE, noise=SeededNoise(1))
-    terms = own.resumption
-    reserved = terms.reserve / own.calibrated.part**2 if terms else 0.0  # type: ignore[union-attr]
-    assert spending.total == pytest.approx(declared(own, unit) - reserved, rel=1e-9)
+    process.measure(TABLE, noise=SeededNoise(1))
+    terms = process.resumption
+    reserved = terms.reserve / process.calibrated.part**2 if terms else 0.0  # type: ignore[union-attr]
+    assert spending.total == pytest.approx(declared(process, unit) - reserved, rel=1e-9)
     assert len(spending.selected) == len(spending.measured) - 3
 
 
@@ -128,9 +128,9 @@ def test_a_selection_that_is_not_charged_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         Round, "multiplier", property(lambda self: self.part / sqrt(self.parts))
     )  # fmt: skip
-    own, spending = ready(), Spending(monkeypatch, ADD)
-    own.measure(TABLE, noise=SeededNoise(1))
-    assert spending.total > declared(own, ADD) * 1.01
+    process, spending = ready(), Spending(monkeypatch, ADD)
+    process.measure(TABLE, noise=SeededNoise(1))
+    assert spending.total > declared(process, ADD) * 1.01
 
 
 @pytest.mark.parametrize("plant", [
@@ -144,9 +144,9 @@ def test_a_selection_of_too_small_a_sensitivity_is_found(
 ) -> None:
     """Planted bugs: each spends more than is declared."""
     monkeypatch.setattr(aim_rounds, *plant, raising=False)
-    own, spending = ready(unit=THREE_ROWS), Spending(monkeypatch, THREE_ROWS)
-    own.measure(TABLE, noise=SeededNoise(1))
-    assert spending.total > declared(own, THREE_ROWS) * 1.01
+    process, spending = ready(unit=THREE_ROWS), Spending(monkeypatch, THREE_ROWS)
+    process.measure(TABLE, noise=SeededNoise(1))
+    assert spending.total > declared(process, THREE_ROWS) * 1.01
 
 
 @pytest.mark.parametrize(("parts", "left", "most", "taught", "expected"), [
@@ -164,11 +164,11 @@ def test_a_killed_run_goes_on_from_its_last_round(
     dies_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was drawn stays, the rest is drawn, and both together cost at most the events."""
-    own, spending = ready(resumes=1), Spending(monkeypatch, ADD)
-    terms = own.resumption
+    process, spending = ready(resumes=1), Spending(monkeypatch, ADD)
+    terms = process.resumption
     assert terms is not None
     first = Recorder()
-    own.measure(TABLE, noise=SeededNoise(1), watch=first)
+    process.measure(TABLE, noise=SeededNoise(1), watch=first)
     steps = [step for step, _ in first.steps]
     assert steps[0] == 0
     assert steps[-1] == terms.steps
@@ -178,18 +178,18 @@ def test_a_killed_run_goes_on_from_its_last_round(
     spending.selected.clear()
     killed = Recorder(dies_at=dies_at)
     with pytest.raises(KilledError):
-        own.measure(TABLE, noise=SeededNoise(2), watch=killed)
+        process.measure(TABLE, noise=SeededNoise(2), watch=killed)
     dead = max(killed.saved)
     again = Recorder(resumed=killed.saved[dead])
-    made = own.measure(TABLE, noise=SeededNoise(3), watch=again)
-    kept = Measurement.from_bytes(killed.saved[dead])
-    assert made.facts["network"][: len(kept.facts["network"])] == kept.facts["network"]
+    measurement = process.measure(TABLE, noise=SeededNoise(3), watch=again)
+    saved = Measurement.from_bytes(killed.saved[dead])
+    assert measurement.facts["network"][: len(saved.facts["network"])] == saved.facts["network"]
     assert np.array_equal(
-        made.arrays["rounds"][: kept.arrays["rounds"].size], kept.arrays["rounds"]
+        measurement.arrays["rounds"][: saved.arrays["rounds"].size], saved.arrays["rounds"]
     )
     assert all(step > dead for step, _ in again.steps)
-    assert spending.total <= declared(own, ADD) * (1 + 1e-9)
-    events = [{"count": event.count} for event in own.events(schema=SCHEMA, unit=ADD)]
+    assert spending.total <= declared(process, ADD) * (1 + 1e-9)
+    events = [{"count": event.count} for event in process.events(schema=SCHEMA, unit=ADD)]
     assert terms.is_paid_by(events)
 
 
@@ -225,27 +225,35 @@ class Telling:
 
     def check(self, measured: Measurement) -> None:
         """Every number told is a pooled released one: all arrays, their variances, the total."""
-        columns = [(0,), (1,), (2,), *(tuple(one) for one, _, _ in measured.facts["network"])]
+        columns = [
+            (0,),
+            (1,),
+            (2,),
+            *(tuple(marginal) for marginal, _, _ in measured.facts["network"]),
+        ]
         assert len(columns) == len(self.released)
         for number, (marginals, total) in enumerate(self.told):
             known = self._pooled(columns[: 3 + number])
-            assert {one.columns for one in marginals} == set(known)
+            assert {marginal.columns for marginal in marginals} == set(known)
             assert len(marginals) == len(known)
-            for one in marginals:
-                values, variance = known[one.columns]
-                assert one.values == pytest.approx(values, rel=1e-9)
-                assert one.variance == pytest.approx(variance, rel=1e-9)
+            for marginal in marginals:
+                values, variance = known[marginal.columns]
+                assert marginal.values == pytest.approx(values, rel=1e-9)
+                assert marginal.variance == pytest.approx(variance, rel=1e-9)
             sums = [(v.sum(), 1 / (v.size * variance)) for v, variance in known.values()]
             mean = sum(s * weight for s, weight in sums) / sum(weight for _, weight in sums)
             assert total == pytest.approx(max(mean, 1.0), rel=1e-9)
 
     def _pooled(self, columns: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[Any, Any]]:
         same: dict[tuple[int, ...], list[tuple[Any, float]]] = {}
-        for one, (values, scale) in zip(columns, self.released, strict=False):
-            same.setdefault(one, []).append((values, 1 / scale**2))
+        for marginal, (values, scale) in zip(columns, self.released, strict=False):
+            same.setdefault(marginal, []).append((values, 1 / scale**2))
         return {
-            one: (sum(v * w for v, w in own) / sum(w for _, w in own), 1 / sum(w for _, w in own))
-            for one, own in same.items()
+            marginal: (
+                sum(v * w for v, w in draws) / sum(w for _, w in draws),
+                1 / sum(w for _, w in draws),
+            )
+            for marginal, draws in same.items()
         }
 
 
@@ -267,15 +275,18 @@ def test_exact_numbers_told_to_the_process_are_found(
     """Planted bugs: exact counts of pairs, beside or in place of noisy ones; the exact total."""
 
     def fitted(process: Any, drawn: Measurement) -> FittedModel:
-        told = pooled(aim_rounds.drawn_marginals(drawn))
+        marginals = pooled(aim_rounds.drawn_marginals(drawn))
         total = aim_rounds.rows_of(drawn)
         if plant == "counts":
-            told = [replace(one, values=EXACT.get(one.columns, one.values) * 1.0) for one in told]
+            marginals = [
+                replace(marginal, values=EXACT.get(marginal.columns, marginal.values) * 1.0)
+                for marginal in marginals
+            ]
         if plant == "more_counts":
             exact = [NoisyMarginal(columns=c, values=v, variance=1e-6) for c, v in EXACT.items()]
-            told = told + exact
+            marginals = marginals + exact
         model: FittedModel = process.fit(
-            told, drawn.facts["sizes"], total=len(ROWS) if plant == "total" else total
+            marginals, drawn.facts["sizes"], total=len(ROWS) if plant == "total" else total
         )
         return model
 
@@ -303,11 +314,11 @@ def test_scores_move_by_their_weight() -> None:
     for _ in range(300):
         counts = rng.integers(0, 4, (3, 3))
         model, weight = rng.random((3, 3)) * 3, int(rng.integers(1, 6))
-        more = counts.copy()
-        more[tuple(rng.integers(0, 3, 2))] += 1
-        one, two = (score(c, model, weight=weight, stddev=1.3) for c in (counts, more))
-        assert abs(one - two) <= weight
-        reached = max(reached, abs(one - two) / weight)
+        neighbour = counts.copy()
+        neighbour[tuple(rng.integers(0, 3, 2))] += 1
+        before, after = (score(c, model, weight=weight, stddev=1.3) for c in (counts, neighbour))
+        assert abs(before - after) <= weight
+        reached = max(reached, abs(before - after) / weight)
     assert reached == 1
     penalty = math.floor(sqrt(2 / pi) * 1.3 * 9 * SCORE_UNIT) / SCORE_UNIT
     assert score(np.ones((3, 3), dtype=int), np.zeros((3, 3)), weight=2, stddev=1.3) == 2 * (
@@ -368,9 +379,9 @@ def test_what_is_too_large_is_refused_from_public_figures() -> None:
 
 
 def test_repeated_marginals_are_pooled_by_precision() -> None:
-    one = NoisyMarginal(columns=(0,), values=np.array([1.0, 2.0]), variance=1.0)
-    two = NoisyMarginal(columns=(0,), values=np.array([4.0, 5.0]), variance=2.0)
-    (both,) = pooled([one, two])
-    assert both.values == pytest.approx([2, 3])
-    assert both.variance == pytest.approx(2 / 3)
+    precise = NoisyMarginal(columns=(0,), values=np.array([1.0, 2.0]), variance=1.0)
+    vague = NoisyMarginal(columns=(0,), values=np.array([4.0, 5.0]), variance=2.0)
+    (joined,) = pooled([precise, vague])
+    assert joined.values == pytest.approx([2, 3])
+    assert joined.variance == pytest.approx(2 / 3)
     assert aim_rounds.SELECTION == 0.1

@@ -50,8 +50,8 @@ def measured(schema: PublicSchema, rows: pd.DataFrame, *, rho: float, **settings
 
 
 def law_of(column: Column, *, shaped: bool = False) -> ColumnLaw:
-    own = PublicSchema(name="one", columns=(column,))
-    (bins,) = Domain.from_schema(own, bins=7).columns
+    schema = PublicSchema(name="one", columns=(column,))
+    (bins,) = Domain.from_schema(schema, bins=7).columns
     return column_law(bins, shaped=shaped, prior=2.0, smallest=0.01)
 
 
@@ -139,9 +139,9 @@ def test_points_are_drawn_from_the_posterior_and_no_other() -> None:
         cells = np.minimum((np.cumsum(wanted) * 20).astype(int), 19)
         seen = np.bincount(cells[points], minlength=20)
         expected = np.bincount(cells, weights=wanted, minlength=20) * len(points)
-        kept = expected > 0
-        statistic = ((seen - expected)[kept] ** 2 / expected[kept]).sum()
-        return float(stats.chi2.sf(statistic, kept.sum() - 1))
+        positive = expected > 0
+        statistic = ((seen - expected)[positive] ** 2 / expected[positive]).sum()
+        return float(stats.chi2.sf(statistic, positive.sum() - 1))
 
     assert p_value(1.0) > 1e-6
     assert p_value(2 / 3) < 1e-6
@@ -156,9 +156,9 @@ def test_units_change_nothing(numeric: str) -> None:
     thousands = Column(
         name=first.name, kind=first.kind, lower=0.0, upper=200.0, nullable=first.nullable
     )
-    other = PublicSchema(name="three", columns=(thousands, *rest))
+    rescaled = PublicSchema(name="three", columns=(thousands, *rest))
     _, in_dollars = measured(SCHEMA, rows, rho=0.5, numeric=numeric)
-    _, in_thousands = measured(other, rows.assign(pay=rows.pay / 1000), rho=0.5, numeric=numeric)
+    _, in_thousands = measured(rescaled, rows.assign(pay=rows.pay / 1000), rho=0.5, numeric=numeric)
     for name, points in in_dollars.arrays.items():
         assert np.array_equal(points, in_thousands.arrays[name]), name
 
@@ -168,14 +168,15 @@ def test_with_much_epsilon_the_model_is_the_datas(weights: str) -> None:
     """Distances of one-way laws, and the difference that the target makes."""
     rows = frame(4000)
     ready, drawn = measured(SCHEMA, rows, rho=1e4, weights=weights)
-    made = ready.model(drawn, schema=SCHEMA).sample(8000, rng=np.random.default_rng(1)).frame()
-    assert abs(made.sick.mean() - rows.sick.mean()) < 0.03
+    synthetic = ready.model(drawn, schema=SCHEMA).sample(8000, rng=np.random.default_rng(1)).frame()
+    assert abs(synthetic.sick.mean() - rows.sick.mean()) < 0.03
     for sick in (False, True):
-        own, other = made[made.sick == sick], rows[rows.sick == sick]
-        assert abs(own.pay.mean() - other.pay.mean()) < 6000
-        assert abs(own.pay.isna().mean() - other.pay.isna().mean()) < 0.04
+        drawn_rows, true_rows = synthetic[synthetic.sick == sick], rows[rows.sick == sick]
+        assert abs(drawn_rows.pay.mean() - true_rows.pay.mean()) < 6000
+        assert abs(drawn_rows.pay.isna().mean() - true_rows.pay.isna().mean()) < 0.04
         shares = [
-            f.job.value_counts(normalize=True).reindex(LEVELS).fillna(0) for f in (own, other)
+            f.job.value_counts(normalize=True).reindex(LEVELS).fillna(0)
+            for f in (drawn_rows, true_rows)
         ]
         assert (shares[0] - shares[1]).abs().sum() / 2 < 0.06
 
@@ -190,8 +191,8 @@ def test_rows_have_the_drawn_law_and_no_other() -> None:
     laws = [law.pmf(points[0].tolist()) for points in drawn.arrays["points_1"]]
     seen = np.bincount(codes[:, 1], minlength=5)
     assert stats.chisquare(seen, 20_000 * (laws[0] + laws[1]) / 2).pvalue > 1e-6
-    for one in laws:
-        assert stats.chisquare(seen, 20_000 * one).pvalue < 1e-6
+    for pmf in laws:
+        assert stats.chisquare(seen, 20_000 * pmf).pvalue < 1e-6
 
 
 # Settings
@@ -217,8 +218,8 @@ def test_inadmissible_settings_are_refused(settings: dict[str, Any], told: str) 
 
 def test_what_cannot_be_drawn_is_refused_by_the_plan() -> None:
     def calibrate(columns: tuple[Column, ...], rho: float) -> None:
-        own = PublicSchema(name="wide", columns=columns)
-        Bayes().calibrate(rho=rho, schema=own, unit=UNIT, nominal_rows=100)
+        schema = PublicSchema(name="wide", columns=columns)
+        Bayes().calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=100)
 
     levels = tuple(f"v{j}" for j in range(60_000))
     with pytest.raises(SpecError, match="about 60000 parameters to draw"):
@@ -236,5 +237,5 @@ def test_effort_adds_up(rho: float, weights: str) -> None:
         ready = plain.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=100)
         (event,) = ready.events(schema=SCHEMA, unit=UNIT)
         assert event.count == 3 * (3 + (weights == "two_stage"))
-        own = event.epsilon if pure else event.epsilon**2 / 8  # type: ignore[union-attr]
-        assert event.count * own == pytest.approx(wanted, rel=1e-12)
+        effort = event.epsilon if pure else event.epsilon**2 / 8  # type: ignore[union-attr]
+        assert event.count * effort == pytest.approx(wanted, rel=1e-12)

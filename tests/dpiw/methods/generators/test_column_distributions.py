@@ -40,30 +40,30 @@ def private(rows, seed=1):
 
 def distances(rows):
     """Total variation of every column's codes from its law."""
-    codes, found = DOMAIN.codes(rows), []
+    codes, variations = DOMAIN.codes(rows), []
     for j, law in enumerate(laws()):
         counts = np.bincount(codes[:, j], minlength=len(law))
-        found.append(float(np.abs(counts / rows.rows - law / law.sum()).sum() / 2))
-    return np.array(found)
+        variations.append(float(np.abs(counts / rows.rows - law / law.sum()).sum() / 2))
+    return np.array(variations)
 
 
 def test_every_admissible_cell_comes_back():
-    one, table = heads(), private(500)
-    back = SCHEMA.project(ScaledTable(one.decode(one.encode(table)), 500))
+    encoder, table = heads(), private(500)
+    back = SCHEMA.project(ScaledTable(encoder.decode(encoder.encode(table)), 500))
     for column in COLUMNS:
-        was, found = table.columns[column.name], back.columns[column.name]
+        before, after = table.columns[column.name], back.columns[column.name]
         if column.is_numeric:
-            np.testing.assert_array_equal(np.isnan(was), np.isnan(found))
-            np.testing.assert_allclose(was, found, atol=1e-7)
+            np.testing.assert_array_equal(np.isnan(before), np.isnan(after))
+            np.testing.assert_allclose(before, after, atol=1e-7)
         else:
-            np.testing.assert_array_equal(was, found)
+            np.testing.assert_array_equal(before, after)
 
 
 def test_rows_of_the_laws_have_uniform_ranks():
     """Continuous columns: Kolmogorov's distance, 20,000 rows; 0.0163 is its 1e-4 quantile."""
-    one, table = heads(), private(20_000)
-    rows = one.encode(table)
-    for part in one.parts:
+    encoder, table = heads(), private(20_000)
+    rows = encoder.encode(table)
+    for part in encoder.parts:
         if part.column.name in ("continuous_0", "continuous_1", "datetime_0"):
             seen = rows[:, part.start]
             seen = np.sort(seen[rows[:, part.start + 1] < 0.5] if part.column.nullable else seen)
@@ -72,26 +72,26 @@ def test_rows_of_the_laws_have_uniform_ranks():
 
 
 def test_a_row_s_ranks_depend_on_that_row_alone_to_the_last_bit():
-    one, table = heads(), private(300)
-    whole = one.encode(table)
+    encoder, table = heads(), private(300)
+    whole = encoder.encode(table)
     for chosen in ([0], [7, 3], list(range(150))):
-        assert np.array_equal(one.encode(table.take(np.array(chosen))), whole[chosen])
+        assert np.array_equal(encoder.encode(table.take(np.array(chosen))), whole[chosen])
 
 
 def test_a_line_is_linear_between_its_knots_and_flat_beyond():
     start, end = np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.0])
-    asked = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 9.0])
-    np.testing.assert_allclose(line(asked, start, end), [0, 0, 0.25, 0.5, 0.75, 1, 1])
+    points = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 9.0])
+    np.testing.assert_allclose(line(points, start, end), [0, 0, 0.25, 0.5, 0.75, 1, 1])
 
 
-def mean_shares(one, outputs):
+def mean_shares(encoder, outputs):
     """Known ones, and those that rows of these outputs have in the mean: levels and missing."""
-    known = one.distributions
+    known = encoder.distributions
     logits = outputs + known.offsets
-    for start, stop in one.groups:
+    for start, stop in encoder.groups:
         raised = np.exp(logits[:, start:stop])
         yield known.shares[start:stop], (raised / raised.sum(axis=1, keepdims=True)).mean(axis=0)
-    yield known.shares[one.flags], (1 / (1 + np.exp(-logits[:, one.flags]))).mean(axis=0)
+    yield known.shares[encoder.flags], (1 / (1 + np.exp(-logits[:, encoder.flags]))).mean(axis=0)
 
 
 @pytest.mark.parametrize("loud", [0.0, 1.0, 4.0])
@@ -103,53 +103,55 @@ def test_what_is_drawn_has_the_known_laws(loud):
     levelled on, to a thousandth of each: of 8,192 of them they would miss some by half a percent
     and more.
     """
-    one, rng = heads(), np.random.default_rng(5)
-    slopes = loud * rng.normal(size=one.width)
+    unlevelled, rng = heads(), np.random.default_rng(5)
+    slopes = loud * rng.normal(size=unlevelled.width)
 
     def outputs(rows):
         return rng.normal(size=(rows, 1)) * slopes + slopes / 2
 
-    said, noise = outputs(40_000), one.draw_noise(40_000, rng)
-    levelled = Heads(columns=COLUMNS, distributions=one.distributions.levelled(one, said, noise))
-    for shares, found in mean_shares(levelled, said):
-        np.testing.assert_allclose(found, shares, rtol=1e-3)
+    raw, noise = outputs(40_000), unlevelled.draw_noise(40_000, rng)
+    levelled = Heads(
+        columns=COLUMNS, distributions=unlevelled.distributions.levelled(unlevelled, raw, noise)
+    )
+    for shares, means in mean_shares(levelled, raw):
+        np.testing.assert_allclose(means, shares, rtol=1e-3)
     drawn = levelled.draw(outputs(40_000), levelled.draw_noise(40_000, rng)).rows
     rows = SCHEMA.project(ScaledTable(levelled.decode(drawn), 40_000))
     assert distances(rows).max() < 0.03
-    plain = one.draw(outputs(40_000), one.draw_noise(40_000, rng)).rows
-    far = distances(SCHEMA.project(ScaledTable(one.decode(plain), 40_000)))
+    plain = unlevelled.draw(outputs(40_000), unlevelled.draw_noise(40_000, rng)).rows
+    far = distances(SCHEMA.project(ScaledTable(unlevelled.decode(plain), 40_000)))
     assert far.max() < 0.03 if loud == 0 else far.max() > 0.1  # levelling is what does it
 
 
 def test_a_network_that_says_nothing_draws_independent_rows():
     """Correlations of ranks, 40,000 rows: below five standard errors."""
-    one, rng = heads(), np.random.default_rng(6)
-    noise = one.draw_noise(40_000, rng)
-    rows = one.draw(np.zeros_like(noise), noise).rows
-    numbers = rows[:, [p.start for p in one.parts if p.numeric and not p.column.nullable]]
-    found = np.corrcoef(numbers.T) - np.eye(numbers.shape[1])
-    assert np.abs(found).max() < 5 / np.sqrt(40_000)
+    encoder, rng = heads(), np.random.default_rng(6)
+    noise = encoder.draw_noise(40_000, rng)
+    rows = encoder.draw(np.zeros_like(noise), noise).rows
+    numbers = rows[:, [p.start for p in encoder.parts if p.numeric and not p.column.nullable]]
+    correlations = np.corrcoef(numbers.T) - np.eye(numbers.shape[1])
+    assert np.abs(correlations).max() < 5 / np.sqrt(40_000)
 
 
 def test_derivatives_are_those_of_the_relaxed_rows():
-    one, rng = heads(), np.random.default_rng(7)
-    outputs, slopes = rng.normal(size=(3, one.width)), rng.normal(size=(3, one.width))
-    noise = one.draw_noise(3, rng)
-    found = one.draw(outputs, noise).backward(slopes)
+    encoder, rng = heads(), np.random.default_rng(7)
+    outputs, slopes = rng.normal(size=(3, encoder.width)), rng.normal(size=(3, encoder.width))
+    noise = encoder.draw_noise(3, rng)
+    gradient = encoder.draw(outputs, noise).backward(slopes)
     step = 1e-6
-    for i in range(one.width):
+    for i in range(encoder.width):
         high, low = outputs.copy(), outputs.copy()
         high[:, i] += step
         low[:, i] -= step
-        moved = one.draw(high, noise).relaxed - one.draw(low, noise).relaxed
+        moved = encoder.draw(high, noise).relaxed - encoder.draw(low, noise).relaxed
         wanted = (moved * slopes).sum(axis=1) / (2 * step)
-        np.testing.assert_allclose(found[:, i], wanted, atol=1e-6)
+        np.testing.assert_allclose(gradient[:, i], wanted, atol=1e-6)
 
 
 def test_knots_increase_whatever_the_outputs_are():
-    one = heads()
-    for outputs in (np.zeros((50, one.width)), np.full((50, one.width), 1e6)):
-        distributions = one.distributions.levelled(one, outputs, np.zeros_like(outputs))
+    encoder = heads()
+    for outputs in (np.zeros((50, encoder.width)), np.full((50, encoder.width), 1e6)):
+        distributions = encoder.distributions.levelled(encoder, outputs, np.zeros_like(outputs))
         assert distributions.knots.shape == (len(distributions.numbers), KNOTS)
         assert (np.diff(distributions.knots, axis=1) > 0).all()
         assert np.isfinite(distributions.offsets).all()
@@ -176,10 +178,10 @@ def test_dependence_is_learnt_with_distributions_of_the_histogram(kind):
     group = rng.choice(["a", "b", "c"], 4000, p=[0.6, 0.3, 0.1])
     value = np.clip(rng.normal(np.where(group == "a", 0.3, 0.7), 0.1), 0, 1)
     scaled = PAIR.scale(pd.DataFrame({"x": value, "g": group}))
-    one = kind().calibrate(rho=0.02, schema=PAIR, unit=UNIT, nominal_rows=4000)
-    assert accounting.epsilon(one.events(schema=PAIR, unit=UNIT), delta=1e-6) < 1
-    measured = one.measure(PrivateTable(schema=PAIR, scaled=scaled), noise=SeededNoise(0))
-    model = one.model(measured, schema=PAIR)
+    generator = kind().calibrate(rho=0.02, schema=PAIR, unit=UNIT, nominal_rows=4000)
+    assert accounting.epsilon(generator.events(schema=PAIR, unit=UNIT), delta=1e-6) < 1
+    measured = generator.measure(PrivateTable(schema=PAIR, scaled=scaled), noise=SeededNoise(0))
+    model = generator.model(measured, schema=PAIR)
     rows = model.sample(20_000, rng=np.random.default_rng(3)).frame()
     means = rows["x"].groupby(rows["g"] == "a").mean()
     assert means[False] - means[True] > 0.15

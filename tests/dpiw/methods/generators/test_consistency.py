@@ -22,7 +22,7 @@ def test_projection_is_the_nearest_table() -> None:
     rng = np.random.default_rng(0)
     for _ in range(5):
         values = rng.normal(0, 3, 4)
-        found = project_to_total(values, 2.0)
+        projected = project_to_total(values, 2.0)
         solved = minimize(
             lambda x, values=values: np.sum((x - values) ** 2),
             np.full(4, 0.5),
@@ -31,7 +31,7 @@ def test_projection_is_the_nearest_table() -> None:
             method="SLSQP",
             options={"ftol": 1e-14},
         )
-        assert found == pytest.approx(solved.x, abs=1e-5)
+        assert projected == pytest.approx(solved.x, abs=1e-5)
 
 
 @settings(derandomize=True, database=None, deadline=None)
@@ -40,9 +40,9 @@ def test_projection_is_the_nearest_table() -> None:
     total=st.floats(1e-3, 1e9),
 )
 def test_projection_is_non_negative_and_has_its_total(values: list[float], total: float) -> None:
-    found = project_to_total(np.array(values), total)
-    assert found.min() >= 0
-    assert found.sum() == pytest.approx(total, rel=1e-9)
+    projected = project_to_total(np.array(values), total)
+    assert projected.min() >= 0
+    assert projected.sum() == pytest.approx(total, rel=1e-9)
 
 
 def test_projection_keeps_an_admissible_table() -> None:
@@ -76,22 +76,22 @@ def test_reconciled_tables_have_their_margins() -> None:
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(60)).reshape(3, 4, 5) * 1000
     marginals = [marginal(truth, axis) for axis in range(3)]
-    found = reconcile(truth + rng.normal(0, 5, truth.shape), marginals)
-    assert found.min() >= 0
+    reconciled = reconcile(truth + rng.normal(0, 5, truth.shape), marginals)
+    assert reconciled.min() >= 0
     for axis, wanted in enumerate(marginals):
-        assert marginal(found, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
+        assert marginal(reconciled, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
 
 
 def test_reconciling_the_truth_changes_nothing() -> None:
     truth = np.random.default_rng(3).uniform(1, 9, (4, 6))
-    found = reconcile(truth, [marginal(truth, 0), marginal(truth, 1)])
-    assert found == pytest.approx(truth)
+    reconciled = reconcile(truth, [marginal(truth, 0), marginal(truth, 1)])
+    assert reconciled == pytest.approx(truth)
 
 
 def test_reconciling_survives_empty_slices() -> None:
-    found = reconcile(np.zeros((2, 3)), [np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])])
-    assert np.all(np.isfinite(found))
-    assert found.min() >= 0
+    reconciled = reconcile(np.zeros((2, 3)), [np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])])
+    assert np.all(np.isfinite(reconciled))
+    assert reconciled.min() >= 0
 
 
 def test_unseen_parents_fall_back_to_the_one_way_marginal() -> None:

@@ -52,22 +52,22 @@ def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
 @pytest.mark.parametrize("settings", [{}, {"settle": 0.0}, {"loss": "wasserstein"}])
 def test_as_many_draws_as_accounted(kind, rows, settings):
     """One Gaussian vector and one lot per step, of the event's noise and rate; empty lots too."""
-    one, noise = ready(kind, **settings), Counting()
-    one.measure(table(rows), noise=noise)
-    event = one.events(schema=SCHEMA, unit=UNIT)[-1]
+    generator, noise = ready(kind, **settings), Counting()
+    generator.measure(table(rows), noise=noise)
+    event = generator.events(schema=SCHEMA, unit=UNIT)[-1]
     assert len(noise.scales) == len(noise.lots) == 8
     assert event.count == 9  # with the step that one resume may repeat
-    np.testing.assert_allclose(noise.scales, event.noise_multiplier * one.clip)
+    np.testing.assert_allclose(noise.scales, event.noise_multiplier * generator.clip)
     assert {rate for rate, _ in noise.lots} == {event.sampling_probability} == {0.25}
 
 
 def test_a_unit_of_many_rows_is_accounted_as_one():
     unit = PrivacyUnit(relation=UNIT.relation, max_rows=3, id_column="id")
-    one, noise = ready(DPCGAN, unit=unit), Counting()
-    measurement = one.measure(table(40), noise=noise)
-    histogram, steps = one.events(schema=SCHEMA, unit=unit)
+    generator, noise = ready(DPCGAN, unit=unit), Counting()
+    measurement = generator.measure(table(40), noise=noise)
+    histogram, steps = generator.events(schema=SCHEMA, unit=unit)
     assert steps.sampling_probability == pytest.approx(1 - 0.75**3)
-    np.testing.assert_allclose(noise.scales, 3 * one.clip * steps.noise_multiplier)
+    np.testing.assert_allclose(noise.scales, 3 * generator.clip * steps.noise_multiplier)
     assert measurement.facts["histogram_scale"] == pytest.approx(3 * histogram.noise_multiplier)
 
 
@@ -81,10 +81,10 @@ def test_the_histogram_of_labels_is_drawn_once_with_the_accounted_noise(monkeypa
         return draw(counts, law=law, noise=noise)
 
     monkeypatch.setattr(mechanisms, "noisy_counts", recorded)
-    one = ready(DPCGAN, rho=1e6)
-    measurement = one.measure(table(40), noise=SeededNoise(0))
+    generator = ready(DPCGAN, rho=1e6)
+    measurement = generator.measure(table(40), noise=SeededNoise(0))
     (law,), (counts,) = laws, exact
-    event = one.events(schema=SCHEMA, unit=UNIT)[0]
+    event = generator.events(schema=SCHEMA, unit=UNIT)[0]
     assert isinstance(event, GaussianEvent)
     assert law.scale == pytest.approx(event.noise_multiplier)
     assert measurement.facts["histogram_scale"] == law.scale
@@ -93,12 +93,12 @@ def test_the_histogram_of_labels_is_drawn_once_with_the_accounted_noise(monkeypa
 
 
 def test_public_proportions_cost_nothing_and_are_kept():
-    one = ready(DPCGAN, proportions=(3, 1))
-    assert len(one.events(schema=SCHEMA, unit=UNIT)) == 1
-    measurement = one.measure(table(40), noise=SeededNoise(0))
+    generator = ready(DPCGAN, proportions=(3, 1))
+    assert len(generator.events(schema=SCHEMA, unit=UNIT)) == 1
+    measurement = generator.measure(table(40), noise=SeededNoise(0))
     np.testing.assert_array_equal(measurement.arrays["proportions"], [0.75, 0.25])
     assert "histogram_scale" not in measurement.facts
-    sick = one.model(measurement, schema=SCHEMA).sample(4000, rng=np.random.default_rng(0))
+    sick = generator.model(measurement, schema=SCHEMA).sample(4000, rng=np.random.default_rng(0))
     # Standard error 0.0068; six of them.
     assert sick.frame()["sick"].mean() == pytest.approx(0.25, abs=0.041)
 
@@ -112,12 +112,12 @@ def test_tables_do_not_interfere(kind, loss, monkeypatch):
 
 def test_no_plan_depends_on_a_table():
     """Rate, steps, divisor and noise are there before any table is."""
-    one = ready(nominal_rows=400)
-    found = one.parameters()["training"]
-    assert (found["sampling_rate"], found["steps"], found["divisor"]) == (0.025, 8, 10.0)
-    before = dict(one.parameters())
-    one.measure(table(33), noise=SeededNoise(0))
-    assert dict(one.parameters()) == before
+    generator = ready(nominal_rows=400)
+    training = generator.parameters()["training"]
+    assert (training["sampling_rate"], training["steps"], training["divisor"]) == (0.025, 8, 10.0)
+    before = dict(generator.parameters())
+    generator.measure(table(33), noise=SeededNoise(0))
+    assert dict(generator.parameters()) == before
     assert ready(nominal_rows=4).parameters()["training"]["sampling_rate"] == 1.0
 
 
@@ -176,7 +176,7 @@ def test_a_planted_leak_is_found(plant, monkeypatch):
         assert_tables_do_not_interfere(ready(DPCGAN), monkeypatch)
 
 
-def watched(monkeypatch, one):
+def watched(monkeypatch, generator):
     """Networks that met private rows: where, and the norms of the sums they gave."""
     inside, elsewhere, sums = [], [], []
     forward, private_sum = Network.forward, dp_sgd.clipped_sum
@@ -190,22 +190,22 @@ def watched(monkeypatch, one):
 
     def private(network, rows, loss, *, clip, rule):
         depth.append(1)
-        found = private_sum(network, rows, loss, clip=clip, rule=rule)
+        total = private_sum(network, rows, loss, clip=clip, rule=rule)
         depth.pop()
-        sums.append((len(rows), float(np.linalg.norm(found)), clip, rule))
-        return found
+        sums.append((len(rows), float(np.linalg.norm(total)), clip, rule))
+        return total
 
     with monkeypatch.context() as patch:
         patch.setattr(Network, "forward", seen)
         patch.setattr(dp_sgd, "clipped_sum", private)
-        one.measure(marked_table(40), noise=SeededNoise(0))
+        generator.measure(marked_table(40), noise=SeededNoise(0))
     return inside, elsewhere, sums
 
 
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_private_rows_meet_the_clipped_sum_alone(kind, monkeypatch):
-    one = ready(kind, clip=1e-3)
-    inside, elsewhere, sums = watched(monkeypatch, one)
+    generator = ready(kind, clip=1e-3)
+    inside, elsewhere, sums = watched(monkeypatch, generator)
     assert inside
     assert not elsewhere
     assert len(sums) == 8
@@ -284,13 +284,13 @@ def test_a_condition_needs_a_target_with_levels(columns):
 
 
 def test_a_wasserstein_critic_is_bounded_and_no_ratio():
-    one = ready(loss="wasserstein", weight_bound=0.05)
-    measurement = one.measure(table(40), noise=SeededNoise(0))
+    generator = ready(loss="wasserstein", weight_bound=0.05)
+    measurement = generator.measure(table(40), noise=SeededNoise(0))
     assert np.abs(measurement.arrays["discriminator"]).max() == 0.05
-    assert not one.model(measurement, schema=SCHEMA).ratio
+    assert not generator.model(measurement, schema=SCHEMA).ratio
     logistic = ready()
-    found = logistic.model(logistic.measure(table(40), noise=SeededNoise(0)), schema=SCHEMA)
-    assert found.ratio
+    model = logistic.model(logistic.measure(table(40), noise=SeededNoise(0)), schema=SCHEMA)
+    assert model.ratio
 
 
 def test_the_generator_rests_in_the_last_steps(monkeypatch):
@@ -334,23 +334,23 @@ class Turning(SeededNoise):
 @pytest.mark.parametrize("at", [0, 3, 4, 7, 8])
 def test_a_resumed_game_is_the_game_that_was_not_stopped(kind, loss, at):
     """With the same noise from there on, bit for bit; step 4 is where the generator rests."""
-    one = ready(kind, loss=loss, settle=0.5)
-    whole = one.measure(table(40), noise=Turning(1, at=at, then=2))
+    generator = ready(kind, loss=loss, settle=0.5)
+    whole = generator.measure(table(40), noise=Turning(1, at=at, then=2))
     killed = Recorder(dies_at=at)
     with pytest.raises(KilledError):
-        one.measure(table(40), noise=SeededNoise(1), watch=killed)
+        generator.measure(table(40), noise=SeededNoise(1), watch=killed)
     resumed = Recorder(resumed=killed.saved[at])
-    found = one.measure(table(40), noise=SeededNoise(2), watch=resumed)
-    assert found.to_bytes() == whole.to_bytes()
+    measurement = generator.measure(table(40), noise=SeededNoise(2), watch=resumed)
+    assert measurement.to_bytes() == whole.to_bytes()
     assert resumed.steps == [(step, 8) for step in range(at + 1, 9)]
 
 
 def test_a_resumed_game_draws_the_histogram_no_second_time(monkeypatch):
-    one, watch = ready(DPCGAN), Recorder()
-    one.measure(table(40), noise=SeededNoise(1), watch=watch)
+    generator, watch = ready(DPCGAN), Recorder()
+    generator.measure(table(40), noise=SeededNoise(1), watch=watch)
     monkeypatch.setattr(mechanisms, "noisy_counts", lambda *_, **__: pytest.fail("drawn again"))
     noise = Counting()
-    one.measure(table(40), noise=noise, watch=Recorder(resumed=watch.saved[7]))
+    generator.measure(table(40), noise=noise, watch=Recorder(resumed=watch.saved[7]))
     assert len(noise.scales) == 1
     with pytest.raises(PrivacyError, match="reserved"):
         ready(DPCGAN, resumes=0).measure(table(40), noise=noise, watch=Recorder(resumed=b""))
@@ -380,15 +380,15 @@ def pair(rows, seed):
     return pd.DataFrame({"x": value, "g": group})
 
 
-def one_way_distance(one, other):
+def one_way_distance(rows, truth):
     """Mean over the two columns of the total variation, the number in ten bins."""
     edges = np.linspace(0, 1, 11)
     value, group = (
         np.abs(a - b).sum() / 2
         for a, b in (
-            [np.histogram(frame["x"], edges)[0] / len(frame) for frame in (one, other)],
+            [np.histogram(frame["x"], edges)[0] / len(frame) for frame in (rows, truth)],
             [frame["g"].value_counts(normalize=True).reindex(list("abc"), fill_value=0).to_numpy()
-             for frame in (one, other)],
+             for frame in (rows, truth)],
         )
     )  # fmt: skip
     return (value + group) / 2
@@ -401,14 +401,14 @@ def test_generous_epsilon_beats_the_uniform_table(kind):
     The uniform table's distance is 0.276. Of seeds 0 to 19 all stayed below 0.75 of it, the worst
     at 0.087 (dpgan) and 0.097 (dpcgan); at epsilon 1 and 800 steps, at 0.120 and 0.142.
     """
-    one = kind(
+    generator = kind(
         steps=400, marginals_share=0.0, generator=(64, 64), learning_rate=1e-3, batch=128, latent=8
     ).calibrate(rho=0.65, schema=PAIR, unit=UNIT, nominal_rows=4000)
-    assert accounting.epsilon(one.events(schema=PAIR, unit=UNIT), delta=1e-6) < 6.5
+    assert accounting.epsilon(generator.events(schema=PAIR, unit=UNIT), delta=1e-6) < 6.5
     private = PrivateTable(schema=PAIR, scaled=PAIR.scale(pair(4000, seed=1)))
     truth, rng = pair(20_000, seed=2), np.random.default_rng(3)
     uniform = pd.DataFrame({"x": rng.random(20_000), "g": rng.choice(list("abc"), 20_000)})
     for seed in range(2):
-        measurement = one.measure(private, noise=SeededNoise(seed))
-        rows = one.model(measurement, schema=PAIR).sample(20_000, rng=rng).frame()
+        measurement = generator.measure(private, noise=SeededNoise(seed))
+        rows = generator.model(measurement, schema=PAIR).sample(20_000, rng=rng).frame()
         assert one_way_distance(rows, truth) < 0.75 * one_way_distance(uniform, truth)

@@ -39,17 +39,17 @@ WHOLE = PublicSchema(name="whole", columns=tuple(EACH))
 
 def scaled_rows(columns, rows, seed=0):
     """Admissible scaled values, the bounds, every level and missing cells among them."""
-    rng, found = np.random.default_rng(seed), {}
-    for one in columns:
-        missing = (rng.random(rows) < 0.2) & one.nullable
-        if one.is_numeric:
+    rng, cells = np.random.default_rng(seed), {}
+    for declared in columns:
+        missing = (rng.random(rows) < 0.2) & declared.nullable
+        if declared.is_numeric:
             values = np.where(rng.random(rows) < 0.2, rng.integers(0, 2, rows), rng.random(rows))
-            found[one.name] = np.where(missing, np.nan, values)
+            cells[declared.name] = np.where(missing, np.nan, values)
         else:
-            codes = rng.integers(0, one.cardinality, rows)
-            found[one.name] = np.where(missing, -1, codes).astype(np.int32)
+            codes = rng.integers(0, declared.cardinality, rows)
+            cells[declared.name] = np.where(missing, -1, codes).astype(np.int32)
     schema = PublicSchema(name="some", columns=tuple(columns))
-    return schema.project(ScaledTable(found, rows))
+    return schema.project(ScaledTable(cells, rows))
 
 
 @pytest.mark.parametrize("one", EACH, ids=lambda c: c.name)
@@ -126,12 +126,14 @@ def test_the_generator_learns_by_the_derivative_of_its_relaxed_rows():
         return make_batch(design, at, shares, 20, np.random.default_rng(3))
 
     slopes = np.random.default_rng(4).normal(size=batch(parameters).rows.shape)
-    made = slopes[:, : design.made.width]
+    drawn_slopes = slopes[:, : design.made.width]
     exact, step = batch(parameters).gradient(slopes), 1e-6
     for place in np.random.default_rng(5).choice(parameters.size, 30, replace=False):
         moved = np.zeros(parameters.size)
         moved[place] = step
-        high, low = ((batch(parameters + s * moved).drawn.relaxed * made).sum() for s in (1, -1))
+        high, low = (
+            (batch(parameters + s * moved).drawn.relaxed * drawn_slopes).sum() for s in (1, -1)
+        )
         assert exact[place] == pytest.approx((high - low) / (2 * step), abs=1e-5)
 
 
@@ -145,18 +147,21 @@ def test_the_penalty_is_the_derivative_of_the_mean_squared_slope():
         slopes = forward.backward(np.ones((15, 1))).row_gradients()
         return (slopes**2).sum() / 2 / 15
 
-    found = gradient_penalty(Network(architecture=architecture, parameters=parameters), rows)
+    gradient = gradient_penalty(Network(architecture=architecture, parameters=parameters), rows)
     for place in range(architecture.size):
         moved = np.zeros(architecture.size)
         moved[place] = 1e-5
         numeric = (mean_square(parameters + moved) - mean_square(parameters - moved)) / 2e-5
-        assert found[place] == pytest.approx(numeric, abs=1e-6)
+        assert gradient[place] == pytest.approx(numeric, abs=1e-6)
 
 
 def test_levels_and_missing_cells_are_drawn_by_their_probabilities():
     """Chi-square at 1e-9 on 20,000 draws; the law of a wrong temperature is rejected there."""
-    one = column("categorical", True)
-    heads, rng = Heads(columns=(one, column("continuous", True))), np.random.default_rng(7)
+    levels_or_missing = column("categorical", True)
+    heads, rng = (
+        Heads(columns=(levels_or_missing, column("continuous", True))),
+        np.random.default_rng(7),
+    )
     scores = np.array([0.0, 1.0, -1.0, 0.5, 0.3, -1.2])
     outputs = np.tile(scores, (20_000, 1))
     drawn = heads.draw(outputs, heads.draw_noise(20_000, rng))
@@ -197,12 +202,12 @@ def test_relaxed_rows_become_drawn_rows_as_the_temperature_falls():
 
 
 def test_public_randomness_follows_from_public_facts():
-    one, same, other = (PublicRandom.of(facts) for facts in ({"a": 1}, {"a": 1}, {"a": 2}))
+    first, same, unlike = (PublicRandom.of(facts) for facts in ({"a": 1}, {"a": 1}, {"a": 2}))
     draws = {
         (name, place, facts): tuple(source.rng(name, place).random(3))
         for name in ("x", "y")
         for place in (0, 1)
-        for facts, source in (("one", one), ("other", other))
+        for facts, source in (("one", first), ("other", unlike))
     }
     assert len(set(draws.values())) == len(draws)
     assert tuple(same.rng("x", 0).random(3)) == draws["x", 0, "one"]
@@ -238,16 +243,16 @@ def test_torch_gives_the_same_penalty_and_slopes():
     rng = np.random.default_rng(10)
     rows, parameters = rng.normal(size=(15, 3)), rng.normal(size=architecture.size)
     torch = TorchBackend("cpu")
-    one, other = (
-        Network(architecture=architecture, parameters=found)
-        for found in (parameters, torch.array(parameters))
+    host, device = (
+        Network(architecture=architecture, parameters=weights)
+        for weights in (parameters, torch.array(parameters))
     )
     np.testing.assert_allclose(
-        torch.to_numpy(gradient_penalty(other, torch.array(rows))),
-        gradient_penalty(one, rows),
+        torch.to_numpy(gradient_penalty(device, torch.array(rows))),
+        gradient_penalty(host, rows),
         atol=1e-9,
     )
     loss = Logistic(label=1)
     np.testing.assert_allclose(
-        row_slopes(other, rows, loss), row_slopes(one, rows, loss), atol=1e-12
+        row_slopes(device, rows, loss), row_slopes(host, rows, loss), atol=1e-12
     )

@@ -22,9 +22,9 @@ EVEN = Bins(edges=np.linspace(0.0, 1.0, 9), values=8, span=0, nullable=False)
 
 def marginals(seed=0, variance=1.0):
     laws = columns.uneven_laws(DOMAIN, seed)
-    own = [law * 1000 / law.sum() for law in laws]
+    counts = [law * 1000 / law.sum() for law in laws]
     return OneWayMarginals.of(
-        DOMAIN, bins=6, marginals=own, variances=[variance] * len(own), total_variance=1.0
+        DOMAIN, bins=6, marginals=counts, variances=[variance] * len(counts), total_variance=1.0
     )
 
 
@@ -75,10 +75,10 @@ def test_a_bin_of_one_whole_number_tells_nothing_of_its_neighbours() -> None:
     bins = Bins(edges=edges, values=8, span=61, nullable=False)
     counts = np.array([50.0, 10, 20, 30, 400, 5, 9, 2])
     louder = np.where(np.diff(edges) == 1, 7 * counts, counts)
-    one, other = (Histospline.through(own, bins, variance=0) for own in (counts, louder))
-    assert one is not None
-    assert other is not None
-    assert np.array_equal(one.places, other.places)
+    plain, raised = (Histospline.through(own, bins, variance=0) for own in (counts, louder))
+    assert plain is not None
+    assert raised is not None
+    assert np.array_equal(plain.places, raised.places)
 
 
 def test_nothing_to_tell_is_spread_evenly() -> None:
@@ -118,16 +118,16 @@ def test_what_may_be_noise_is_not_leant_on(variance: float, told: float) -> None
     apart = np.array([1.0, -1, 1, -1, 1, -1, 1, -1]) * np.sqrt(350 / 8)
     counts = 100 + apart
     sure = Histospline.through(counts, EVEN, variance=0)
-    found = Histospline.through(counts, EVEN, variance=variance)
+    spline = Histospline.through(counts, EVEN, variance=variance)
     assert sure is not None
-    assert found is not None
+    assert spline is not None
     even = np.linspace(0, 1, sure.places.shape[1])
     assert np.abs(sure.places - even).max() > 1e-3
     if told in (0.0, 1.0):
         wanted = sure.places if told else np.broadcast_to(even, sure.places.shape)
-        assert found.places == pytest.approx(wanted, abs=1e-9)
+        assert spline.places == pytest.approx(wanted, abs=1e-9)
     else:
-        between = np.abs(found.places - even).max() / np.abs(sure.places - even).max()
+        between = np.abs(spline.places - even).max() / np.abs(sure.places - even).max()
         assert between == pytest.approx(told, abs=0.05)
 
 
@@ -135,16 +135,16 @@ def test_noise_alone_is_mostly_left_even() -> None:
     """Of an even law noise is all that is uneven: under 0.3 of it is told, on average over 400
     marginals of 16 bins (expected 0.097, the mean of the positive part of 1 - 15/chi-square)."""
     bins = Bins(edges=np.linspace(0.0, 1.0, 17), values=16, span=0, nullable=False)
-    rng, found = np.random.default_rng(6), []
+    rng, ratios = np.random.default_rng(6), []
     for _ in range(400):
         counts = 1000 + rng.normal(0, 30, 16)
         sure = Histospline.through(counts, bins, variance=0)
-        own = Histospline.through(counts, bins, variance=900)
+        spline = Histospline.through(counts, bins, variance=900)
         assert sure is not None
-        assert own is not None
-        even = np.linspace(0, 1, own.places.shape[1])
-        found.append(np.abs(own.places - even).max() / np.abs(sure.places - even).max())
-    assert np.mean(found) < 0.3
+        assert spline is not None
+        even = np.linspace(0, 1, spline.places.shape[1])
+        ratios.append(np.abs(spline.places - even).max() / np.abs(sure.places - even).max())
+    assert np.mean(ratios) < 0.3
 
 
 def test_noise_in_bins_of_other_widths_is_told_from_what_there_is() -> None:
@@ -165,9 +165,9 @@ def test_a_declared_spike_of_a_column_with_decimals_tells_nothing_of_its_neighbo
     bins = Bins(edges=edges, values=5, span=0, nullable=False)
     spline = Histospline.through(np.array([4000.0, 900, 1000, 1000, 1200]), bins, variance=0)
     assert spline is not None
-    other = Histospline.through(np.array([9000.0, 900, 1000, 1000, 1200]), bins, variance=0)
-    assert other is not None
-    assert np.array_equal(spline.places, other.places)
+    spiked = Histospline.through(np.array([9000.0, 900, 1000, 1000, 1200]), bins, variance=0)
+    assert spiked is not None
+    assert np.array_equal(spline.places, spiked.places)
     assert spline.places[1] == pytest.approx(np.linspace(0, 1, 33), abs=0.1)
 
 
@@ -219,13 +219,13 @@ def test_a_network_draws_its_numbers_by_the_splines_of_its_marginals() -> None:
     for j, spline in model.splines.items():
         bins, values = DOMAIN.columns[j], rows.columns[COLUMNS[j].name]
         here = codes[:, j] < bins.values
-        own = codes[here, j]
+        cells = codes[here, j]
         offsets = values[here] * (bins.span or 1)
-        within = (offsets - bins.edges[own]) / np.diff(bins.edges)[own]
+        within = (offsets - bins.edges[cells]) / np.diff(bins.edges)[cells]
         if not COLUMNS[j].name.startswith(("continuous", "datetime")):
             continue  # the others' numbers are rounded
         parts = np.linspace(0, 1, spline.places.shape[1])
-        shares = [np.interp(w, spline.places[c], parts) for w, c in zip(within, own, strict=True)]
+        shares = [np.interp(w, spline.places[c], parts) for w, c in zip(within, cells, strict=True)]
         assert kstest(shares, "uniform").pvalue > 1e-3, COLUMNS[j].name
         assert kstest(within, "uniform").pvalue < 1e-3, COLUMNS[j].name
 

@@ -107,8 +107,8 @@ def test_only_images_rest_on_the_norms_of_modules(monkeypatch):
         (plan.generator, set()), (DPGAN(), set()), (DPCGAN(image=[8, 8]), {"torch", "opacus"}),
     ):  # fmt: skip
         plan = dataclasses.replace(plan, generator=generator)
-        told = " ".join(assumptions(plan, max_unpaid_reads=3))
-        assert ("Opacus and torch" in told) is bool(libraries)
+        sentences = " ".join(assumptions(plan, max_unpaid_reads=3))
+        assert ("Opacus and torch" in sentences) is bool(libraries)
         assert {"torch", "opacus"} & set(versions_of(plan)) == libraries
 
 
@@ -135,12 +135,12 @@ def test_a_library_that_does_not_work_is_found_before_the_draw(monkeypatch):
 @pytest.mark.parametrize(("kind", "schema"), [(DPGAN, PLAIN), (DPCGAN, SCHEMA)])
 @pytest.mark.parametrize("rows", [0, 40])
 def test_as_many_draws_as_accounted(kind, schema, rows):
-    one, noise = ready(kind, schema=schema), Counting()
-    measurement = one.measure(table(rows, schema=schema), noise=noise)
-    event = one.events(schema=schema, unit=UNIT)[-1]
+    generator, noise = ready(kind, schema=schema), Counting()
+    measurement = generator.measure(table(rows, schema=schema), noise=noise)
+    event = generator.events(schema=schema, unit=UNIT)[-1]
     assert len(noise.scales) == len(noise.lots) == 8
-    np.testing.assert_allclose(noise.scales, event.noise_multiplier * one.clip)
-    model = one.model(measurement, schema=schema)
+    np.testing.assert_allclose(noise.scales, event.noise_multiplier * generator.clip)
+    model = generator.model(measurement, schema=schema)
     drawn = model.sample(30, rng=np.random.default_rng(0))
     assert drawn.frame().shape == (30, len(schema.columns))
     assert measurement.facts["design"]["image"] == [SIDE, SIDE]
@@ -149,9 +149,9 @@ def test_as_many_draws_as_accounted(kind, schema, rows):
 @neural
 @pytest.mark.parametrize("loss", ["logistic", "wasserstein"])
 def test_tables_do_not_interfere(loss, monkeypatch):
-    one = ready(loss=loss)
+    generator = ready(loss=loss)
     tables = [table(40), without(table(40), 3), table(0), table(90, seed=3)]
-    assert len({bytes_of(one, private, monkeypatch) for private in tables}) == 1
+    assert len({bytes_of(generator, private, monkeypatch) for private in tables}) == 1
 
 
 @neural
@@ -177,11 +177,11 @@ def test_a_planted_leak_is_found(monkeypatch):
 
 @neural
 def test_a_resumed_game_is_the_game_that_was_not_stopped():
-    one, killed = ready(), Recorder(dies_at=4)
+    generator, killed = ready(), Recorder(dies_at=4)
     with pytest.raises(KilledError):
-        one.measure(table(40), noise=SeededNoise(1), watch=killed)
+        generator.measure(table(40), noise=SeededNoise(1), watch=killed)
     ends = [
-        one.measure(table(40), noise=SeededNoise(2), watch=Recorder(resumed=killed.saved[4]))
+        generator.measure(table(40), noise=SeededNoise(2), watch=Recorder(resumed=killed.saved[4]))
         for _ in range(2)
     ]
     assert ends[0].to_bytes() == ends[1].to_bytes()
@@ -189,9 +189,9 @@ def test_a_resumed_game_is_the_game_that_was_not_stopped():
 
 @neural
 def test_a_model_is_a_function_of_its_measurement_and_judges_rows_one_by_one():
-    one = ready()
-    measurement = one.measure(table(40), noise=SeededNoise(1))
-    models = [one.model(measurement, schema=SCHEMA) for _ in range(2)]
+    generator = ready()
+    measurement = generator.measure(table(40), noise=SeededNoise(1))
+    models = [generator.model(measurement, schema=SCHEMA) for _ in range(2)]
     drawn, again = (model.sample(20, rng=np.random.default_rng(1)) for model in models)
     assert drawn.frame().equals(again.frame())
     whole = models[0].critic(drawn.scaled)
@@ -221,13 +221,17 @@ def test_bars_stand_and_lie_as_they_are_told():
 
     The table's is 0.9; starts and seeds 0 to 4 came to 0.83 to 0.96.
     """
-    one = ready(
+    generator = ready(
         rho=20.0, nominal_rows=600, steps=200, lot=100, batch=32, generator=[8, 4],
         discriminator=[4, 8], learning_rate=5e-3, generator_steps=2, proportions=[1, 1],
     )  # fmt: skip
-    measurement = one.measure(table(600, seed=1), noise=SeededNoise(0))
-    made = one.model(measurement, schema=SCHEMA).sample(200, rng=np.random.default_rng(2)).frame()
-    images = made[[column.name for column in PIXELS]].to_numpy().reshape(-1, SIDE, SIDE)
-    stands = made["stands"].to_numpy(dtype=bool)
+    measurement = generator.measure(table(600, seed=1), noise=SeededNoise(0))
+    frame = (
+        generator.model(measurement, schema=SCHEMA)
+        .sample(200, rng=np.random.default_rng(2))
+        .frame()
+    )
+    images = frame[[column.name for column in PIXELS]].to_numpy().reshape(-1, SIDE, SIDE)
+    stands = frame["stands"].to_numpy(dtype=bool)
     upright = images[:, :, 3:5].mean(axis=(1, 2)) - images[:, 3:5].mean(axis=(1, 2))
     assert 0.5 < upright[stands].mean() - upright[~stands].mean() < 1.3

@@ -42,8 +42,8 @@ def joint_of(families: tuple[Family, ...], sizes: tuple[int, ...], rng: np.rando
 def over(joint: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
     """Its marginal of some columns, in their order."""
     away = tuple(j for j in range(joint.ndim) if j not in columns)
-    kept = [j for j in range(joint.ndim) if j in columns]
-    return joint.sum(axis=away).transpose([kept.index(j) for j in columns])
+    order = [j for j in range(joint.ndim) if j in columns]
+    return joint.sum(axis=away).transpose([order.index(j) for j in columns])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -53,9 +53,9 @@ def test_families_are_a_junction_tree_of_the_cliques(seed: int) -> None:
     families = families_of(sizes, cliques)
     sets = [set(family.members) for family in families]
     assert sorted(family.child for family in families) == list(range(6))
-    assert all(any(own.issuperset(clique) for own in sets) for clique in cliques)
+    assert all(any(members.issuperset(clique) for members in sets) for clique in cliques)
     for place, family in enumerate(families):
-        before = {one.child: number for number, one in enumerate(families[:place])}
+        before = {earlier.child: number for number, earlier in enumerate(families[:place])}
         assert set(family.parents) <= set(before)
         if family.parents:
             last = max(family.parents, key=before.__getitem__)
@@ -76,8 +76,8 @@ def test_pairs_are_those_of_the_joint(seed: int) -> None:
     for column in range(5):
         pairs = model.pairs(column, {0, 1, 2, 3, 4} - {column})
         assert set(pairs) == set(range(5)) - {column}
-        for other, table in pairs.items():
-            assert table == pytest.approx(over(joint, (column, other)))
+        for partner, table in pairs.items():
+            assert table == pytest.approx(over(joint, (column, partner)))
 
 
 @pytest.mark.parametrize("block", [1, 40, 1000])
@@ -91,10 +91,10 @@ def test_pairs_in_blocks_of_codes_are_the_same(block: int, monkeypatch: pytest.M
     model = FittedModel(
         families=families, tables=tuple(over(joint, family.members) for family in families)
     )
-    for column, other in permutations(range(5), 2):
-        pairs = model.pairs(column, [other])
-        assert set(pairs) == {other}
-        assert pairs[other] == pytest.approx(over(joint, (column, other)))
+    for column, partner in permutations(range(5), 2):
+        pairs = model.pairs(column, [partner])
+        assert set(pairs) == {partner}
+        assert pairs[partner] == pytest.approx(over(joint, (column, partner)))
 
 
 def peak(model: FittedModel, column: int) -> int:
@@ -161,9 +161,9 @@ def test_a_process_that_is_gone_is_told_so() -> None:
     with Inference() as process:
         process._process.kill()
         process._process.wait()
-        one = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
+        noisy = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
         with pytest.raises(StageFailedError, match="stage fit ended with code 70"):
-            process.fit([one], (2,), total=2.0)
+            process.fit([noisy], (2,), total=2.0)
 
 
 JAX = "class config:\n    update = staticmethod(lambda *setting: None)\n"
@@ -203,10 +203,10 @@ def test_a_tree_without_noise_is_fitted_exactly() -> None:
     with Inference() as process:
         process.probe()
         model = process.fit(marginals, (2, 2, 2), total=total)
-    one, two = over(CHAIN, (0, 1)) / total, over(CHAIN, (1, 2)) / total
-    middle, pairs = one.sum(axis=0), model.pairs(0, (1, 2))
-    assert pairs[1] == pytest.approx(one, abs=1e-4)
-    assert pairs[2] == pytest.approx(one @ (two / middle[:, None]), abs=1e-4)
+    first, second = over(CHAIN, (0, 1)) / total, over(CHAIN, (1, 2)) / total
+    middle, pairs = first.sum(axis=0), model.pairs(0, (1, 2))
+    assert pairs[1] == pytest.approx(first, abs=1e-4)
+    assert pairs[2] == pytest.approx(first @ (second / middle[:, None]), abs=1e-4)
 
 
 @pytest.mark.nightly

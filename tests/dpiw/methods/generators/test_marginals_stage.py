@@ -38,8 +38,8 @@ COLUMNS = len(SCHEMA.released)
 
 
 def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, **settings):
-    own = KINDS[kind] | {"marginals_share": 0.4} | settings
-    return kind(**own).calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=40)
+    arguments = KINDS[kind] | {"marginals_share": 0.4} | settings
+    return kind(**arguments).calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=40)
 
 
 def recorded(monkeypatch):
@@ -59,9 +59,9 @@ def recorded(monkeypatch):
 def test_one_histogram_per_column_is_drawn_with_the_accounted_noise(kind, rows, monkeypatch):
     laws = recorded(monkeypatch)
     unit = PrivacyUnit(relation=UNIT.relation, max_rows=3, id_column="id")
-    one = ready(kind, unit=unit)
-    measurement = one.measure(table(rows), noise=SeededNoise(0))
-    *columns, training = one.events(schema=SCHEMA, unit=unit)
+    generator = ready(kind, unit=unit)
+    measurement = generator.measure(table(rows), noise=SeededNoise(0))
+    *columns, training = generator.events(schema=SCHEMA, unit=unit)
     assert len(columns) == COLUMNS
     assert training.count > 1
     scale = 3 * columns[0].noise_multiplier
@@ -70,25 +70,25 @@ def test_one_histogram_per_column_is_drawn_with_the_accounted_noise(kind, rows, 
         assert event.count == 1
         assert law.scale == pytest.approx(scale, rel=1e-12)
         assert law.scale >= scale
-    assert len(laws) == COLUMNS + (one.rounds if kind is PATEGAN else 0)
+    assert len(laws) == COLUMNS + (generator.rounds if kind is PATEGAN else 0)
     assert measurement.facts["marginals_scale"] == laws[0].scale
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_share_is_the_histogram_s(kind):
     """Its effort is the share of the whole; the training has what is left."""
-    one, none = ready(kind), ready(kind, marginals_share=0.0, rho=0.3)
-    columns = one.events(schema=SCHEMA, unit=UNIT)[:COLUMNS]
+    shared, unshared = ready(kind), ready(kind, marginals_share=0.0, rho=0.3)
+    columns = shared.events(schema=SCHEMA, unit=UNIT)[:COLUMNS]
     spent = sum(1 / (2 * event.noise_multiplier**2) for event in columns)
     assert spent == pytest.approx(0.4 * 0.5, rel=1e-12)
     if kind is not DPCGAN:  # without known marginals it pays for a histogram of its labels
-        training, alone = (x.events(schema=SCHEMA, unit=UNIT)[-1] for x in (one, none))
+        training, alone = (x.events(schema=SCHEMA, unit=UNIT)[-1] for x in (shared, unshared))
         assert training.noise_multiplier == pytest.approx(alone.noise_multiplier, rel=1e-9)
 
 
 def test_laplace_noise_shares_the_pure_epsilon():
-    one = ready(PATEGAN, noise=NoiseKind.LAPLACE)
-    events = one.events(schema=SCHEMA, unit=UNIT)
+    generator = ready(PATEGAN, noise=NoiseKind.LAPLACE)
+    events = generator.events(schema=SCHEMA, unit=UNIT)
     assert all(isinstance(event, LaplaceEvent) for event in events)
     assert sum(event.count / event.noise_multiplier for event in events) == pytest.approx(1.0)
 
@@ -134,10 +134,11 @@ def exact_counts(patch):
     draw = Histogram.measure
 
     def exact(self, table, *, noise):
-        found = draw(self, table, noise=noise)
+        measurement = draw(self, table, noise=noise)
         codes = table.confidential().columns["sick"]
         return dataclasses.replace(
-            found, arrays={**found.arrays, "one_way_2": np.bincount(codes, minlength=2) + 0.0}
+            measurement,
+            arrays={**measurement.arrays, "one_way_2": np.bincount(codes, minlength=2) + 0.0},
         )
 
     patch.setattr(Histogram, "measure", exact)
@@ -189,8 +190,8 @@ def test_private_ranks_meet_the_clipped_sum_alone(monkeypatch):
         assert np.linalg.norm(found) <= len(given) * clip * (1 + 1e-9)
         return found
 
-    one = table(1).confidential().take(np.zeros(40, dtype=np.int64))
-    private = PrivateTable(schema=SCHEMA, scaled=one)
+    copies = table(1).confidential().take(np.zeros(40, dtype=np.int64))
+    private = PrivateTable(schema=SCHEMA, scaled=copies)
     monkeypatch.setattr(Heads, "encode", encoded)
     monkeypatch.setattr(Network, "forward", seen)
     monkeypatch.setattr(dp_sgd, "clipped_sum", summed)
@@ -217,45 +218,47 @@ class Turning(SeededNoise):
 @pytest.mark.parametrize("at", [0, 3, 4, 7, 8])
 def test_a_resumed_game_is_the_game_that_was_not_stopped(kind, at):
     """Levelled as it was, with the same histogram, bit for bit; at 4 the generator rests."""
-    one = ready(kind)
-    whole = one.measure(table(40), noise=Turning(1, at=at, then=2))
+    generator = ready(kind)
+    whole = generator.measure(table(40), noise=Turning(1, at=at, then=2))
     killed = Recorder(dies_at=at)
     with pytest.raises(KilledError):
-        one.measure(table(40), noise=SeededNoise(1), watch=killed)
-    found = one.measure(table(40), noise=SeededNoise(2), watch=Recorder(resumed=killed.saved[at]))
-    assert found.to_bytes() == whole.to_bytes()
+        generator.measure(table(40), noise=SeededNoise(1), watch=killed)
+    measurement = generator.measure(
+        table(40), noise=SeededNoise(2), watch=Recorder(resumed=killed.saved[at])
+    )
+    assert measurement.to_bytes() == whole.to_bytes()
 
 
 @pytest.mark.parametrize("turn", [0, 3, 8])
 def test_a_resumed_run_of_pategan_keeps_its_histogram(turn, monkeypatch):
     """With votes that no data decides, bit for bit; the histogram is drawn before the first."""
-    asked = []
+    dimensions = []
 
     def counts(counts, *, law, noise):
-        asked.append(law.dimension)
-        return np.random.default_rng(len(asked)).integers(1, 6, counts.shape)
+        dimensions.append(law.dimension)
+        return np.random.default_rng(len(dimensions)).integers(1, 6, counts.shape)
 
     monkeypatch.setattr(mechanisms, "noisy_counts", counts)
-    one = ready(PATEGAN)
-    whole = one.measure(table(30), noise=SeededNoise(1))
-    asked.clear()
+    generator = ready(PATEGAN)
+    whole = generator.measure(table(30), noise=SeededNoise(1))
+    dimensions.clear()
     killed = Recorder(dies_at=turn * 3)
     with pytest.raises(KilledError):
-        one.measure(table(30), noise=SeededNoise(2), watch=killed)
-    assert len(asked) == COLUMNS + turn
+        generator.measure(table(30), noise=SeededNoise(2), watch=killed)
+    assert len(dimensions) == COLUMNS + turn
     resumed = Recorder(resumed=killed.saved[turn * 3])
-    found = one.measure(table(30), noise=SeededNoise(3), watch=resumed)
-    assert found.to_bytes() == whole.to_bytes()
-    assert len(asked) == COLUMNS + 8
+    measurement = generator.measure(table(30), noise=SeededNoise(3), watch=resumed)
+    assert measurement.to_bytes() == whole.to_bytes()
+    assert len(dimensions) == COLUMNS + 8
 
 
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_a_resumed_game_draws_no_histogram_again(kind, monkeypatch):
-    one, watch = ready(kind), Recorder()
-    one.measure(table(40), noise=SeededNoise(1), watch=watch)
+    generator, watch = ready(kind), Recorder()
+    generator.measure(table(40), noise=SeededNoise(1), watch=watch)
     monkeypatch.setattr(mechanisms, "noisy_counts", lambda *_, **__: pytest.fail("drawn again"))
     noise = Counting()
-    one.measure(table(40), noise=noise, watch=Recorder(resumed=watch.saved[7]))
+    generator.measure(table(40), noise=noise, watch=Recorder(resumed=watch.saved[7]))
     assert len(noise.scales) == 1
 
 
@@ -263,9 +266,9 @@ def test_a_resumed_game_draws_no_histogram_again(kind, monkeypatch):
 def test_under_replace_one_histogram_and_votes_have_the_accounted_noise(noise, monkeypatch):
     """A row that is replaced leaves one cell for another, and one teacher's vote may turn."""
     laws = recorded(monkeypatch)
-    one = ready(PATEGAN, unit=REPLACE, noise=noise)
-    one.measure(table(40), noise=SeededNoise(0))
-    *columns, votes = one.events(schema=SCHEMA, unit=REPLACE)
+    generator = ready(PATEGAN, unit=REPLACE, noise=noise)
+    generator.measure(table(40), noise=SeededNoise(0))
+    *columns, votes = generator.events(schema=SCHEMA, unit=REPLACE)
     assert len(columns) == COLUMNS
     reach = 2.0 if noise is NoiseKind.LAPLACE else np.sqrt(2.0)
     for event, law in zip(columns, laws[:COLUMNS], strict=True):
@@ -278,9 +281,9 @@ def test_under_replace_one_histogram_and_votes_have_the_accounted_noise(noise, m
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_have_the_histogram_s_margins(kind):
     """With faint noise, those of the table: 40,000 rows, twenty thousandths allowed."""
-    one = ready(kind, rho=1e6)
-    measurement = one.measure(table(400), noise=SeededNoise(0))
-    model = one.model(measurement, schema=SCHEMA)
+    generator = ready(kind, rho=1e6)
+    measurement = generator.measure(table(400), noise=SeededNoise(0))
+    model = generator.model(measurement, schema=SCHEMA)
     rows, truth = model.sample(40_000, rng=np.random.default_rng(0)).frame(), table(400)
     shares = np.bincount(truth.confidential().columns["sick"], minlength=2) / 400
     assert rows["sick"].mean() == pytest.approx(shares[1], abs=0.02)
@@ -291,21 +294,21 @@ def test_rows_have_the_histogram_s_margins(kind):
 
 
 def test_public_proportions_stay_the_label_s():
-    one = ready(DPCGAN, proportions=(3, 1))
-    measurement = one.measure(table(40), noise=SeededNoise(0))
+    generator = ready(DPCGAN, proportions=(3, 1))
+    measurement = generator.measure(table(40), noise=SeededNoise(0))
     np.testing.assert_array_equal(measurement.arrays["proportions"], [0.75, 0.25])
 
 
 def test_what_is_known_of_rows_is_not_the_label_s_where_its_shares_are_public():
     """Rows follow the shares of the spec, which measured nothing: weights keep to the others."""
-    own, public = ready(DPCGAN), ready(DPCGAN, proportions=(3, 1))
+    measured, public = ready(DPCGAN), ready(DPCGAN, proportions=(3, 1))
     models = []
-    for one in (own, public):
+    for generator in (measured, public):
         measurement = dataclasses.replace(
-            one.measure(table(40), noise=SeededNoise(0)), publishable=True
+            generator.measure(table(40), noise=SeededNoise(0)), publishable=True
         )
         measurement = Measurement.from_bytes(measurement.to_bytes())
-        models.append(one.model(measurement, schema=SCHEMA))
+        models.append(generator.model(measurement, schema=SCHEMA))
     names = [column.name for column in SCHEMA.released]
     whole, left = (model.one_way for model in models)
     label = names.index("sick")

@@ -85,23 +85,23 @@ def chances(own: MST, cells: list[str]) -> dict[tuple[tuple[int, int], ...], flo
     """Of every selection of two pairs among three columns, given released one-way marginals."""
     codes = np.array([["ab".index(x) for x in row] for row in cells], dtype=np.int32)
     known = [NoisyMarginal(columns=(j,), values=v, variance=1.0) for j, v in enumerate(ONE_WAY)]
-    merging, found = [Merging.none(2)] * 3, {}
+    merging, probabilities = [Merging.none(2)] * 3, {}
     for chosen in product(range(3), range(2)):
         source: Any = Replaying(chosen)
         assert own.calibrated is not None
         counter = ContingencyCounter(lambda: [codes], [2, 2, 2])
         pairs = own._select(counter, known, merging, own.calibrated, source)
-        found[tuple(pairs)] = found.get(tuple(pairs), 0.0) + source.chance
-    return found
+        probabilities[tuple(pairs)] = probabilities.get(tuple(pairs), 0.0) + source.chance
+    return probabilities
 
 
 def test_selections_have_their_exact_law() -> None:
     """Every tree of three columns, against the exponential mechanism written out."""
-    own = ready(schema(3), rho=0.5)
-    found = chances(own, ROWS)
-    assert sum(found.values()) == pytest.approx(1)
-    assert own.calibrated is not None
-    epsilon, score = own.calibrated.selection, {}
+    generator = ready(schema(3), rho=0.5)
+    probabilities = chances(generator, ROWS)
+    assert sum(probabilities.values()) == pytest.approx(1)
+    assert generator.calibrated is not None
+    epsilon, score = generator.calibrated.selection, {}
     for a, b in ((0, 1), (0, 2), (1, 2)):
         counts = {(x, y): sum(r[a] == x and r[b] == y for r in ROWS) for x in "ab" for y in "ab"}
         score[a, b] = sum(
@@ -109,7 +109,7 @@ def test_selections_have_their_exact_law() -> None:
             for x in "ab"
             for y in "ab"
         )
-    for (first, second), chance in found.items():
+    for (first, second), chance in probabilities.items():
         powers = {pair: np.exp(epsilon * value / 2) for pair, value in score.items()}
         rest = {pair: p for pair, p in powers.items() if pair != first}
         wanted = powers[first] / sum(powers.values()) * rest[second] / sum(rest.values())
@@ -128,25 +128,25 @@ def test_selections_of_neighbours_differ_by_at_most_their_epsilon(unit: PrivacyU
 
 def worst_loss(unit: PrivacyUnit) -> float:
     """The largest log ratio of a first selection over neighbours, as a share of its epsilon."""
-    own, worst = ready(schema(3), rho=8.0, unit=unit), 0.0
+    generator, worst = ready(schema(3), rho=8.0, unit=unit), 0.0
     (event,) = [
-        e for e in own.events(schema=schema(3), unit=unit)
+        e for e in generator.events(schema=schema(3), unit=unit)
         if isinstance(e, ExponentialMechanismEvent)
     ]  # fmt: skip
     for rows in (ROWS, ["aaa"] * 5 + ["bbb"] * 4, ["aab"] * 5 + ["bba"] * 4):
-        base = first_chances(own, rows)
-        for other in ("aab", "aba", "abb", "bab", "bbb"):
-            for kept in (rows[:-1], rows[1:]) if unit is REPLACE else (rows,):
-                near = first_chances(own, [other, *kept])
+        base = first_chances(generator, rows)
+        for row in ("aab", "aba", "abb", "bab", "bbb"):
+            for rest in (rows[:-1], rows[1:]) if unit is REPLACE else (rows,):
+                near = first_chances(generator, [row, *rest])
                 worst = max([worst, *(abs(np.log(base[k] / near[k])) for k in base)])
     return worst / event.epsilon
 
 
 def first_chances(own: MST, cells: list[str]) -> dict[tuple[int, int], float]:
-    found: dict[tuple[int, int], float] = {}
+    probabilities: dict[tuple[int, int], float] = {}
     for (first, _), chance in chances(own, cells).items():
-        found[first] = found.get(first, 0.0) + chance
-    return found
+        probabilities[first] = probabilities.get(first, 0.0) + chance
+    return probabilities
 
 
 def test_score_sensitivity_by_exhaustion() -> None:
@@ -156,9 +156,9 @@ def test_score_sensitivity_by_exhaustion() -> None:
         counts = np.array(cells).reshape(2, 2)
         for model in (np.zeros((2, 2)), np.full((2, 2), 0.7), np.array([[3.0, 0.2], [0.1, 1e12]])):
             for cell in np.ndindex(2, 2):
-                more = counts.copy()
-                more[cell] += 1
-                gap = (distance(more, model) - distance(counts, model)) / SCORE_UNIT
+                neighbour = counts.copy()
+                neighbour[cell] += 1
+                gap = (distance(neighbour, model) - distance(counts, model)) / SCORE_UNIT
                 reached = max(reached, abs(gap))
     assert reached == 1
 
@@ -174,8 +174,8 @@ def test_the_number_of_pairs_is_public() -> None:
     forest.take((0, 1))
     assert not forest.connects((1, 0))
     assert forest.connects((1, 2))
-    own = ready(schema(1), rho=0.5)
-    (event,) = own.events(schema=schema(1), unit=ADD)
+    generator = ready(schema(1), rho=0.5)
+    (event,) = generator.events(schema=schema(1), unit=ADD)
     assert event.count / event.noise_multiplier**2 / 2 == pytest.approx(0.5)  # type: ignore[union-attr]
 
 
@@ -192,15 +192,17 @@ def test_merged_levels_are_dealt_evenly_and_vote_only_where_they_stay() -> None:
 
 
 def test_rare_levels_enter_the_fit_with_their_summed_noise() -> None:
-    own = schema(2, "abcdef")
+    levels = schema(2, "abcdef")
     rows = ["aa"] * 60 + ["bb"] * 60
-    made = ready(own, rho=2.0)
+    generator = ready(levels, rho=2.0)
     with fitted_at_once():
-        measurement = made.measure(table(own, [list(r) for r in rows]), noise=SeededNoise(4))
-        model = made.model(measurement, schema=own)
+        measurement = generator.measure(
+            table(levels, [list(r) for r in rows]), noise=SeededNoise(4)
+        )
+        model = generator.model(measurement, schema=levels)
     first, pair = model.marginals[0], model.marginals[2]
-    assert [one.size for one in model.merging] == [3, 3]
-    scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=made.calibrated.one_way, unit=ADD)  # type: ignore[union-attr]
+    assert [merging.size for merging in model.merging] == [3, 3]
+    scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=generator.calibrated.one_way, unit=ADD)  # type: ignore[union-attr]
     assert first.stddev == pytest.approx(scale * np.sqrt([1, 1, 4]))
     assert pair.values.shape == (3, 3)
     assert merging_of([replace(first, merged=1.0)])[0].size <= 3

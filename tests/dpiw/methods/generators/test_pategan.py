@@ -65,9 +65,9 @@ def test_a_replaced_row_moves_one_vote():
     for dealt in itertools.product(range(3), repeat=4):
         whole = votes(ROWS[:4], np.array(dealt))
         for row, value in itertools.product(range(4), (-3.0, 3.0)):
-            other = ROWS[:4].copy()
-            other[row] = value
-            worst = max(worst, int(np.abs(whole - votes(other, np.array(dealt))).max()))
+            replaced = ROWS[:4].copy()
+            replaced[row] = value
+            worst = max(worst, int(np.abs(whole - votes(replaced, np.array(dealt))).max()))
     assert worst == vote_sensitivity(REPLACE, 3) == 1
 
 
@@ -79,19 +79,19 @@ def test_a_deal_by_place_in_the_table_is_found():
 
     dealt, rows = np.arange(5) % 3, ROWS
     whole = votes(rows, dealt)
-    moved = [
+    changes = [
         int(np.abs(whole - votes(np.delete(rows, row, axis=0), by_place(dealt, range(4)))).max())
         for row in range(5)
     ]
-    assert max(moved) > vote_sensitivity(UNIT, 3)
+    assert max(changes) > vote_sensitivity(UNIT, 3)
 
 
 def test_sensitivities_are_bounded_by_the_teachers():
-    many = PrivacyUnit(relation=REPLACE.relation, max_rows=4, id_column="id")
-    assert [vote_sensitivity(one, 5) for one in (UNIT, unit(3), unit(9), REPLACE, many)] == [
+    several = PrivacyUnit(relation=REPLACE.relation, max_rows=4, id_column="id")
+    assert [vote_sensitivity(u, 5) for u in (UNIT, unit(3), unit(9), REPLACE, several)] == [
         1, 3, 5, 1, 5,
     ]  # fmt: skip
-    assert vote_sensitivity(many, 50) == 8
+    assert vote_sensitivity(several, 50) == 8
 
 
 def test_a_teacher_without_rows_reads_no_other_teacher():
@@ -111,42 +111,42 @@ def test_teachers_are_disjoint(rows):
 def test_overlapping_teachers_are_found():
     """The planted bug: parts that begin one row early."""
     dealt = deal(40, 6, noise=SeededNoise(4))
-    one = numbered(6, dealt)
+    dealt_school = numbered(6, dealt)
     with pytest.raises(AssertionError):
         check_teachers_are_disjoint(
-            dataclasses.replace(one, starts=np.maximum(one.starts - 1, 0)), dealt
+            dataclasses.replace(dealt_school, starts=np.maximum(dealt_school.starts - 1, 0)), dealt
         )
 
 
 def test_a_teacher_is_a_function_of_its_own_rows_bit_for_bit():
     rng = np.random.default_rng(5)
     dealt, rows = rng.integers(0, 4, 30), rng.normal(size=(30, 2))
-    other = np.where((dealt == 2)[:, None], rng.normal(size=(30, 2)), rows)
-    more = np.vstack([other, rng.normal(size=(9, 2))])
+    replaced = np.where((dealt == 2)[:, None], rng.normal(size=(30, 2)), rows)
+    extended = np.vstack([replaced, rng.normal(size=(9, 2))])
     moved = np.concatenate([dealt, np.full(9, 2)])
-    found = [
+    parameters = [
         school(r, d, 4).taught(MADE, steps=7, lot=3).parameters
-        for r, d in ((rows, dealt), (other, dealt), (more, moved))
+        for r, d in ((rows, dealt), (replaced, dealt), (extended, moved))
     ]
-    for changed in found[1:]:
-        np.testing.assert_array_equal(changed[[0, 1, 3]], found[0][[0, 1, 3]])
-        assert not np.array_equal(changed[2], found[0][2])
+    for changed in parameters[1:]:
+        np.testing.assert_array_equal(changed[[0, 1, 3]], parameters[0][[0, 1, 3]])
+        assert not np.array_equal(changed[2], parameters[0][2])
 
 
 def test_teachers_learn_the_logistic_loss():
     """The stacked gradient is that of the network, teacher by teacher."""
     rng = np.random.default_rng(6)
     dealt, rows = np.repeat(np.arange(3), 4), rng.normal(size=(12, 2))
-    one = school(rows, dealt, 3)
-    own, weights = one._lot(4)
-    found = one._gradient(own, weights, label=1)
+    teachers = school(rows, dealt, 3)
+    lots, weights = teachers._lot(4)
+    gradients = teachers._gradient(lots, weights, label=1)
     architecture = parties.Architecture(widths=(2, 2, 1), activation="tanh")
     for number in range(3):
-        network = Network(architecture=architecture, parameters=one.parameters[number])
-        forward = network.forward(own[number])
+        network = Network(architecture=architecture, parameters=teachers.parameters[number])
+        forward = network.forward(lots[number])
         slopes = parties.Logistic(label=1).slopes(forward.outputs)
         wanted = forward.backward(slopes).gradient() / 4
-        np.testing.assert_allclose(found[number], wanted, atol=1e-12)
+        np.testing.assert_allclose(gradients[number], wanted, atol=1e-12)
 
 
 def test_deals_are_uniform_and_independent():
@@ -171,9 +171,9 @@ def test_as_many_counts_as_accounted(noise, rows, monkeypatch):
         return draw(counts, law=law, noise=noise)
 
     monkeypatch.setattr(mechanisms, "noisy_counts", recorded)
-    one = ready(noise=NoiseKind(noise), unit=unit(2))
-    measurement = one.measure(table(rows), noise=SeededNoise(0))
-    (event,) = one.events(schema=SCHEMA, unit=unit(2))
+    generator = ready(noise=NoiseKind(noise), unit=unit(2))
+    measurement = generator.measure(table(rows), noise=SeededNoise(0))
+    (event,) = generator.events(schema=SCHEMA, unit=unit(2))
     assert isinstance(event, LaplaceEvent if noise == "laplace" else GaussianEvent)
     assert sum(law.dimension for law in laws) == 12
     assert event.count == 15  # with the round that one resume may repeat
@@ -187,38 +187,38 @@ def test_as_many_counts_as_accounted(noise, rows, monkeypatch):
 @pytest.mark.parametrize("turn", [0, 1, 3, 4])
 def test_a_resumed_run_goes_on_where_student_and_generator_stood(monkeypatch, turn):
     """With the same noisy votes, bit for bit the run that was not stopped."""
-    asked = []
+    queried = []
 
     def votes(counts, *, law, noise):
-        asked.append(counts)
-        return np.random.default_rng(len(asked)).integers(0, 5, counts.shape)
+        queried.append(counts)
+        return np.random.default_rng(len(queried)).integers(0, 5, counts.shape)
 
     monkeypatch.setattr(mechanisms, "noisy_counts", votes)
-    one = ready()
-    whole = one.measure(table(30), noise=SeededNoise(1))
-    assert len(asked) == 4
-    asked.clear()
+    generator = ready()
+    whole = generator.measure(table(30), noise=SeededNoise(1))
+    assert len(queried) == 4
+    queried.clear()
     killed = Recorder(dies_at=turn * 3)
     with pytest.raises(KilledError):
-        one.measure(table(30), noise=SeededNoise(2), watch=killed)
-    assert len(asked) == turn
+        generator.measure(table(30), noise=SeededNoise(2), watch=killed)
+    assert len(queried) == turn
     resumed = Recorder(resumed=killed.saved[turn * 3])
-    found = one.measure(table(30), noise=SeededNoise(3), watch=resumed)
-    assert found.to_bytes() == whole.to_bytes()
-    assert len(asked) == 4
+    measurement = generator.measure(table(30), noise=SeededNoise(3), watch=resumed)
+    assert measurement.to_bytes() == whole.to_bytes()
+    assert len(queried) == 4
     assert resumed.steps == [(queries, 12) for queries in range(turn * 3 + 3, 13, 3)]
 
 
 def test_a_checkpoint_holds_nothing_of_the_teachers(monkeypatch):
     """Votes that no data decides: checkpoints of two tables are the same bytes."""
     monkeypatch.setattr(mechanisms, "noisy_counts", lambda c, *, law, noise: np.arange(c.size))
-    kept = []
+    checkpoints = []
     for rows in (3, 30):
         watch = Recorder()
         ready().measure(table(rows), noise=SeededNoise(rows), watch=watch)
-        kept.append(watch.saved)
-    assert kept[0] == kept[1]
-    assert len(kept[0]) == 5
+        checkpoints.append(watch.saved)
+    assert checkpoints[0] == checkpoints[1]
+    assert len(checkpoints[0]) == 5
 
 
 def test_a_resumed_run_teaches_new_teachers_before_it_asks(monkeypatch):
@@ -229,12 +229,12 @@ def test_a_resumed_run_teaches_new_teachers_before_it_asks(monkeypatch):
         taught.append((self.step, len(made)))
         return teach(self, made, steps=steps, lot=lot)
 
-    one, watch = ready(), Recorder()
-    one.measure(table(30), noise=SeededNoise(1), watch=watch)
+    generator, watch = ready(), Recorder()
+    generator.measure(table(30), noise=SeededNoise(1), watch=watch)
     monkeypatch.setattr(Teachers, "taught", recorded)
-    one.measure(table(30), noise=SeededNoise(2), watch=Recorder(resumed=watch.saved[9]))
-    assert [step for step, _ in taught] == [one.teacher_steps * n for n in range(4)]
-    assert [rows for _, rows in taught] == [one.queries] * 3 + [one.batch]
+    generator.measure(table(30), noise=SeededNoise(2), watch=Recorder(resumed=watch.saved[9]))
+    assert [step for step, _ in taught] == [generator.teacher_steps * n for n in range(4)]
+    assert [rows for _, rows in taught] == [generator.queries] * 3 + [generator.batch]
 
 
 def test_what_is_no_checkpoint_of_these_settings_is_refused():
@@ -285,11 +285,11 @@ def student_meets_real_rows(patch):
         met.append(rows[:1])
         return start(cls, rows, dealt, **facts)
 
-    told = parties.Student.told
+    original = parties.Student.told
     patch.setattr(Teachers, "start", classmethod(seen))
     patch.setattr(
         parties.Student, "told",
-        lambda self, rows, labels, *, memory: told(
+        lambda self, rows, labels, *, memory: original(
             self, np.vstack([rows, *met[-1:]]), np.append(labels, [1.0] * len(met[-1])),
             memory=memory,
         ),
@@ -325,22 +325,28 @@ def test_the_student_never_sees_private_rows(monkeypatch):
 
 
 def test_the_student_is_no_ratio_and_teachers_stay():
-    one = ready()
-    measurement = one.measure(table(40), noise=SeededNoise(0))
+    generator = ready()
+    measurement = generator.measure(table(40), noise=SeededNoise(0))
     assert set(measurement.arrays) == {"generator", "discriminator", "proportions"}
-    assert not one.model(measurement, schema=SCHEMA).ratio
+    assert not generator.model(measurement, schema=SCHEMA).ratio
     sizes = {name: values.size for name, values in measurement.arrays.items()}
-    design = one.design(SCHEMA)
+    design = generator.design(SCHEMA)
     assert sizes["discriminator"] == design.discriminator_architecture.size
     assert sizes["generator"] == design.generator_architecture.size
 
 
 def test_the_number_of_teachers_follows_from_the_public_size():
-    found = [
+    generators = [
         PATEGAN().calibrate(rho=1.0, schema=SCHEMA, unit=UNIT, nominal_rows=rows).calibrated
         for rows in (1, 60, 500, 50_000, 10**9)
     ]
-    assert [one.teachers for one in found] == [2, 12, 100, MOST_TEACHERS, MOST_TEACHERS]
+    assert [generator.teachers for generator in generators] == [
+        2,
+        12,
+        100,
+        MOST_TEACHERS,
+        MOST_TEACHERS,
+    ]
 
 
 def test_delta_zero_has_laplace_votes():
@@ -366,8 +372,10 @@ def test_inadmissible_settings_are_refused(settings, told):
 
 
 def test_it_is_planned_at_the_spec_s_total():
-    own = {name: value for name, value in SMALL.items() if name not in ("generator", "student")}
-    plan = compile_plan(spec("pategan", own), SCHEMA)
+    settings = {
+        name: value for name, value in SMALL.items() if name not in ("generator", "student")
+    }
+    plan = compile_plan(spec("pategan", settings), SCHEMA)
     assert plan.epsilon_pld == pytest.approx(1, rel=2e-4)
     (event,) = plan.stages[0].events
     assert event.count == 15
@@ -376,9 +384,13 @@ def test_it_is_planned_at_the_spec_s_total():
 
 
 def test_five_hundred_rows_are_enough_to_run():
-    one = PATEGAN(rounds=10).calibrate(rho=0.03, schema=SCHEMA, unit=UNIT, nominal_rows=500)
-    measurement = one.measure(table(500), noise=SecureNoise())
+    generator = PATEGAN(rounds=10).calibrate(rho=0.03, schema=SCHEMA, unit=UNIT, nominal_rows=500)
+    measurement = generator.measure(table(500), noise=SecureNoise())
     assert measurement.publishable
-    frame = one.model(measurement, schema=SCHEMA).sample(500, rng=np.random.default_rng(0)).frame()
+    frame = (
+        generator.model(measurement, schema=SCHEMA)
+        .sample(500, rng=np.random.default_rng(0))
+        .frame()
+    )
     assert frame["x"].between(0, 1).all()
     assert set(frame["job"].dropna()) <= {"a", "b", "c"}

@@ -48,12 +48,12 @@ def test_levels_of_many_are_shown_by_text_and_a_level_of_one_is_not() -> None:
     of = schema({**TRADE, "nullable": True})
     cells = ["smith", " baker "] * 100 + ["the only one"] + ["x" * (MOST_LETTERS + 1)] * 60
     cells += ["two\nlines"] * 60 + [None, " "] * 20
-    found = measured(of, SecureNoise(), trade=cells)
-    assert found.facts["levels"] == [["baker", "smith"]]
-    assert found.arrays["counts_0"] == pytest.approx([100, 100], abs=8)
-    assert found.arrays["missing_0"] == pytest.approx([40], abs=8)
-    assert b"the only one" not in found.to_bytes()
-    assert found.publishable
+    measurement = measured(of, SecureNoise(), trade=cells)
+    assert measurement.facts["levels"] == [["baker", "smith"]]
+    assert measurement.arrays["counts_0"] == pytest.approx([100, 100], abs=8)
+    assert measurement.arrays["missing_0"] == pytest.approx([40], abs=8)
+    assert b"the only one" not in measurement.to_bytes()
+    assert measurement.publishable
 
 
 def test_texts_are_one_level_under_the_declared_normaliser() -> None:
@@ -71,28 +71,28 @@ def test_numbers_are_read_as_other_columns_read_them() -> None:
 
 def test_a_table_without_any_text_shows_nothing_and_ends_as_others_do() -> None:
     for cells in ([], [None] * 30, ["alone"]):
-        found = measured(schema(TRADE), trade=pd.Series(cells, dtype=object).tolist())
-        assert found.facts["levels"] == [[]]
-        rows = ready(schema(TRADE)).model(found, schema=schema(TRADE))
+        measurement = measured(schema(TRADE), trade=pd.Series(cells, dtype=object).tolist())
+        assert measurement.facts["levels"] == [[]]
+        rows = ready(schema(TRADE)).model(measurement, schema=schema(TRADE))
         drawn = rows.sample(5, rng=np.random.default_rng(1)).frame()
         assert set(drawn["trade"]) == {"other"}
 
 
 def test_events_are_a_marginal_and_a_threshold_for_each_unseen_column() -> None:
     of = schema(TRADE, {**TRADE, "name": "title"})
-    made = ready(of, rho=0.5)
-    noise, threshold = made.events(schema=of, unit=UNIT)
+    method = ready(of, rho=0.5)
+    noise, threshold = method.events(schema=of, unit=UNIT)
     assert isinstance(noise, GaussianEvent)
     assert isinstance(threshold, ThresholdEvent)
     assert (noise.count, threshold.count) == (2, 2)
     assert noise.count / (2 * noise.noise_multiplier**2) == pytest.approx(0.5)
     assert threshold.count * threshold.delta == pytest.approx(5e-7)
-    told = made.parameters()
-    assert told["columns"] == ["trade", "title"]
-    assert told["scale"] == pytest.approx(noise.noise_multiplier)
-    many = ready(of, unit=dataclasses.replace(UNIT, max_rows=4, id_column="id"), rho=0.5)
-    assert many.parameters()["scale"] == pytest.approx(4 * told["scale"])
-    assert many.parameters()["threshold"] > told["threshold"] + 3
+    parameters = method.parameters()
+    assert parameters["columns"] == ["trade", "title"]
+    assert parameters["scale"] == pytest.approx(noise.noise_multiplier)
+    several = ready(of, unit=dataclasses.replace(UNIT, max_rows=4, id_column="id"), rho=0.5)
+    assert several.parameters()["scale"] == pytest.approx(4 * parameters["scale"])
+    assert several.parameters()["threshold"] > parameters["threshold"] + 3
 
 
 def test_what_is_not_ready_does_nothing() -> None:
@@ -110,9 +110,9 @@ def test_what_is_not_ready_does_nothing() -> None:
         make_generator("levels", {}, pure=True)
     with pytest.raises(SpecError, match="levels has none"):
         make_generator("levels", {"delta": "1e-9"}, pure=False)
-    other = dataclasses.replace(measured(of, trade=["a"]), kind="histogram")
+    foreign = dataclasses.replace(measured(of, trade=["a"]), kind="histogram")
     with pytest.raises(SpecError, match="another method or schema"):
-        ready(of).found_schema(other, schema=of, provenance="")
+        ready(of).found_schema(foreign, schema=of, provenance="")
 
 
 def test_what_is_shown_is_a_schema_rows_of_it_and_a_file_that_a_dictionary_reads(
@@ -120,19 +120,19 @@ def test_what_is_shown_is_a_schema_rows_of_it_and_a_file_that_a_dictionary_reads
 ) -> None:
     of = schema({**TRADE, "nullable": True, "other": "rest"}, {**TRADE, "name": "title"})
     cells = ['a "b", c', "=d", "other"] * 50 + [None] * 50
-    found = measured(of, trade=cells, title=["Dr"] * 200)
-    made = ready(of)
-    shown = made.found_schema(found, schema=of, provenance="earlier release: r")
+    measurement = measured(of, trade=cells, title=["Dr"] * 200)
+    method = ready(of)
+    shown = method.found_schema(measurement, schema=of, provenance="earlier release: r")
     assert [column.levels for column in shown.released] == [
         ("=d", 'a "b", c', "other", "rest"), ("Dr", "other"),
     ]  # fmt: skip
     assert {column.provenance for column in shown.released} == {"earlier release: r"}
-    rows = made.model(found, schema=of).sample(2000, rng=np.random.default_rng(2)).frame()
+    rows = method.model(measurement, schema=of).sample(2000, rng=np.random.default_rng(2)).frame()
     shares = rows["trade"].fillna("missing").value_counts(normalize=True)
     assert shares["=d"] == pytest.approx(50 / 400, abs=0.05)
     assert shares["missing"] == pytest.approx(50 / 400, abs=0.05)
     assert shares["rest"] == pytest.approx(200 / 400, abs=0.08)  # of 400 rows that the plan names
-    for name, data in made.level_files(found).items():
+    for name, data in method.level_files(measurement).items():
         (tmp_path / name).write_bytes(data)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["levels-001.csv", "levels-002.csv"]
     dictionary = tmp_path / "schema.yaml"

@@ -41,12 +41,12 @@ def as_module(architecture: Architecture) -> ModuleArchitecture:
 
 def places(architecture: Architecture):
     """Where the module's parameters lie among the perceptron's: its weights are transposed."""
-    found, start = [], 0
+    indices, start = [], 0
     for inputs, outputs in architecture.shapes:
-        own = np.arange(start, start + inputs * outputs).reshape(inputs, outputs)
+        weights = np.arange(start, start + inputs * outputs).reshape(inputs, outputs)
         start += (inputs + 1) * outputs
-        found += [own.T.ravel(), np.arange(start - outputs, start)]
-    return np.concatenate(found)
+        indices += [weights.T.ravel(), np.arange(start - outputs, start)]
+    return np.concatenate(indices)
 
 
 class ModuleSettings(Settings):
@@ -62,13 +62,13 @@ class ModuleSettings(Settings):
         return CPU.array(values)
 
     def lots(self, count=40, **changes):
-        found = super().lots(count, **changes)
-        return dataclasses.replace(found, backend=CPU)
+        lots = super().lots(count, **changes)
+        return dataclasses.replace(lots, backend=CPU)
 
     def start(self, training, noise):
-        found = super().start(training, noise)
+        state = super().start(training, noise)
         initial = Settings.architecture.initial(np.random.default_rng(6))[self.places]
-        return dataclasses.replace(found, parameters=initial)
+        return dataclasses.replace(state, parameters=initial)
 
     def network(self, *widths, activation="tanh", seed=0):
         given = super().network(*widths, activation=activation, seed=seed)
@@ -76,5 +76,5 @@ class ModuleSettings(Settings):
         return as_module(given.architecture).network(CPU.array(parameters))
 
     def layers(self, *widths):
-        own = np.argsort(places(Architecture(widths=widths)))
-        return [own[one] for one in super().layers(*widths)]
+        order = np.argsort(places(Architecture(widths=widths)))
+        return [order[part] for part in super().layers(*widths)]

@@ -24,12 +24,12 @@ def run(world, noise, **changes):
 
 def updates(world, noise, count):
     """The noisy sums of `count` steps, shape (count, p), for plain descent of rate 1."""
-    state, found = world.settings.start(world.training, noise), []
+    state, sums = world.settings.start(world.training, noise), []
     for _ in range(count):
         moved = world.training.private_step(state, world.lots, noise=noise)
-        found.append((state.parameters - moved.parameters) * world.training.divisor)
+        sums.append((state.parameters - moved.parameters) * world.training.divisor)
         state = moved
-    return np.array(found)
+    return np.array(sums)
 
 
 def check_one_draw_per_lot(world):
@@ -49,17 +49,17 @@ def check_noise_has_the_accounted_scale(world):
     world.lots = dataclasses.replace(world.lots, rows=world.lots.rows[:0])
     (event,) = world.training.events()
     scale = event.noise_multiplier * world.training.clip * world.training.unit.max_rows
-    found = updates(world, world.counting, 100) / scale
-    law = stats.chi2(found.size)
-    tail = min(law.cdf((found**2).sum()), law.sf((found**2).sum()))
+    noise = updates(world, world.counting, 100) / scale
+    law = stats.chi2(noise.size)
+    tail = min(law.cdf((noise**2).sum()), law.sf((noise**2).sum()))
     assert 2 * tail > FALSE_ALARM
 
 
 def check_noise_is_fresh(world):
     """No two lots share noise: their correlations are those of independent normals."""
     world.lots = dataclasses.replace(world.lots, rows=world.lots.rows[:0])
-    found = updates(world, world.counting, 60)
-    correlation = np.corrcoef(found)[np.triu_indices(60, 1)]
+    noise = updates(world, world.counting, 60)
+    correlation = np.corrcoef(noise)[np.triu_indices(60, 1)]
     # 26 coordinates, 1770 pairs: |r| > 0.94 has probability 1770 * 2e-12 for independent ones.
     assert np.abs(correlation).max() < 0.94
 
@@ -116,13 +116,13 @@ def check_one_row_moves_the_sum_by_at_most_the_bound(world):
     network, clip = world.settings.network(3, 5, 1), world.training.clip
     for size in (1e-3, 1.0, 1e6):
         values = np.vstack([world.settings.values(40), np.full((1, 3), size)])
-        one, two = (
+        whole, fewer = (
             clipping.clipped_sum(
                 network, world.settings.rows(rows), Logistic(label=0), clip=clip, rule=ClipRule.LOSS
             )
             for rows in (values, values[:-1])
         )
-        assert np.linalg.norm(one - two) <= clip * (1 + 1e-9)
+        assert np.linalg.norm(whole - fewer) <= clip * (1 + 1e-9)
 
 
 def check_a_step_sees_its_own_lot(world):
@@ -187,8 +187,8 @@ class Mutant(PrivateTraining):
 
 def mutate_training(bug):
     def plant(world, monkeypatch):
-        own = {"bug": bug, "earlier": []}
-        kind = dataclasses.dataclass(frozen=True, kw_only=True)(type("M", (Mutant,), own))
+        attributes = {"bug": bug, "earlier": []}
+        kind = dataclasses.dataclass(frozen=True, kw_only=True)(type("M", (Mutant,), attributes))
         fields = dataclasses.fields(PrivateTraining)
         world.training = kind(**{f.name: getattr(world.training, f.name) for f in fields})
 
@@ -255,14 +255,14 @@ def clips_rows(parts):
     """Rows clipped by another norm than that of all parameters, by parts of the parameters."""
 
     def plant(world, monkeypatch):
-        own = parts(world.settings.layers(3, 5, 1))
+        layers = parts(world.settings.layers(3, 5, 1))
 
         def clipped(network, rows, loss, *, clip, rule):
             total = np.zeros(network.architecture.size)
             for place in range(len(rows)):
                 forward = network.forward(rows[place : place + 1])
                 gradient = np.asarray(forward.backward(loss.slopes(forward.outputs)).gradient())
-                for scaled, measured in own:
+                for scaled, measured in layers:
                     norm = np.linalg.norm(gradient[measured])
                     total[scaled] += gradient[scaled] * min(1.0, clip / norm)
             return world.settings.rows(total)

@@ -88,8 +88,8 @@ def test_weights_of_a_known_ratio_beat_no_weights(loss):
     rows = uniform(2000, 4)
     ratio = estimator.ratio(measured, schema=SCHEMA)
     weights = weigh(ratio, synthetic(rows), debias=estimator.debias)
-    found, without = error(weights.log_weights, rows)
-    assert found < 0.5 * without
+    weighted, without = error(weights.log_weights, rows)
+    assert weighted < 0.5 * without
     mean = np.average(rows[:, 1] * rows[:, 2], weights=np.exp(weights.log_weights))
     truth = np.average(rows[:, 1] * rows[:, 2], weights=np.exp(log_ratio(rows)))
     plain = np.mean(rows[:, 1] * rows[:, 2])
@@ -102,10 +102,10 @@ def test_at_a_tiny_budget_the_weights_say_that_they_say_nothing():
         private(real_rows(300, 1)), synthetic(uniform(300, 2)), noise=SeededNoise(3)
     )
     ratio = estimator.ratio(measured, schema=SCHEMA)
-    found = weigh(ratio, synthetic(uniform(300, 4)), debias=False).diagnostics
-    assert found.verdict is Verdict.DO_NOT_USE
-    assert found.signal.p_value > 0.03
-    assert found.noise > 0.3
+    diagnostics = weigh(ratio, synthetic(uniform(300, 4)), debias=False).diagnostics
+    assert diagnostics.verdict is Verdict.DO_NOT_USE
+    assert diagnostics.signal.p_value > 0.03
+    assert diagnostics.noise > 0.3
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -151,10 +151,10 @@ def test_the_prior_is_right_whatever_the_tables_sizes(loss, make, sizes):
 def test_the_two_losses_have_the_log_ratio_as_their_stationary_point():
     z = np.linspace(-6, 6, 25)[:, None]
     for make in (Logistic, Balanced):
-        one, zero = make(label=1).slopes(z), make(label=0).slopes(z)
-        np.testing.assert_allclose(-zero / one, np.exp(z))
-        assert np.all(np.abs(one) <= 1)
-        assert np.all(np.abs(zero) <= 1)
+        ones, zeros = make(label=1).slopes(z), make(label=0).slopes(z)
+        np.testing.assert_allclose(-zeros / ones, np.exp(z))
+        assert np.all(np.abs(ones) <= 1)
+        assert np.all(np.abs(zeros) <= 1)
     with pytest.raises(SpecError, match="label"):
         Balanced(label=2)
 
@@ -164,8 +164,8 @@ def test_log_ratios_stay_inside_the_public_bound():
     measured = estimator.measure(
         private(real_rows(500, 1)), synthetic(uniform(500, 2)), noise=SeededNoise(3)
     )
-    found = estimator.ratio(measured, schema=SCHEMA).log_ratio(synthetic(uniform(100, 4)))
-    assert np.abs(found).max() == 0.05
+    log_ratios = estimator.ratio(measured, schema=SCHEMA).log_ratio(synthetic(uniform(100, 4)))
+    assert np.abs(log_ratios).max() == 0.05
 
 
 def test_a_network_that_is_no_number_weighs_all_rows_alike():
@@ -174,8 +174,8 @@ def test_a_network_that_is_no_number_weighs_all_rows_alike():
     facts = {**estimator.parameters(), "schema": "three", "synthetic_rows": 3}
     measured = Measurement(kind="dp_mlp", arrays=arrays, facts=facts, publishable=True)
     with np.errstate(invalid="ignore"):
-        found = estimator.ratio(measured, schema=SCHEMA).log_ratio(synthetic(uniform(5, 1)))
-    np.testing.assert_array_equal(found, np.zeros(5))
+        log_ratios = estimator.ratio(measured, schema=SCHEMA).log_ratio(synthetic(uniform(5, 1)))
+    np.testing.assert_array_equal(log_ratios, np.zeros(5))
 
 
 def test_events_are_known_before_data_and_are_what_is_drawn(counting):
@@ -189,9 +189,9 @@ def test_events_are_known_before_data_and_are_what_is_drawn(counting):
 
 
 def test_less_effort_is_more_noise():
-    found = [ready(rho=rho).events(schema=SCHEMA, unit=UNIT)[0] for rho in (0.01, 0.1, 1.0)]
-    assert [e.count for e in found] == [63] * 3
-    assert found[0].noise_multiplier > found[1].noise_multiplier > found[2].noise_multiplier
+    events = [ready(rho=rho).events(schema=SCHEMA, unit=UNIT)[0] for rho in (0.01, 0.1, 1.0)]
+    assert [e.count for e in events] == [63] * 3
+    assert events[0].noise_multiplier > events[1].noise_multiplier > events[2].noise_multiplier
 
 
 def test_nothing_derived_from_the_table_is_in_the_facts():
@@ -242,33 +242,33 @@ def play(estimator, seed, truth, rows=400):
 
 def test_replays_find_a_signal_and_are_repeatable():
     estimator = ready(replays=39, steps=40, nominal_rows=400)
-    one, two = (play(estimator, 11, lambda u: 3 * (u[:, 0] - 0.5)) for _ in range(2))
-    signal = one.diagnostics.signal
-    assert signal == two.diagnostics.signal
+    first, second = (play(estimator, 11, lambda u: 3 * (u[:, 0] - 0.5)) for _ in range(2))
+    signal = first.diagnostics.signal
+    assert signal == second.diagnostics.signal
     assert signal.p_value == 1 / 40
     assert signal.to_noise > 1
-    assert one.diagnostics.verdict is Verdict.CARE
-    assert one.law is None
-    assert one.steps == ("self-normalise",)
-    assert np.all(one.noise > 0)
+    assert first.diagnostics.verdict is Verdict.CARE
+    assert first.law is None
+    assert first.steps == ("self-normalise",)
+    assert np.all(first.noise > 0)
 
 
 def test_replays_find_no_signal_where_there_is_none():
     """p <= 1/40 has probability at most about 1/40, so three of six have below 4e-4."""
     estimator = ready(replays=39, steps=10, nominal_rows=100, hidden=(4,))
-    found = [
+    signals = [
         play(estimator, 100 + 3 * i, lambda u: np.zeros(len(u)), rows=100).diagnostics.signal
         for i in range(6)
     ]
-    assert sum(signal.p_value <= 1 / 40 for signal in found) < 3
+    assert sum(signal.p_value <= 1 / 40 for signal in signals) < 3
 
 
 def test_without_replays_the_verdict_says_so():
-    found = play(ready(nominal_rows=400), 5, log_ratio).diagnostics
-    assert found.signal is None
-    assert found.noise is None
-    assert found.verdict is not Verdict.USE
-    assert "neither signal nor noise was assessed" in found.reasons
+    diagnostics = play(ready(nominal_rows=400), 5, log_ratio).diagnostics
+    assert diagnostics.signal is None
+    assert diagnostics.noise is None
+    assert diagnostics.verdict is not Verdict.USE
+    assert "neither signal nor noise was assessed" in diagnostics.reasons
 
 
 def test_tempered_weights_carry_tempered_noise():
@@ -305,8 +305,8 @@ def test_forecasts_fall_with_the_budget():
 
 
 def test_warnings_are_public_sentences():
-    (told,) = ready().warnings(schema=SCHEMA, nominal_rows=1000)
-    assert "no interval includes it" in told
+    (warning,) = ready().warnings(schema=SCHEMA, nominal_rows=1000)
+    assert "no interval includes it" in warning
     assert len(ready(nominal_rows=20).warnings(schema=SCHEMA, nominal_rows=20)) == 2
 
 
@@ -344,11 +344,11 @@ def test_settings_out_of_range_are_refused(changes, text):
 
 def test_what_does_not_fit_is_refused():
     estimator = ready()
-    other = PublicSchema(name="other", columns=SCHEMA.columns)
+    renamed = PublicSchema(name="other", columns=SCHEMA.columns)
     with pytest.raises(UncalibratedError, match="calibrate before use"):
         DensityNetwork().events(schema=SCHEMA, unit=UNIT)
     with pytest.raises(UncalibratedError, match="another schema"):
-        estimator.events(schema=other, unit=UNIT)
+        estimator.events(schema=renamed, unit=UNIT)
     unit = PrivacyUnit(relation=UNIT.relation, max_rows=2, id_column="id")
     with pytest.raises(UncalibratedError, match="privacy unit"):
         estimator.events(schema=SCHEMA, unit=unit)

@@ -71,14 +71,14 @@ def test_public_rows_enter_without_noise_and_without_budget(engine, no_noise):
     training = engine.training(steps=3)
     start = engine.start(training, no_noise)
     lots = engine.lots(rows=np.empty((0, 3)))
-    asked = []
+    steps = []
 
     def public(network, step):
-        asked.append(step)
+        steps.append(step)
         return engine.rows(np.full(network.architecture.size, 10.0))
 
     end = training.train(start, lots, noise=no_noise, public=public)
-    assert asked == [0, 1, 2]
+    assert steps == [0, 1, 2]
     np.testing.assert_allclose(start.parameters - end.parameters, 3.0)
 
 
@@ -164,9 +164,9 @@ def test_training_stops_where_the_accountant_did(engine, counting):
 def test_a_state_of_other_settings_is_refused(engine, counting):
     training = engine.training(steps=5)
     state = engine.start(training, counting)
-    other = dataclasses.replace(training, noise_multiplier=0.1)
+    quieter = dataclasses.replace(training, noise_multiplier=0.1)
     with pytest.raises(PrivacyError, match="other settings"):
-        other.private_step(state, engine.lots(), noise=counting)
+        quieter.private_step(state, engine.lots(), noise=counting)
 
 
 def test_seeded_noise_never_becomes_publishable(engine):
@@ -181,8 +181,8 @@ def test_seeded_noise_never_becomes_publishable(engine):
 def test_effort_becomes_noise_continuously_and_downwards(settings):
     training = settings.training(steps=300, sampling_rate=0.05)
     efforts = np.geomspace(1e-6, 1e6, 200)
-    found = np.array([training.multiplier_for(rho) for rho in efforts])
-    assert np.all(np.diff(found) < 0)
+    multipliers = np.array([training.multiplier_for(rho) for rho in efforts])
+    assert np.all(np.diff(multipliers) < 0)
     # Against the accountant, where the limit theorem is good: rho = mu^2/2 of a Gaussian.
     for rho in (0.02, 0.2):
         ready = dataclasses.replace(training, noise_multiplier=training.multiplier_for(rho))
@@ -200,8 +200,8 @@ def test_effort_becomes_noise_continuously_and_downwards(settings):
 
 def test_parameters_are_plain_public_numbers(settings):
     training = settings.training(unit=person(2), optimiser=Adam(), rule=ClipRule.OUTPUT)
-    found = training.parameters()
-    assert json.loads(json.dumps(found)) == found
+    parameters = training.parameters()
+    assert json.loads(json.dumps(parameters)) == parameters
     assert training.digest != settings.training().digest
 
 
@@ -249,12 +249,15 @@ def test_a_resumed_run_continues_and_is_charged_as_planned(engine, counting):
 
 
 def test_a_checkpoint_of_other_settings_is_refused(engine, counting):
-    other, own = engine.training(resumes=2), engine.training(resumes=1)
-    first = engine.start(other, counting)
-    for state in (first, dataclasses.replace(first, step=other.steps)):  # also of one that ended
+    two_resumes, one_resume = engine.training(resumes=2), engine.training(resumes=1)
+    first = engine.start(two_resumes, counting)
+    for state in (
+        first,
+        dataclasses.replace(first, step=two_resumes.steps),
+    ):  # also of one that ended
         with pytest.raises(PrivacyError, match="other settings"):
-            own.train(
-                engine.start(own, counting), engine.lots(), noise=counting,
+            one_resume.train(
+                engine.start(one_resume, counting), engine.lots(), noise=counting,
                 watch=Recorder(resumed=state.to_bytes()),
             )  # fmt: skip
     assert counting.scales == []
@@ -277,21 +280,21 @@ def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(engine):
 def test_learning_happens(engine):
     """Two separated clouds: the logit of private rows ends above that of public ones."""
     rng = np.random.default_rng(0)
-    private, other = rng.normal(size=(400, 3)) + 1.0, rng.normal(size=(400, 3)) - 1.0
+    private, synthetic = rng.normal(size=(400, 3)) + 1.0, rng.normal(size=(400, 3)) - 1.0
     training = engine.training(
         steps=150, divisor=100.0, clip=1.0, noise_multiplier=1.0,
         optimiser=Momentum(learning_rate=0.5, momentum=0.5),
     )  # fmt: skip
 
     def public(network, step):
-        rows = engine.rows(other)
+        rows = engine.rows(synthetic)
         return 0.25 * clipped_sum(network, rows, Logistic(label=0), clip=1.0, rule=ClipRule.LOSS)
 
     noise = SeededNoise(2)
     start = engine.start(training, noise)
     end = training.train(start, engine.lots(rows=private), noise=noise, public=public)
     network = engine.architecture.network(end.parameters)
-    for label, rows in ((1, private), (-1, other)):
+    for label, rows in ((1, private), (-1, synthetic)):
         assert np.mean(label * network.row_outputs(rows) > 0) > 0.9
 
 
@@ -308,8 +311,8 @@ def test_an_optimiser_leaves_its_arguments_alone_and_checks_its_settings():
     parameters, gradient, moments = np.ones(3), np.arange(3.0), rule.start(3)
     copies = [a.copy() for a in (parameters, gradient, moments)]
     rule.update(parameters, gradient, moments, 1)
-    for one, two in zip((parameters, gradient, moments), copies, strict=True):
-        np.testing.assert_array_equal(one, two)
+    for argument, copy in zip((parameters, gradient, moments), copies, strict=True):
+        np.testing.assert_array_equal(argument, copy)
     with pytest.raises(SpecError, match="learning_rate"):
         Adam(learning_rate=0.0)
 

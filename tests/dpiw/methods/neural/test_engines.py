@@ -35,16 +35,20 @@ def modules():
 
 @pytest.mark.parametrize(("widths", "activation"), SHAPES)
 def test_both_find_the_same_outputs_norms_and_gradients(settings, modules, widths, activation):
-    one = settings.network(*widths, activation=activation)
-    other = modules.as_module(one.architecture)
-    order = modules.places(one.architecture)
+    perceptron = settings.network(*widths, activation=activation)
+    module = modules.as_module(perceptron.architecture)
+    order = modules.places(perceptron.architecture)
     x, slopes = rng_of(1).normal(size=(7, widths[0])), rng_of(2).normal(size=(7, widths[-1]))
     factors = rng_of(3).random(7)
     passes = [
         network.forward(rows).backward(given)
         for network, rows, given in (
-            (one, x, slopes),
-            (other.network(one.parameters[order]), modules.CPU.array(x), modules.CPU.array(slopes)),
+            (perceptron, x, slopes),
+            (
+                module.network(perceptron.parameters[order]),
+                modules.CPU.array(x),
+                modules.CPU.array(slopes),
+            ),
         )
     ]
     for ours, theirs in [
@@ -66,12 +70,12 @@ def test_no_row_moves_the_sum_by_more_than_the_bound(engine, size, weight, activ
     network = dataclasses.replace(network, parameters=weight * network.parameters)
     x = np.vstack([rng_of(4).normal(size=(3, 3)), size * rng_of(5).normal(size=(1, 3))])
     for rule in ClipRule:
-        one, two = (
+        whole, fewer = (
             clipped_sum(network, engine.rows(rows), Logistic(label=0), clip=0.3, rule=rule)
             for rows in (x, x[:-1])
         )
-        assert np.isfinite(np.asarray(one)).all()
-        assert np.linalg.norm(one - two) <= 0.3 * (1 + 1e-12)
+        assert np.isfinite(np.asarray(whole)).all()
+        assert np.linalg.norm(whole - fewer) <= 0.3 * (1 + 1e-12)
 
 
 def test_a_pass_leaves_no_trace(engine):
@@ -96,12 +100,12 @@ def test_rows_that_are_not_kept_count_nothing(engine):
     keep = np.arange(6) != 2
     spoiled = np.where(keep[:, None], values, np.nan)
     forward = network.forward(engine.rows(spoiled))
-    kept = forward.backward(0 * forward.outputs + 1).kept(
+    backward = forward.backward(0 * forward.outputs + 1).kept(
         forward.outputs[:, 0] == forward.outputs[:, 0]
     )
     alone = network.forward(engine.rows(values[keep]))
     expected = alone.backward(0 * alone.outputs + 1).gradient()
-    np.testing.assert_allclose(kept.gradient(engine.rows(1.0 * keep)), expected, atol=1e-13)
+    np.testing.assert_allclose(backward.gradient(engine.rows(1.0 * keep)), expected, atol=1e-13)
 
 
 def test_no_rows_are_a_pass_like_any_other(engine):
@@ -132,30 +136,30 @@ def same_steps(ours, theirs):
 
 def test_both_take_the_same_steps(settings, modules):
     """The same lots and the same noise: trainings, moments and averages included."""
-    own, ends = modules.ModuleSettings(), []
+    module_settings, ends = modules.ModuleSettings(), []
 
     class Reordered(SeededNoise):
         def gaussian_vector(self, **law):
-            return super().gaussian_vector(**law)[own.places]
+            return super().gaussian_vector(**law)[module_settings.places]
 
-    for one, noise in ((settings, SeededNoise(3)), (own, Reordered(3))):
-        training = one.training(optimiser=Adam(learning_rate=0.05), averaged=0.5)
-        ends.append(training.train(one.start(training, noise), one.lots(), noise=noise))
+    for engine, noise in ((settings, SeededNoise(3)), (module_settings, Reordered(3))):
+        training = engine.training(optimiser=Adam(learning_rate=0.05), averaged=0.5)
+        ends.append(training.train(engine.start(training, noise), engine.lots(), noise=noise))
     assert ends[0].settings == ends[1].settings
-    same_steps(ends[0].parameters[own.places], ends[1].parameters)
-    same_steps(ends[0].average[own.places], ends[1].average)
-    same_steps(ends[0].moments[:, own.places], ends[1].moments)
+    same_steps(ends[0].parameters[module_settings.places], ends[1].parameters)
+    same_steps(ends[0].average[module_settings.places], ends[1].average)
+    same_steps(ends[0].moments[:, module_settings.places], ends[1].moments)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["closed form", "opacus"])
 def test_a_device_takes_the_same_steps(settings, modules, device, name):
     need(device)
-    own = Settings() if name == "closed form" else modules.ModuleSettings()
-    training = own.training(optimiser=Adam(learning_rate=0.05))
-    lots, there = own.lots(), TorchBackend(device)
+    engine = Settings() if name == "closed form" else modules.ModuleSettings()
+    training = engine.training(optimiser=Adam(learning_rate=0.05))
+    lots, there = engine.lots(), TorchBackend(device)
     ends = [
-        training.train(own.start(training, SeededNoise(3)), given, noise=SeededNoise(3))
+        training.train(engine.start(training, SeededNoise(3)), given, noise=SeededNoise(3))
         for given in (lots, dataclasses.replace(lots, backend=there))
     ]
     same_steps(ends[0].parameters, ends[1].parameters)
@@ -183,6 +187,6 @@ def test_a_device_finds_the_same_norms_and_gradients(modules, device, name):
     for backend in (modules.CPU, TorchBackend(device)):
         forward = architecture.network(backend.array(parameters)).forward(backend.array(rows))
         backward = forward.backward(0 * forward.outputs + 1)
-        passes.append([backend.to_numpy(one) for one in (backward.norms, backward.gradient())])
+        passes.append([backend.to_numpy(array) for array in (backward.norms, backward.gradient())])
     for ours, theirs in zip(*passes, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-10)

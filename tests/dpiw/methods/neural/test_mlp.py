@@ -30,16 +30,16 @@ def naive_output(network, row):
 
 def naive_gradient(network, row, slope, step=1e-6):
     """Central differences of slope . output by each parameter."""
-    found = np.empty(network.parameters.size)
-    for j in range(found.size):
+    gradient = np.empty(network.parameters.size)
+    for j in range(gradient.size):
         ends = []
         for sign in (1, -1):
             moved = network.parameters.copy()
             moved[j] += sign * step
             there = Network(architecture=network.architecture, parameters=moved)
             ends.append(float(slope @ naive_output(there, row)))
-        found[j] = (ends[0] - ends[1]) / (2 * step)
-    return found
+        gradient[j] = (ends[0] - ends[1]) / (2 * step)
+    return gradient
 
 
 def passes(settings, widths, activation, rows=7):
@@ -61,9 +61,9 @@ def test_every_rows_gradient_is_that_of_finite_differences(settings, widths, act
     network, x, slopes, backward = passes(settings, widths, activation)
     for i, row in enumerate(x):
         alone = np.eye(len(x))[i]
-        found, expected = backward.gradient(alone), naive_gradient(network, row, slopes[i])
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-        assert backward.norms[i] == pytest.approx(np.linalg.norm(found), rel=1e-12)
+        gradient, expected = backward.gradient(alone), naive_gradient(network, row, slopes[i])
+        np.testing.assert_allclose(gradient, expected, atol=1e-6)
+        assert backward.norms[i] == pytest.approx(np.linalg.norm(gradient), rel=1e-12)
 
 
 @shapes
@@ -73,9 +73,9 @@ def test_a_weighted_sum_is_the_sum_of_weighted_rows(settings, widths, activation
     parts = [factors[i] * backward.gradient(np.eye(len(x))[i]) for i in range(len(x))]
     np.testing.assert_allclose(backward.gradient(factors), np.sum(parts, axis=0), atol=1e-12)
     np.testing.assert_allclose(backward.gradient(), backward.gradient(np.ones(len(x))), atol=1e-12)
-    kept = backward.gradient(factors)
-    np.testing.assert_array_equal(backward.gradient(factors), kept)
-    np.testing.assert_array_equal(backward.gradient(factors, last=True), kept)
+    gradient = backward.gradient(factors)
+    np.testing.assert_array_equal(backward.gradient(factors), gradient)
+    np.testing.assert_array_equal(backward.gradient(factors, last=True), gradient)
 
 
 @shapes
@@ -163,13 +163,13 @@ def test_torch_computes_the_same(settings, widths, activation, device):
     network, x, slopes, backward = passes(settings, widths, activation)
     there = TorchBackend(device)
     twin = Network(architecture=network.architecture, parameters=there.array(network.parameters))
-    other = twin.forward(there.array(x)).backward(there.array(slopes))
+    twin_backward = twin.forward(there.array(x)).backward(there.array(slopes))
     factors = np.random.default_rng(2).random(len(x))
     for ours, theirs in [
-        (backward.norms, other.norms),
-        (backward.gradient(factors), other.gradient(there.array(factors))),
-        (backward.gradient(), other.gradient()),
-        (backward.row_gradients(), other.row_gradients()),
+        (backward.norms, twin_backward.norms),
+        (backward.gradient(factors), twin_backward.gradient(there.array(factors))),
+        (backward.gradient(), twin_backward.gradient()),
+        (backward.row_gradients(), twin_backward.row_gradients()),
         *(
             (loss.slopes(x), loss.slopes(there.array(x)))
             for loss in (Logistic(label=1), Balanced(label=1), Balanced(label=0))
@@ -186,15 +186,15 @@ def test_a_row_s_own_output_has_the_same_bits_in_every_table(widths, activation)
     network = Network(architecture=architecture, parameters=rng.normal(size=architecture.size))
     rows = rng.normal(size=(3000, widths[0]))
     rows[::50] = rng.choice([np.inf, -np.inf, np.nan, 1e308, 0.0], size=(60, widths[0]))
-    found = network.row_outputs(rows)
-    assert found.shape == (3000, widths[-1])
+    outputs = network.row_outputs(rows)
+    assert outputs.shape == (3000, widths[-1])
     tame = np.arange(3000) % 50 > 0
     np.testing.assert_allclose(
-        found[tame], network.forward(rows[tame]).outputs, rtol=1e-12, atol=1e-12
+        outputs[tame], network.forward(rows[tame]).outputs, rtol=1e-12, atol=1e-12
     )
     for part in ([7], range(1, 4), range(100, 1123), range(5, 1030), rng.permutation(3000)):
         again = network.row_outputs(np.asfortranarray(rows[list(part)]))
-        assert np.array_equal(again, found[list(part)], equal_nan=True)
+        assert np.array_equal(again, outputs[list(part)], equal_nan=True)
     assert network.row_outputs(rows[:0]).shape == (0, widths[-1])
 
 

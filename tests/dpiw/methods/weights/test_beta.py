@@ -79,14 +79,14 @@ def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, requ
 
 def test_same_noise_same_measurement_and_both_methods_share_it(tables, unit):
     schema, private, synthetic = tables
-    found = []
+    measurements = []
     for method in (BetaDebiased, BetaNoised, BetaDebiased):
         estimator = method().calibrate(rho=0.1, schema=schema, unit=unit, nominal_rows=200)
-        found.append(estimator.measure(private, synthetic, noise=SeededNoise(5)).to_bytes())
-    assert found[0] == found[1] == found[2]
-    other = estimator.measure(private, synthetic, noise=SeededNoise(6))
-    assert other.to_bytes() != found[0]
-    assert not other.publishable
+        measurements.append(estimator.measure(private, synthetic, noise=SeededNoise(5)).to_bytes())
+    assert measurements[0] == measurements[1] == measurements[2]
+    reseeded = estimator.measure(private, synthetic, noise=SeededNoise(6))
+    assert reseeded.to_bytes() != measurements[0]
+    assert not reseeded.publishable
 
 
 def test_measurement_holds_public_facts_only(tables, unit):
@@ -112,8 +112,8 @@ def test_measurement_holds_public_facts_only(tables, unit):
         "schema",
         "synthetic_rows",
     }
-    more = PrivateTable(schema=schema, scaled=private.confidential().take(np.arange(50)))
-    fewer = ready(schema, unit).measure(more, synthetic, noise=SeededNoise(1))
+    smaller = PrivateTable(schema=schema, scaled=private.confidential().take(np.arange(50)))
+    fewer = ready(schema, unit).measure(smaller, synthetic, noise=SeededNoise(1))
     assert measured.facts == fewer.facts  # the facts do not know the private table
 
 
@@ -142,8 +142,8 @@ def test_empty_private_table_is_an_ordinary_table(features, numeric, rows, unit)
     empty = PrivateTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
     synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 50, np.random.default_rng(0)))
     estimator = ready(schema, unit, features=features, frequencies=10, omega_seed=1)
-    found = estimator.measure(empty, synthetic, noise=SeededNoise(3)).arrays["coefficients"]
-    assert np.all(np.isfinite(found))
+    coefficients = estimator.measure(empty, synthetic, noise=SeededNoise(3)).arrays["coefficients"]
+    assert np.all(np.isfinite(coefficients))
 
 
 def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeypatch):
@@ -151,10 +151,12 @@ def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeyp
     estimator, shares = ready(schema, unit), []
 
     def spied(problem, *, tolerance):
-        found = solve(problem, tolerance=tolerance)
-        shares.append(np.linalg.norm(problem.gradient(found)) / estimator.calibrated.bounds.norm)
+        coefficients = solve(problem, tolerance=tolerance)
+        shares.append(
+            np.linalg.norm(problem.gradient(coefficients)) / estimator.calibrated.bounds.norm
+        )
         assert tolerance <= 1e-6 * estimator.calibrated.bounds.norm
-        return found
+        return coefficients
 
     monkeypatch.setattr("dpiw.methods.weights.beta.solve", spied)
     estimator.measure(private, synthetic, noise=SeededNoise(1))
@@ -165,9 +167,9 @@ def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeyp
 def test_system_noise_is_publishable_and_differs(tables, unit):
     schema, private, synthetic = tables
     estimator = ready(schema, unit)
-    found = [estimator.measure(private, synthetic, noise=SecureNoise()) for _ in range(2)]
-    assert found[0].publishable
-    assert found[0].digest != found[1].digest
+    measurements = [estimator.measure(private, synthetic, noise=SecureNoise()) for _ in range(2)]
+    assert measurements[0].publishable
+    assert measurements[0].digest != measurements[1].digest
 
 
 @pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
@@ -183,8 +185,8 @@ def test_weights_repair_a_wrong_generator(features, numeric, rows, unit):
     for seed in range(5):
         measured = estimator.measure(private, synthetic, noise=SeededNoise(seed))
         ratio = estimator.ratio(measured, schema=schema)
-        found = weigh(ratio, synthetic, debias=True).log_weights
-        assert abs(np.average(x, weights=np.exp(found)) - 1 / 3) < 0.4 * abs(x.mean() - 1 / 3)
+        log_weights = weigh(ratio, synthetic, debias=True).log_weights
+        assert abs(np.average(x, weights=np.exp(log_weights)) - 1 / 3) < 0.4 * abs(x.mean() - 1 / 3)
 
 
 def test_no_synthetic_rows_is_refused(tables, rows, unit):
@@ -211,11 +213,11 @@ def test_use_before_calibration_is_refused(tables, unit):
 def test_another_unit_or_schema_is_refused(tables, numeric, rows, unit, replace_unit):
     schema, _, synthetic = tables
     estimator = ready(schema, unit)
-    other = numeric(4)
-    for wrong in ({"schema": schema, "unit": replace_unit}, {"schema": other, "unit": unit}):
+    wider = numeric(4)
+    for wrong in ({"schema": schema, "unit": replace_unit}, {"schema": wider, "unit": unit}):
         with pytest.raises(UncalibratedError, match="another schema or"):
             estimator.events(**wrong)
-    wide = PrivateTable(schema=other, scaled=rows(other, 5, np.random.default_rng(0)))
+    wide = PrivateTable(schema=wider, scaled=rows(wider, 5, np.random.default_rng(0)))
     with pytest.raises(UncalibratedError, match="another schema"):
         estimator.measure(wide, synthetic, noise=SeededNoise(1))
 
@@ -309,9 +311,13 @@ def test_warning_says_when_the_cap_binds(numeric, unit):
 
 def test_parameters_are_json_and_name_every_choice(numeric, unit):
     fourier = ready(numeric(2), unit, features="fourier", omega_seed=9, penalty=5.0)
-    found = json.loads(json.dumps(fourier.parameters()))
-    assert (found["omega_seed"], found["frequencies"], found["penalty"]) == (9, 300, 5.0)
-    assert found["debias"] is True
+    parameters = json.loads(json.dumps(fourier.parameters()))
+    assert (parameters["omega_seed"], parameters["frequencies"], parameters["penalty"]) == (
+        9,
+        300,
+        5.0,
+    )
+    assert parameters["debias"] is True
     assert BetaNoised().parameters()["debias"] is False
 
 

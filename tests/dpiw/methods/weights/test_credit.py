@@ -44,26 +44,26 @@ def misfit(seed: int, *, credit: float = np.inf) -> Misfit:
 def test_the_evidence_is_the_density_of_the_distance() -> None:
     base = base_rows(3)
     wanted = targets(base, np.random.default_rng(4), credit=30.0)
-    found = misfit_of(BaseRows.of(base), wanted)
+    fit = misfit_of(BaseRows.of(base), wanted)
     spread, distance = np.cov(base.T, bias=True), wanted.means - base.mean(axis=0)
     direct = [
         multivariate_normal.logpdf(
             distance,
             cov=spread / credit + wanted.covariance + spread * (1 / ROWS + 1 / BASE),
         )
-        for credit in found.credits[::40]
+        for credit in fit.credits[::40]
     ]
-    ours = found.log_evidence()[::40]
+    ours = fit.log_evidence()[::40]
     assert ours - ours[0] == pytest.approx(np.array(direct) - direct[0], rel=1e-8)
 
 
 def test_the_least_credit_is_one_that_the_distances_do_not_speak_against() -> None:
     for seed, credit in ((7, 30.0), (8, np.inf)):
-        found = misfit(seed, credit=credit)
-        evidence, least = found.log_evidence(), found.least_credit()
-        at = int(np.searchsorted(found.credits, least))
+        fit = misfit(seed, credit=credit)
+        evidence, least = fit.log_evidence(), fit.least_credit()
+        at = int(np.searchsorted(fit.credits, least))
         assert evidence.max() - evidence[at] <= 1.92 < evidence.max() - evidence[at - 1]
-        assert least <= evidence_credit(found)
+        assert least <= evidence_credit(fit)
 
 
 def test_the_least_credit_is_below_the_true_one_as_often_as_it_should() -> None:
@@ -80,16 +80,14 @@ def test_the_risk_is_steins() -> None:
     """Against the exact tilting where the targets are close: unbiased to first order."""
     base = base_rows(5)
     wanted = targets(base, np.random.default_rng(6), credit=1e9)
-    found = misfit_of(BaseRows.of(base), wanted)
-    at = int(np.argmin(np.abs(found.credits - 300.0)))
-    solved = tilt(BaseRows.of(base), wanted, credit=float(found.credits[at]))
+    fit = misfit_of(BaseRows.of(base), wanted)
+    at = int(np.argmin(np.abs(fit.credits - 300.0)))
+    solved = tilt(BaseRows.of(base), wanted, credit=float(fit.credits[at]))
     residual = np.linalg.solve(np.linalg.cholesky(wanted.covariance), wanted.means - solved.means)
     freedom = np.trace(
-        np.linalg.solve(
-            solved.covariance + found.credits[at] * wanted.covariance, solved.covariance
-        )
+        np.linalg.solve(solved.covariance + fit.credits[at] * wanted.covariance, solved.covariance)
     )
-    assert found.risk()[at] == pytest.approx(
+    assert fit.risk()[at] == pytest.approx(
         residual @ residual + 2 * freedom - DIMENSION, rel=0.05, abs=0.1
     )
 
@@ -106,11 +104,11 @@ def test_the_tests_have_their_size(level: float) -> None:
     """400 generators that are right; red by chance in one run of 10^6."""
     rng = np.random.default_rng(11)
     runs = 400
-    found = [misfit(100 + seed) for seed in range(runs)]
+    misfits = [misfit(100 + seed) for seed in range(runs)]
     most = binom.ppf(1 - 5e-7, runs, level)
     least = binom.ppf(5e-7, runs, level)
-    chi = sum(one.chi_square()[1] <= level for one in found)
-    evidence = sum(one.evidence_test(rng, replays=199) <= level for one in found)
+    chi = sum(fit.chi_square()[1] <= level for fit in misfits)
+    evidence = sum(fit.evidence_test(rng, replays=199) <= level for fit in misfits)
     assert least <= chi <= most
     assert evidence <= most  # ties at a ratio of one make it smaller, never larger
 
@@ -119,15 +117,15 @@ def test_the_evidence_sees_what_the_chi_square_drowns() -> None:
     """One wrong direction among 200 that are noise; either misses with probability below 1e-6."""
     rng = np.random.default_rng(7)
     size = 200
-    found = Misfit(
+    fit = Misfit(
         axes=np.eye(size),
         distances=np.append(rng.normal(size=size - 1), 8.0),
         spreads=np.append(np.full(size - 1, 1e-3), 100.0),
         rows=ROWS,
         base_rows=BASE,
     )
-    assert found.evidence_test(rng) == 1 / 2000
-    assert found.chi_square()[1] > found.evidence_test(rng)
+    assert fit.evidence_test(rng) == 1 / 2000
+    assert fit.chi_square()[1] > fit.evidence_test(rng)
 
 
 def test_what_is_explained_is_a_share() -> None:
@@ -145,11 +143,11 @@ def test_what_is_explained_is_a_share() -> None:
 def test_what_one_credit_leaves_is_the_risk_of_the_grid() -> None:
     base = base_rows(8)
     wanted = targets(base, np.random.default_rng(9), credit=20.0)
-    found = misfit_of(BaseRows.of(base), wanted)
-    without = float((found.distances**2 - 1).sum())
+    fit = misfit_of(BaseRows.of(base), wanted)
+    without = float((fit.distances**2 - 1).sum())
     for at in (60, 120):
-        gain = found.gain(found.left(found.credits[at] * wanted.ridge))
-        assert gain == pytest.approx(1 - found.risk()[at] / without)
+        gain = fit.gain(fit.left(fit.credits[at] * wanted.ridge))
+        assert gain == pytest.approx(1 - fit.risk()[at] / without)
 
 
 def test_the_gain_is_that_of_the_ridge_which_shrinks() -> None:
@@ -169,12 +167,12 @@ def test_the_gain_is_that_of_the_ridge_which_shrinks() -> None:
     for draw in range(1000):
         seen = truth + root @ rng.normal(size=DIMENSION)
         wanted = Targets(means=seen, covariance=noise, rows=ROWS, relative=relative)
-        found, away = misfit_of(BaseRows.of(base), wanted), seen - centre
+        fit, away = misfit_of(BaseRows.of(base), wanted), seen - centre
         error = centre + hat @ away - truth
         without = away @ sure @ away - DIMENSION
         loss = error @ sure @ error
-        apart[draw] = without * (1 - found.gain(found.left(credit * wanted.ridge))) - loss
-        one_credit[draw] = without * (1 - found.gain(found.left(credit * noise))) - loss
+        apart[draw] = without * (1 - fit.gain(fit.left(credit * wanted.ridge))) - loss
+        one_credit[draw] = without * (1 - fit.gain(fit.left(credit * noise))) - loss
     assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(1000)
     assert abs(one_credit.mean()) > 8 * one_credit.std() / np.sqrt(1000)  # another tilting's
 
@@ -182,30 +180,30 @@ def test_the_gain_is_that_of_the_ridge_which_shrinks() -> None:
 def test_what_is_certified_of_weights_counts_the_products_own_credit() -> None:
     """Against dense algebra, of the fresh features alone; and it is not that of one credit."""
     rng, fresh = np.random.default_rng(13), 41
-    a, b, other = rng.normal(size=2000), rng.normal(size=2000), rng.normal(size=(2000, 43))
-    base = np.column_stack([other[:, :40], a * b, other[:, 40:]])
+    a, b, columns = rng.normal(size=2000), rng.normal(size=2000), rng.normal(size=(2000, 43))
+    base = np.column_stack([columns[:, :40], a * b, columns[:, 40:]])
     noise = 0.02**2 * (np.eye(44) + 0.1)
     means = base.mean(axis=0) + 2 * np.linalg.cholesky(noise) @ rng.normal(size=44)
     means[40] += 0.5
     wanted = Targets(means=means, covariance=noise, rows=4000.0, fresh=fresh)
-    found = reweight(BaseRows.of(base), wanted, rng=rng, pairs=np.array([40]))
-    assert found.pairs_credit < 0.5 * found.tilt.credit
+    reweighting = reweight(BaseRows.of(base), wanted, rng=rng, pairs=np.array([40]))
+    assert reweighting.pairs_credit < 0.5 * reweighting.tilt.credit
     spread, noise = np.cov(base.T, bias=True)[:fresh, :fresh], noise[:fresh, :fresh]
     half, sure = np.eye(fresh), np.linalg.inv(noise)
     away = (means - base.mean(axis=0))[:fresh]
     chance = noise + spread * (1 / 4000 + 1 / 2000)
-    told = []
-    for products in (found.pairs_credit, found.tilt.credit):
-        half[40, 40] = np.sqrt(products / found.tilt.credit)
-        hat = spread @ np.linalg.inv(spread + found.tilt.credit * half @ noise @ half)
-        left = np.eye(fresh) - hat
-        remains = left @ away @ sure @ left @ away
+    expected = []
+    for products in (reweighting.pairs_credit, reweighting.tilt.credit):
+        half[40, 40] = np.sqrt(products / reweighting.tilt.credit)
+        hat = spread @ np.linalg.inv(spread + reweighting.tilt.credit * half @ noise @ half)
+        shrinkage = np.eye(fresh) - hat
+        remains = shrinkage @ away @ sure @ shrinkage @ away
         without = away @ sure @ away
         gain = 1 - (remains + 2 * np.trace(hat) - fresh) / (without - fresh)
-        beyond = remains - np.trace(sure @ left @ chance @ left.T)
-        told.append((gain, 1 - beyond / (without - np.trace(sure @ chance))))
-    assert (found.gain, found.to_json()["explained"]) == pytest.approx(told[0])
-    assert abs(told[0][0] - told[1][0]) > 1e-3
+        beyond = remains - np.trace(sure @ shrinkage @ chance @ shrinkage.T)
+        expected.append((gain, 1 - beyond / (without - np.trace(sure @ chance))))
+    assert (reweighting.gain, reweighting.to_json()["explained"]) == pytest.approx(expected[0])
+    assert abs(expected[0][0] - expected[1][0]) > 1e-3
 
 
 @pytest.mark.parametrize("credit", [-1.0, 0.0, float("nan"), "belief"])
@@ -222,9 +220,9 @@ def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule
     base, rng = base_rows(10), np.random.default_rng(10)
     wanted = targets(base, rng, credit=np.inf)
     right = Targets(means=base.mean(axis=0), covariance=wanted.covariance, rows=ROWS)
-    found = reweight(BaseRows.of(base), right, credit=rule, rng=rng)
-    assert found.tilt.credit == MOST_CREDIT * ROWS
-    assert found.tilt.weights * BASE == pytest.approx(np.ones(BASE))  # nothing to move
+    reweighting = reweight(BaseRows.of(base), right, credit=rule, rng=rng)
+    assert reweighting.tilt.credit == MOST_CREDIT * ROWS
+    assert reweighting.tilt.weights * BASE == pytest.approx(np.ones(BASE))  # nothing to move
     given = reweight(BaseRows.of(base), right, credit=10 * ROWS, rng=rng)
     assert given.tilt.credit == 10 * ROWS
 
@@ -232,12 +230,12 @@ def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule
 def test_a_part_has_the_misfit_of_its_own_features() -> None:
     base = base_rows(3)
     wanted, part = targets(base, np.random.default_rng(4), credit=30.0), np.array([1, 3])
-    whole, own = Misfit.by_part(BaseRows.of(base), wanted, (part,))
+    whole, by_part = Misfit.by_part(BaseRows.of(base), wanted, (part,))
     alone = Targets(
         means=wanted.means[part], covariance=wanted.covariance[np.ix_(part, part)], rows=ROWS
     )
     expected = misfit_of(BaseRows.of(base[:, part]), alone)
-    np.testing.assert_allclose(own.log_evidence(), expected.log_evidence())
+    np.testing.assert_allclose(by_part.log_evidence(), expected.log_evidence())
     np.testing.assert_allclose(
         whole.chi_square(), misfit_of(BaseRows.of(base), wanted).chi_square()
     )
@@ -248,7 +246,7 @@ def test_products_that_a_generator_lost_have_less_credit_and_are_found_again() -
 
     With one credit for all the many right ones decide, and half of the way is missing.
     """
-    left = np.zeros((20, 2))
+    errors = np.zeros((20, 2))
     for world in range(20):
         rng = np.random.default_rng(20261124 + world)
         a, b, other = rng.normal(size=2000), rng.normal(size=2000), rng.normal(size=(2000, 60))
@@ -257,10 +255,10 @@ def test_products_that_a_generator_lost_have_less_credit_and_are_found_again() -
         means[60] += 0.5
         wanted = Targets(means=means, covariance=0.02**2 * np.eye(61), rows=4000.0)
         for at, pairs in enumerate((None, np.array([60]))):
-            found = reweight(BaseRows.of(base), wanted, rng=rng, pairs=pairs)
-            left[world, at] = abs(found.tilt.means[60] - means[60])
-            assert (found.pairs_credit < 0.2 * found.tilt.credit) == (pairs is not None)
-    assert left[:, 1].mean() < 0.5 * left[:, 0].mean()
+            reweighting = reweight(BaseRows.of(base), wanted, rng=rng, pairs=pairs)
+            errors[world, at] = abs(reweighting.tilt.means[60] - means[60])
+            assert (reweighting.pairs_credit < 0.2 * reweighting.tilt.credit) == (pairs is not None)
+    assert errors[:, 1].mean() < 0.5 * errors[:, 0].mean()
 
 
 def test_products_that_are_right_have_the_credit_of_all() -> None:
@@ -268,7 +266,9 @@ def test_products_that_are_right_have_the_credit_of_all() -> None:
     base = rng.normal(size=(2000, 30))
     means = base.mean(axis=0) + 0.001 * rng.normal(size=30)
     wanted = Targets(means=means, covariance=0.02**2 * np.eye(30), rows=4000.0)
-    found = reweight(BaseRows.of(base), wanted, rng=rng, pairs=np.arange(20, 30))
-    assert found.pairs_credit == found.tilt.credit == found.to_json()["pairs_credit"]
+    reweighting = reweight(BaseRows.of(base), wanted, rng=rng, pairs=np.arange(20, 30))
+    assert (
+        reweighting.pairs_credit == reweighting.tilt.credit == reweighting.to_json()["pairs_credit"]
+    )
     with pytest.raises(SpecError, match="credit: expected a number"):
         reweight(BaseRows.of(base), wanted, credit="hope", rng=rng, pairs=np.arange(20, 30))

@@ -48,8 +48,8 @@ def law(kind, scale, dimension):
 def test_spherical_factor_golden(row):
     dimension = row["dimension"]
     x = np.full((1, dimension), row["scale_times_norm"] / math.sqrt(dimension))
-    found = np.exp(-log_debias(law(NoiseKind.SPHERICAL, 1.0, dimension), x))
-    assert found[0] == pytest.approx(row["value"], rel=1e-8)
+    factor = np.exp(-log_debias(law(NoiseKind.SPHERICAL, 1.0, dimension), x))
+    assert factor[0] == pytest.approx(row["value"], rel=1e-8)
 
 
 def test_spherical_mean_by_quadrature():
@@ -64,18 +64,18 @@ def test_spherical_mean_by_quadrature():
     total = integrate.dblquad(integrand, 0, 120, -1, 1, epsabs=1e-12)[0]
     area = integrate.quad(lambda c: (1 - c**2) ** ((dimension - 3) / 2), -1, 1)[0]
     x = np.array([[reach, 0, 0, 0, 0]])
-    found = np.exp(log_noise_mean(law(NoiseKind.SPHERICAL, 1.0, dimension), x))[0]
-    assert found == pytest.approx(total / area, rel=1e-8)
+    mean = np.exp(log_noise_mean(law(NoiseKind.SPHERICAL, 1.0, dimension), x))[0]
+    assert mean == pytest.approx(total / area, rel=1e-8)
 
 
 def test_output_noise_variance_golden():
     facts = GOLDEN["output_noise_variance"]
-    one = np.ones((1, 1))
-    laplace = cross_term(law(NoiseKind.LAPLACE, 0.2, 1), one, one)[0]
-    gaussian = cross_term(law(NoiseKind.GAUSSIAN, 1.0, 1), one, one)[0]
+    unit = np.ones((1, 1))
+    laplace = cross_term(law(NoiseKind.LAPLACE, 0.2, 1), unit, unit)[0]
+    gaussian = cross_term(law(NoiseKind.GAUSSIAN, 1.0, 1), unit, unit)[0]
     assert laplace == pytest.approx(facts["laplace_scale_0.2"], rel=1e-4)
     assert gaussian == pytest.approx(facts["gaussian_scale_1"], rel=1e-4)
-    spherical = cross_term(law(NoiseKind.SPHERICAL, 0.2, 1), one, one)[0]
+    spherical = cross_term(law(NoiseKind.SPHERICAL, 0.2, 1), unit, unit)[0]
     assert spherical == pytest.approx(laplace)  # in one dimension the two laws are the same
 
 
@@ -87,12 +87,12 @@ def _table_law(letter, d, epsilon, rows):
     return law(KINDS[letter], scale, d + 1)
 
 
-def _agrees(found, printed, tolerance):
+def _agrees(value, printed, tolerance):
     if printed == ">1e6":
-        return found > 1e6 and math.isfinite(found)
+        return value > 1e6 and math.isfinite(value)
     if isinstance(printed, str):
-        return math.isinf(found)
-    return found == pytest.approx(printed, rel=tolerance)
+        return math.isinf(value)
+    return value == pytest.approx(printed, rel=tolerance)
 
 
 @pytest.mark.parametrize("letter", "abc")
@@ -132,7 +132,7 @@ def test_moments_by_simulation(kind):
         direction = rng.standard_normal((draws, dimension))
         direction /= np.linalg.norm(direction, axis=1)[:, None]
         z = direction * rng.gamma(dimension, scale, draws)[:, None]
-    own = law(kind, scale, dimension)
+    noise_law = law(kind, scale, dimension)
     x, y = np.array([[0.6, -0.8, 0.5]]), np.array([[-0.2, 0.7, 0.5]])
 
     def close(samples, expected):
@@ -140,11 +140,11 @@ def test_moments_by_simulation(kind):
         assert abs(samples.mean() - expected) < 4.5 * error
 
     at_x, at_y = z @ x[0], z @ y[0]
-    close(np.exp(at_x), math.exp(log_noise_mean(own, x)[0]))
-    close(at_x**2, log_weight_noise(own, x)[0] ** 2)
-    unit_x, unit_y = (np.exp(v + log_debias(own, w)[0]) for v, w in ((at_x, x), (at_y, y)))
-    close((unit_x - 1) ** 2, cross_term(own, x, x)[0])
-    close((unit_x - 1) * (unit_y - 1), cross_term(own, x, y)[0])
+    close(np.exp(at_x), math.exp(log_noise_mean(noise_law, x)[0]))
+    close(at_x**2, log_weight_noise(noise_law, x)[0] ** 2)
+    unit_x, unit_y = (np.exp(v + log_debias(noise_law, w)[0]) for v, w in ((at_x, x), (at_y, y)))
+    close((unit_x - 1) ** 2, cross_term(noise_law, x, x)[0])
+    close((unit_x - 1) * (unit_y - 1), cross_term(noise_law, x, y)[0])
 
 
 def test_factor_that_does_not_exist_is_refused():
@@ -165,8 +165,8 @@ def test_no_noise_needs_no_factor(kind):
 def test_normalised_weights_have_mean_one():
     rng = np.random.default_rng(1)
     for shift in (-900.0, 0.0, 900.0):
-        found = normalised(3 * rng.standard_normal(200) + shift)
-        assert np.exp(found).mean() == pytest.approx(1.0, rel=1e-12)
+        log_weights = normalised(3 * rng.standard_normal(200) + shift)
+        assert np.exp(log_weights).mean() == pytest.approx(1.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.zeros(0), np.array([0.0, np.nan]), np.array([np.inf])])
@@ -184,13 +184,13 @@ def test_self_normalised_debias_ignores_the_constant_and_uses_the_centre():
     rng = np.random.default_rng(2)
     x = np.c_[rng.random((50, 2)), np.full(50, 0.5)]
     ratio = x @ np.array([1.0, -2.0, 0.7])
-    own = law(NoiseKind.GAUSSIAN, 0.4, 3)
-    found, centre = debias_self_normalised(ratio, x, own)
+    noise_law = law(NoiseKind.GAUSSIAN, 0.4, 3)
+    debiased, centre = debias_self_normalised(ratio, x, noise_law)
     by_hand = ratio - 0.08 * ((x - centre) ** 2).sum(axis=1)
-    np.testing.assert_allclose(np.exp(found), np.exp(by_hand) / np.exp(by_hand).mean())
-    other = np.c_[x[:, :2], np.full(50, 9.0)]
-    np.testing.assert_allclose(found, debias_self_normalised(ratio, other, own)[0])
-    raw = debias_unnormalised(ratio, x, own)
+    np.testing.assert_allclose(np.exp(debiased), np.exp(by_hand) / np.exp(by_hand).mean())
+    shifted = np.c_[x[:, :2], np.full(50, 9.0)]
+    np.testing.assert_allclose(debiased, debias_self_normalised(ratio, shifted, noise_law)[0])
+    raw = debias_unnormalised(ratio, x, noise_law)
     np.testing.assert_allclose(raw, ratio - 0.08 * (x**2).sum(axis=1))
 
 

@@ -25,15 +25,15 @@ from dpiw.methods.weights.signal import Signal
 def test_kish_by_hand():
     assert effective_sample_size(np.log([1.0, 1.0, 2.0])) == pytest.approx(16 / 6)
     assert effective_sample_size(np.full(7, 123.0)) == pytest.approx(7)
-    found = diagnose(np.log([1.0, 1.0, 2.0]))
-    assert found.design_effect == pytest.approx(3 * 6 / 16)
+    diagnosis = diagnose(np.log([1.0, 1.0, 2.0]))
+    assert diagnosis.design_effect == pytest.approx(3 * 6 / 16)
 
 
 def test_kish_does_not_care_about_scale_or_overflow():
     rng = np.random.default_rng(0)
     log_weights = rng.standard_normal(500)
-    found = [effective_sample_size(log_weights + shift) for shift in (-2000.0, 0.0, 2000.0)]
-    np.testing.assert_allclose(found, found[0])
+    sizes = [effective_sample_size(log_weights + shift) for shift in (-2000.0, 0.0, 2000.0)]
+    np.testing.assert_allclose(sizes, sizes[0])
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.1, 0.4, 0.7, 1.2])
@@ -44,20 +44,20 @@ def test_pareto_fit_finds_known_shapes(shape):
         fit_generalised_pareto(stats.genpareto.rvs(shape, scale=3.0, size=2000, random_state=rng))
         for _ in range(60)
     ]
-    found = np.array(fits)
+    estimates = np.array(fits)
     pulled = (2000 * shape + 5) / 2010
-    error = found[:, 0].std() / math.sqrt(60)
-    assert abs(found[:, 0].mean() - pulled) < 4 * error + 0.004
-    assert found[:, 1].mean() == pytest.approx(3.0, rel=0.03)
+    error = estimates[:, 0].std() / math.sqrt(60)
+    assert abs(estimates[:, 0].mean() - pulled) < 4 * error + 0.004
+    assert estimates[:, 1].mean() == pytest.approx(3.0, rel=0.03)
 
 
 def test_pareto_fit_agrees_with_maximum_likelihood():
     rng = np.random.default_rng(52)
     draws = stats.genpareto.rvs(0.5, size=20_000, random_state=rng)
     likely, _, scale = stats.genpareto.fit(draws, floc=0)
-    found = fit_generalised_pareto(draws)
-    assert found[0] == pytest.approx(likely, abs=0.005)
-    assert found[1] == pytest.approx(scale, rel=0.01)
+    fit = fit_generalised_pareto(draws)
+    assert fit[0] == pytest.approx(likely, abs=0.005)
+    assert fit[1] == pytest.approx(scale, rel=0.01)
 
 
 def test_pareto_fit_against_a_slow_twin():
@@ -85,12 +85,12 @@ def test_pareto_fit_against_a_slow_twin():
 def test_k_hat_of_pareto_weights(shape):
     # A generalised Pareto tail beyond any cutoff has the same shape.
     rng = np.random.default_rng(54)
-    found = [
+    k_hats = [
         k_hat(np.log(stats.genpareto.rvs(shape, size=20_000, random_state=rng))) for _ in range(20)
     ]
     count = tail_length(20_000)
     pulled = (count * shape + 5) / (count + 10)
-    assert abs(np.mean(found) - pulled) < 4 * np.std(found) / math.sqrt(20) + 0.01
+    assert abs(np.mean(k_hats) - pulled) < 4 * np.std(k_hats) / math.sqrt(20) + 0.01
 
 
 def test_a_tail_of_ties_has_a_shape():
@@ -115,16 +115,16 @@ def test_tail_length_and_threshold():
 
 
 def test_equal_weights_are_fine():
-    found = diagnose(np.zeros(1000))
-    assert (found.verdict, found.k_hat, found.reasons) == (Verdict.USE, None, ())
-    assert found.effective_sample_size == pytest.approx(1000)
-    found.require()
+    diagnosis = diagnose(np.zeros(1000))
+    assert (diagnosis.verdict, diagnosis.k_hat, diagnosis.reasons) == (Verdict.USE, None, ())
+    assert diagnosis.effective_sample_size == pytest.approx(1000)
+    diagnosis.require()
 
 
 def test_few_rows_need_care():
-    found = diagnose(np.zeros(10))
-    assert found.verdict is Verdict.CARE
-    assert "10 rows are too few" in found.reasons[0]
+    diagnosis = diagnose(np.zeros(10))
+    assert diagnosis.verdict is Verdict.CARE
+    assert "10 rows are too few" in diagnosis.reasons[0]
 
 
 def mild(rows=2000):
@@ -132,10 +132,10 @@ def mild(rows=2000):
 
 
 def test_mild_weights_are_fine_and_say_their_noise():
-    found = diagnose(mild(), noise=np.full(2000, 0.2), resolution=0.9)
-    assert found.verdict is Verdict.USE
-    assert found.noise == pytest.approx(0.2)
-    assert found.rule == RULE
+    diagnosis = diagnose(mild(), noise=np.full(2000, 0.2), resolution=0.9)
+    assert diagnosis.verdict is Verdict.USE
+    assert diagnosis.noise == pytest.approx(0.2)
+    assert diagnosis.rule == RULE
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_mild_weights_are_fine_and_say_their_noise():
     ],
 )
 def test_public_forecasts_enter_the_verdict(noise, resolution, verdict, reason):
-    found = diagnose(mild(), noise=np.full(2000, noise), resolution=resolution)
-    assert found.verdict is verdict
-    assert reason in found.reasons[0]
+    diagnosis = diagnose(mild(), noise=np.full(2000, noise), resolution=resolution)
+    assert diagnosis.verdict is verdict
+    assert reason in diagnosis.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ def test_public_forecasts_enter_the_verdict(noise, resolution, verdict, reason):
 )
 def test_effective_sample_size_enters_the_verdict(rows, share, verdict):
     # Two weights only: the tail is constant, so that k-hat stays out of the way.
-    found = diagnose(np.where(np.arange(rows) < share * rows, 0.0, -40.0))
-    assert found.k_hat is None
-    assert found.effective_sample_size == pytest.approx(share * rows)
-    assert found.verdict is verdict
+    diagnosis = diagnose(np.where(np.arange(rows) < share * rows, 0.0, -40.0))
+    assert diagnosis.k_hat is None
+    assert diagnosis.effective_sample_size == pytest.approx(share * rows)
+    assert diagnosis.verdict is verdict
 
 
 @pytest.mark.parametrize(("shape", "verdict"), [(0.85, Verdict.CARE), (1.4, Verdict.DO_NOT_USE)])
@@ -176,17 +176,17 @@ def test_heavy_tails_enter_the_verdict(shape, verdict, monkeypatch):
     monkeypatch.setattr(diagnostics, "ESS_SHARE_CARE", 0.0)
     monkeypatch.setattr(diagnostics, "ESS_CARE", 0.0)
     draws = stats.genpareto.rvs(shape, size=5000, random_state=np.random.default_rng(56))
-    found = diagnose(np.log1p(draws))
-    assert found.verdict is verdict
-    assert any("k-hat" in reason for reason in found.reasons)
+    diagnosis = diagnose(np.log1p(draws))
+    assert diagnosis.verdict is verdict
+    assert any("k-hat" in reason for reason in diagnosis.reasons)
 
 
 def test_do_not_use_raises_when_required():
-    found = diagnose(mild(), resolution=0.1)
+    diagnosis = diagnose(mild(), resolution=0.1)
     with pytest.raises(UnreliableWeightsError, match="do not use: resolution") as caught:
-        found.require()
-    assert caught.value.effective_sample_size == found.effective_sample_size
-    assert caught.value.k_hat == found.k_hat
+        diagnosis.require()
+    assert caught.value.effective_sample_size == diagnosis.effective_sample_size
+    assert caught.value.k_hat == diagnosis.k_hat
     with pytest.raises(UnreliableWeightsError) as caught:
         diagnose(np.zeros(100), resolution=0.1).require()
     assert math.isnan(caught.value.k_hat)
@@ -205,9 +205,9 @@ def test_do_not_use_raises_when_required():
 )
 def test_signal_enters_the_verdict(spread, p_value, verdict, reason):
     signal = Signal(spread=spread, noise=0.06, sampling=0.04, p_value=p_value)
-    found = diagnose(mild(), signal=signal)
-    assert found.verdict is verdict
-    assert found.reasons == () if reason is None else reason in found.reasons[0]
+    diagnosis = diagnose(mild(), signal=signal)
+    assert diagnosis.verdict is verdict
+    assert diagnosis.reasons == () if reason is None else reason in diagnosis.reasons[0]
 
 
 def test_k_hat_is_that_of_the_raw_weights():
@@ -220,11 +220,11 @@ def test_k_hat_is_that_of_the_raw_weights():
 
 def test_json_names_every_number():
     signal = Signal(spread=0.3, noise=0.06, sampling=0.04, p_value=0.001)
-    found = json.loads(json.dumps(diagnose(mild(), signal=signal).to_json(), allow_nan=False))
-    assert found["signal_to_noise"] == pytest.approx(2.0)
-    assert (found["log_ratio_variance"], found["noise_variance"]) == (0.3, 0.06)
-    assert (found["sampling_variance"], found["signal_p_value"]) == (0.04, 0.001)
-    assert (found["verdict"], found["reasons"], found["rule"]) == ("use", [], RULE)
+    document = json.loads(json.dumps(diagnose(mild(), signal=signal).to_json(), allow_nan=False))
+    assert document["signal_to_noise"] == pytest.approx(2.0)
+    assert (document["log_ratio_variance"], document["noise_variance"]) == (0.3, 0.06)
+    assert (document["sampling_variance"], document["signal_p_value"]) == (0.04, 0.001)
+    assert (document["verdict"], document["reasons"], document["rule"]) == ("use", [], RULE)
     bare = diagnose(mild()).to_json()
     assert bare["signal_p_value"] is None
     assert bare["signal_to_noise"] is None
@@ -279,9 +279,9 @@ def test_sandwich_sample_size():
     rng = np.random.default_rng(57)
     x = 2 * rng.standard_normal(400_000)
     log_weights = stats.norm.logpdf(x) - stats.norm.logpdf(x, scale=2)
-    found = sandwich_sample_size(log_weights, x[:, None], np.eye(1)) / 100
+    sandwich = sandwich_sample_size(log_weights, x[:, None], np.eye(1)) / 100
     exact = 4000 / _second_moment()
-    assert found == pytest.approx(exact, rel=0.02)
+    assert sandwich == pytest.approx(exact, rel=0.02)
     kish = effective_sample_size(log_weights) / 100
     assert kish == pytest.approx(2646, rel=0.01)
     # Scores of constant square give back Kish.

@@ -49,16 +49,18 @@ def schema(numeric):
 def real_rows(schema, rows, seed=0):
     """First column of density TILT exp(TILT x)/(exp(TILT) - 1), by its inverse; others uniform."""
     rng = np.random.default_rng(seed)
-    found = {c.name: rng.random(rows) for c in schema.released}
-    found["x0"] = np.log1p(rng.random(rows) * np.expm1(TILT)) / TILT
-    return PrivateTable(schema=schema, scaled=ScaledTable(found, rows))
+    columns = {c.name: rng.random(rows) for c in schema.released}
+    columns["x0"] = np.log1p(rng.random(rows) * np.expm1(TILT)) / TILT
+    return PrivateTable(schema=schema, scaled=ScaledTable(columns, rows))
 
 
 def ready(schema, unit, kind=BetaDebiased, *, rho=0.5, judge=None, **settings):
-    one = kind(features="critic", **settings).calibrate(
+    estimator = kind(features="critic", **settings).calibrate(
         rho=rho, schema=schema, unit=unit, nominal_rows=4000
     )
-    return one if judge is None else dataclasses.replace(one, critic=JudgeScale.of(judge))
+    return (
+        estimator if judge is None else dataclasses.replace(estimator, critic=JudgeScale.of(judge))
+    )
 
 
 def test_the_free_ratio_is_the_clamped_logit(schema):
@@ -116,8 +118,8 @@ def test_the_map_s_bounds_hold_and_are_known_before_the_critic(schema, numeric):
     assert features == CriticMap(schema)
     for factor in (1e9, -1e9, np.inf, np.nan):
         wild = dataclasses.replace(features.critic, judge=Tilted(schema, factor=factor))
-        more = CriticMap(schema, wild).matrix(real_rows(schema, 100).confidential())
-        rows = np.vstack([rows, more])
+        matrix = CriticMap(schema, wild).matrix(real_rows(schema, 100).confidential())
+        rows = np.vstack([rows, matrix])
     assert rows.shape[1] == bounds.dimension == 2
     assert np.abs(rows).max() <= bounds.coordinate
     assert np.linalg.norm(rows, axis=1).max() <= bounds.norm * (1 + 1e-12)
@@ -130,11 +132,11 @@ def test_the_map_s_bounds_hold_and_are_known_before_the_critic(schema, numeric):
 
 def test_the_critic_s_scale_does_not_matter(schema):
     rows = real_rows(schema, 200).confidential()
-    one, other = (
+    plain, rescaled = (
         JudgeScale.of(Tilted(schema, factor=factor, shift=shift)).values(rows)
         for factor, shift in ((1.0, 0.0), (37.0, -2.0))
     )
-    np.testing.assert_allclose(one, other, atol=1e-12)
+    np.testing.assert_allclose(plain, rescaled, atol=1e-12)
     uniform = JudgeScale.of(Tilted(schema)).values(
         Tilted(schema).sample(20_000, rng=np.random.default_rng(4)).scaled
     )
@@ -152,12 +154,12 @@ def test_a_collapsed_generator_does_not_make_rounding_seen(schema, size):
 
     critic = JudgeScale.of(Collapsed(schema=schema))
     rows = [ScaledTable({c.name: np.zeros(n) for c in schema.released}, n) for n in (3000, 2999)]
-    one, other = (critic.values(table) for table in rows)
-    assert np.abs(one[1:] - other).max() < 1e-8
+    larger, smaller = (critic.values(table) for table in rows)
+    assert np.abs(larger[1:] - smaller).max() < 1e-8
     # The planted bug: an absolute least spread.
     bare = dataclasses.replace(critic, spread=1e-12 if size == 1 else size * 2**-50)
-    one, other = (bare.values(table) for table in rows)
-    assert np.abs(one[1:] - other).max() > 1e-4
+    larger, smaller = (bare.values(table) for table in rows)
+    assert np.abs(larger[1:] - smaller).max() > 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,24 +213,24 @@ def by_products(network, rows):
 
 def moves(judge, schema, unit):
     """How far exact solutions of 30 neighbours move, the bound, and all feature rows."""
-    one = ready(schema, unit, judge=judge, rho=5.0)
+    estimator = ready(schema, unit, judge=judge, rho=5.0)
     synthetic = judge.sample(300, rng=np.random.default_rng(5))
     table = real_rows(schema, 30)
-    whole = one.regression(table, synthetic)
-    found, rows = [], [whole.private]
+    whole = estimator.regression(table, synthetic)
+    distances, rows = [], [whole.private]
     for row in range(30):
-        kept = table.confidential().take(np.delete(np.arange(30), row))
-        problem = one.regression(PrivateTable(schema=schema, scaled=kept), synthetic)
-        found.append(np.linalg.norm(one.solution(whole) - one.solution(problem)))
+        neighbour = table.confidential().take(np.delete(np.arange(30), row))
+        problem = estimator.regression(PrivateTable(schema=schema, scaled=neighbour), synthetic)
+        distances.append(np.linalg.norm(estimator.solution(whole) - estimator.solution(problem)))
         rows.append(problem.private)
-    return np.array(found), one.calibrated.sensitivity, rows
+    return np.array(distances), estimator.calibrated.sensitivity, rows
 
 
 @pytest.mark.parametrize("kind", FLAT)
 def test_a_flat_critic_keeps_bound_and_sensitivity(schema, unit, kind):
     judge = planted(schema, **FLAT[kind])
-    found, bound, rows = moves(judge, schema, unit)
-    assert found.max() <= bound
+    distances, bound, rows = moves(judge, schema, unit)
+    assert distances.max() <= bound
     for row, fewer in enumerate(rows[1:]):  # neighbours have the same features, to the last bit
         assert (fewer == np.delete(rows[0], row, axis=0)).all()
     every = np.vstack(rows)
@@ -239,9 +241,9 @@ def test_a_flat_critic_keeps_bound_and_sensitivity(schema, unit, kind):
 def test_matrix_products_would_break_the_sensitivity(schema, unit, monkeypatch):
     """The control: by the code before, one row more moves the features of all the others."""
     monkeypatch.setattr(Network, "row_outputs", by_products)
-    found, bound, rows = moves(planted(schema, **FLAT["weights 1e12"]), schema, unit)
+    distances, bound, rows = moves(planted(schema, **FLAT["weights 1e12"]), schema, unit)
     assert np.abs(rows[1] - np.delete(rows[0], 0, axis=0)).max() > 0.1
-    assert found.max() > bound
+    assert distances.max() > bound
 
 
 def test_the_plan_does_not_need_the_critic(schema, unit):
@@ -267,16 +269,16 @@ def test_a_critic_on_any_scale_becomes_a_ratio(schema, unit, kind):
     with the critic itself; seeds 0 to 4.
     """
     judge = Tilted(schema, factor=7.0, shift=3.0)
-    one = ready(schema, unit, kind, judge=judge, rho=0.1)
+    beta = ready(schema, unit, kind, judge=judge, rho=0.1)
     rows = judge.sample(4000, rng=np.random.default_rng(7))
     truth = TILT * rows.scaled.columns["x0"]
     for seed in range(5):
-        measured = one.measure(real_rows(schema, 4000, seed), rows, noise=SeededNoise(seed))
-        found = one.ratio(measured, schema=schema).log_ratio(rows)
-        assert (found - truth).std() < 0.15
+        measured = beta.measure(real_rows(schema, 4000, seed), rows, noise=SeededNoise(seed))
+        log_ratio = beta.ratio(measured, schema=schema).log_ratio(rows)
+        assert (log_ratio - truth).std() < 0.15
     assert (judge.critic(rows.scaled) - truth).std() > 2
     assert truth.std() > 0.4
-    assert weigh(one.ratio(measured, schema=schema), rows, debias=one.debias).law is not None
+    assert weigh(beta.ratio(measured, schema=schema), rows, debias=beta.debias).law is not None
 
 
 def test_estimators_that_ask_no_generator_refuse_the_map(schema):

@@ -27,12 +27,12 @@ def corners(schema):
         if column.nullable:
             cells.append(np.nan if column.is_numeric else -1)
         choices.append(cells)
-    found = np.array(list(itertools.product(*choices)))
+    combinations = np.array(list(itertools.product(*choices)))
     columns = {
-        c.name: found[:, i] if c.is_numeric else found[:, i].astype(np.int32)
+        c.name: combinations[:, i] if c.is_numeric else combinations[:, i].astype(np.int32)
         for i, c in enumerate(schema.released)
     }
-    return ScaledTable(columns, len(found))
+    return ScaledTable(columns, len(combinations))
 
 
 def extremes(matrix):
@@ -59,9 +59,9 @@ def test_bounds_hold_at_corners_and_inside(name, mixed, rows):
 
 
 def test_linear_bounds_are_attained_and_those_of_the_schema(mixed):
-    bounds, found = LinearMap(mixed).bounds, extremes(LinearMap(mixed).matrix(corners(mixed)))
+    bounds, attained = LinearMap(mixed).bounds, extremes(LinearMap(mixed).matrix(corners(mixed)))
     for field in ("norm", "diameter", "l1_norm"):
-        assert found[field] == pytest.approx(getattr(bounds, field), rel=1e-12), field
+        assert attained[field] == pytest.approx(getattr(bounds, field), rel=1e-12), field
     assert bounds.norm**2 == pytest.approx(squared_norm(mixed) + 0.25)
     assert bounds.diameter**2 == pytest.approx(squared_diameter(mixed))
     assert bounds.reference_norm**2 == pytest.approx(reference_squared_norm(mixed) + 0.25)
@@ -82,15 +82,15 @@ def test_linear_bounds_on_numeric_columns_are_those_of_method_section_1(count, n
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
 def test_interaction_bounds_are_tight_on_numeric_columns(count, target, numeric):
     schema = numeric(count, target=target)
-    found = extremes(InteractionMap(schema).matrix(corners(schema)))
+    attained = extremes(InteractionMap(schema).matrix(corners(schema)))
     bounds = InteractionMap(schema).bounds
-    assert found["norm"] == pytest.approx(bounds.norm)
-    assert found["l1_norm"] == pytest.approx(bounds.l1_norm)
+    assert attained["norm"] == pytest.approx(bounds.norm)
+    assert attained["l1_norm"] == pytest.approx(bounds.l1_norm)
     if target or count % 2:
-        assert found["diameter"] == pytest.approx(bounds.diameter)
+        assert attained["diameter"] == pytest.approx(bounds.diameter)
     else:  # (d+1)/2 against the integer optimum sqrt(d(d+2))/2
         assert bounds.diameter == pytest.approx((count + 1) / 2)
-        assert found["diameter"] == pytest.approx(math.sqrt(count * (count + 2)) / 2)
+        assert attained["diameter"] == pytest.approx(math.sqrt(count * (count + 2)) / 2)
 
 
 def test_interactions_are_products_of_columns(numeric):
@@ -124,18 +124,18 @@ def test_interactions_see_a_correlation_that_linear_features_cannot(numeric):
 def test_reference_moments_match_simulated_uniform_rows(name, numeric, rows):
     schema = numeric(4, target=True)
     matrix = MAPS[name](schema).matrix(rows(schema, 60_000, np.random.default_rng(5)))
-    found = np.linalg.eigvalsh(np.cov(matrix.T))
+    eigenvalues = np.linalg.eigvalsh(np.cov(matrix.T))
     stated = np.sort(MAPS[name](schema).reference_eigenvalues())
-    np.testing.assert_allclose(found, stated, atol=0.003)
+    np.testing.assert_allclose(eigenvalues, stated, atol=0.003)
     reference = MAPS[name](schema).bounds.reference_norm
     assert np.sqrt((matrix**2).sum(1).mean()) == pytest.approx(reference, rel=0.01)
 
 
 def test_fourier_eigenvalues_on_mixed_columns_match_simulation(mixed, rows):
-    found = MAPS["fourier"](mixed)
-    matrix = found.matrix(rows(mixed, 60_000, np.random.default_rng(6)))
+    fourier = MAPS["fourier"](mixed)
+    matrix = fourier.matrix(rows(mixed, 60_000, np.random.default_rng(6)))
     np.testing.assert_allclose(
-        np.linalg.eigvalsh(np.cov(matrix.T)), found.reference_eigenvalues(), atol=0.003
+        np.linalg.eigvalsh(np.cov(matrix.T)), fourier.reference_eigenvalues(), atol=0.003
     )
 
 

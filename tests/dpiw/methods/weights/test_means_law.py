@@ -192,13 +192,13 @@ def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
         sample.law, doubt=doubt, calibration=calibration, residual=residual, relative=relative
     )
     sample = replace(sample, law=law)
-    found = ESTIMANDS[name](sample)
+    estimate = ESTIMANDS[name](sample)
     drawn = sample.law.replicates(1000, rng)
-    parts = found.interval().parts
+    parts = estimate.interval().parts
     assert set(parts) == {"rows", "means", "prior"}
     assert np.all(drawn.weights > 0)
     np.testing.assert_allclose(drawn.weights.mean(axis=0), 1, rtol=1e-12)
-    variance = drawn.variance(found.refit, sample.weights)
+    variance = drawn.variance(estimate.refit, sample.weights)
     np.testing.assert_allclose(variance, sum(parts.values()), rtol=0.18)
 
 
@@ -210,9 +210,9 @@ def test_replicates_of_a_quantile_agree_on_average():
     for seed in range(12):
         rng = np.random.default_rng(520 + seed)
         sample = sample_of(rng)
-        found = ESTIMANDS["quantile"](sample)
-        drawn = sample.law.replicates(200, rng).variance(found.refit, sample.weights)
-        closed = found.interval().parts["rows"] + variance(sample.law, found.influence)
+        estimate = ESTIMANDS["quantile"](sample)
+        drawn = sample.law.replicates(200, rng).variance(estimate.refit, sample.weights)
+        closed = estimate.interval().parts["rows"] + variance(sample.law, estimate.influence)
         ratios.append(float(drawn[0] / closed[0]))  # of the whole prior
     assert np.mean(ratios) == pytest.approx(1, abs=0.27)
 
@@ -224,13 +224,13 @@ def test_a_part_of_less_credit_is_shrunk_less_and_its_fit_is_the_tilting_s():
     noise, relative = NOISE**2 * np.eye(4), np.array([1.0, 0.05, 1.0, 1.0])
     base = BaseRows.of(x)
     moved = x.mean(axis=0) + 1e-4 * np.array([0.0, 1.0, 0.0, 0.0])
-    for own in (None, relative):
-        asked = [Targets(means=means, covariance=noise, rows=1e9, relative=own)
-                 for means in (x.mean(axis=0), moved)]  # fmt: skip
-        before, after = (tilt(base, one, credit=CREDIT) for one in asked)
+    for shares in (None, relative):
+        problems = [Targets(means=means, covariance=noise, rows=1e9, relative=shares)
+                    for means in (x.mean(axis=0), moved)]  # fmt: skip
+        before, after = (tilt(base, targets, credit=CREDIT) for targets in problems)
         law = MeansLaw(
             features=x, weights=before.weights * len(x), covariance=noise, rows=1e9, credit=CREDIT,
-            relative=own,
+            relative=shares,
         )  # fmt: skip
         slopes = law.fit.T @ law.fit @ law.spread
         np.testing.assert_allclose(
@@ -245,60 +245,62 @@ def test_a_quantile_s_step_has_a_fourth_of_the_prior(doubt):
     law = replace(sample.law, doubt=doubt)
     sample = replace(sample, law=law)
     for name, step in (("quantile", 4.0), ("mean", 1.0)):
-        found = ESTIMANDS[name](sample)
-        parts = found.interval().parts
+        estimate = ESTIMANDS[name](sample)
+        parts = estimate.interval().parts
         assert parts["means"] + parts["prior"] == pytest.approx(
-            variance(law, found.influence, step=step)
+            variance(law, estimate.influence, step=step)
         )
-        less = variance(law, found.influence) - variance(law, found.influence, step=4.0)
-        fourth = variance(law, found.influence, step=4.0) - variance(law, found.influence, step=1e9)
-        assert less == pytest.approx(3 * fourth)
+        difference = variance(law, estimate.influence) - variance(law, estimate.influence, step=4.0)
+        fourth = variance(law, estimate.influence, step=4.0) - variance(
+            law, estimate.influence, step=1e9
+        )
+        assert difference == pytest.approx(3 * fourth)
         assert fourth[0] > 0
 
 
 def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
     rng = np.random.default_rng(53)
     sample = sample_of(rng, base_rows=600.0)
-    own = sample.effective_rows
-    assert sample.law.repeats == pytest.approx(own / 600)
-    found = analysis.mean(sample, "a")
-    alone = np.diag(found.covariance())
-    assert found.interval().parts["rows"] == pytest.approx(alone * own / 600)
+    effective = sample.effective_rows
+    assert sample.law.repeats == pytest.approx(effective / 600)
+    estimate = analysis.mean(sample, "a")
+    alone = np.diag(estimate.covariance())
+    assert estimate.interval().parts["rows"] == pytest.approx(alone * effective / 600)
     drawn = sample.law.replicates(1000, rng)
-    variance = drawn.variance(found.refit, sample.weights)
-    np.testing.assert_allclose(variance, sum(found.interval().parts.values()), rtol=0.18)
+    variance = drawn.variance(estimate.refit, sample.weights)
+    np.testing.assert_allclose(variance, sum(estimate.interval().parts.values()), rtol=0.18)
     assert sample_of(rng).law.repeats == 1
 
 
 def test_of_the_rows_error_is_left_what_calibration_leaves():
     """400 choices of a base's rows: variances within 4 standard errors of sqrt(2/400)."""
     rng = np.random.default_rng(57)
-    base, own = rng.uniform(-0.5, 0.5, (40_000, 4)), rng.uniform(-0.5, 0.5, 40_000)
+    base, latent = rng.uniform(-0.5, 0.5, (40_000, 4)), rng.uniform(-0.5, 0.5, 40_000)
     logs = base @ np.array([0.8, -0.5, 0.0, 0.0])
     full = np.exp(logs) / np.exp(logs).sum()
     targets = Targets(means=full @ base, covariance=NOISE**2 * np.eye(4), rows=PRIVATE_ROWS)
     # Wholly a feature, half of one, none: calibration leaves little, half, all.
-    g = np.column_stack([base[:, 0], (base[:, 1] + own) / np.sqrt(2), np.cos(6 * own)])
-    found, told = [], []
+    g = np.column_stack([base[:, 0], (base[:, 1] + latent) / np.sqrt(2), np.cos(6 * latent)])
+    estimates, variances = [], []
     for _ in range(400):
         order = rng.permutation(len(base))  # a systematic choice knows the order
-        kept = calibrated(
+        calibration = calibrated(
             logs[order], 1000, targets, taken=taken(base[order]), law=LAW, design_effect=2.0,
             rng=rng,
         )  # fmt: skip
-        rows = order[kept.rows.chosen]
-        w = np.exp(kept.log_weights)
-        found.append(w @ g[rows] / 1000)
+        rows = order[calibration.rows.chosen]
+        w = np.exp(calibration.log_weights)
+        estimates.append(w @ g[rows] / 1000)
         law = MeansLaw(
             features=base[rows], weights=w, covariance=targets.covariance, rows=PRIVATE_ROWS,
-            credit=CREDIT, calibration=kept.credit,
+            credit=CREDIT, calibration=calibration.credit,
         )  # fmt: skip
         pushed = w[:, None] * law.calibrated(g[rows])
-        told.append((pushed**2).sum(axis=0) / 1000**2)
-    ratio = np.var(found, axis=0) / np.mean(told, axis=0)
+        variances.append((pushed**2).sum(axis=0) / 1000**2)
+    ratio = np.var(estimates, axis=0) / np.mean(variances, axis=0)
     np.testing.assert_allclose(ratio, 1, atol=4 * np.sqrt(2 / 400))
     plain = g.var(axis=0) / 1000
-    assert np.mean(told, axis=0)[0] < 0.3 * plain[0]
+    assert np.mean(variances, axis=0)[0] < 0.3 * plain[0]
 
 
 def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
@@ -308,33 +310,33 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
     """
     rng = np.random.default_rng(58)
     targets = Targets(means=np.zeros(4), covariance=1e-4**2 * np.eye(4), rows=PRIVATE_ROWS)
-    errors, told, alone = [], [], []
+    errors, variances, residual_only = [], [], []
     for _ in range(300):
         base = rng.uniform(-0.5, 0.5, (2000, 4))
         shown = replace(targets, means=base.mean(axis=0))
-        kept = calibrated(
+        calibration = calibrated(
             np.zeros(2000), 1000, shown, taken=taken(base), law=LAW, design_effect=2.0, rng=rng,
         )  # fmt: skip
-        rows, w = base[kept.rows.chosen], np.exp(kept.log_weights)
+        rows, w = base[calibration.rows.chosen], np.exp(calibration.log_weights)
         law = MeansLaw(
             features=rows, weights=w, covariance=targets.covariance, rows=1e12, credit=1e12,
-            base_rows=2000, calibration=kept.credit,
+            base_rows=2000, calibration=calibration.credit,
         )  # fmt: skip
         errors.append(w @ rows[:, 0] / 1000)
-        left = law.calibrated(rows[:, :1])
-        alone.append(float(((w[:, None] * left) ** 2).sum()) / 1000**2)
-        told.append(alone[-1] + float(variance(law, rows[:, :1])[0]))
-    assert np.var(errors) / np.mean(told) == pytest.approx(1, abs=4 * np.sqrt(2 / 300))
-    assert np.mean(alone) < 0.1 * np.mean(told)
+        residual = law.calibrated(rows[:, :1])
+        residual_only.append(float(((w[:, None] * residual) ** 2).sum()) / 1000**2)
+        variances.append(residual_only[-1] + float(variance(law, rows[:, :1])[0]))
+    assert np.var(errors) / np.mean(variances) == pytest.approx(1, abs=4 * np.sqrt(2 / 300))
+    assert np.mean(residual_only) < 0.1 * np.mean(variances)
 
 
 def test_drawn_errors_give_the_interval_of_the_closed_form():
     rng = np.random.default_rng(54)
     sample = sample_of(rng)
     for name in ("mean", "logistic"):
-        found = ESTIMANDS[name](sample)
-        closed = found.interval()
-        drawn = found.interval(method="noise_aware_bootstrap", replicates=600, rng=rng)
+        estimate = ESTIMANDS[name](sample)
+        closed = estimate.interval()
+        drawn = estimate.interval(method="noise_aware_bootstrap", replicates=600, rng=rng)
         width = closed.upper - closed.lower
         # the 2.5% quantile of 600 draws is known to 8% of the reach
         assert np.all(np.abs(drawn.lower - closed.lower) < 0.2 * width)
@@ -346,8 +348,8 @@ def test_support_is_a_share_and_says_what_the_means_reach():
     rng = np.random.default_rng(55)
     sample = sample_of(rng)
     share = {name: ESTIMANDS[name](sample).interval().support for name in ESTIMANDS}
-    for found in share.values():
-        assert np.all((found >= 0) & (found <= 1))
+    for support in share.values():
+        assert np.all((support >= 0) & (support <= 1))
     # One feature's mean: its prior variance C/alpha against S + C/N.
     spread = float(sample.law.spread[0, 0])
     seen = spread / (spread + 2000 * sample.law.covariance[0, 0])
@@ -386,12 +388,12 @@ def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
         sample = sample_of(np.random.default_rng(57), rows=rows)
         even = np.ones(rows)
         law = replace(sample.law, weights=even, base_rows=5000.0)
-        found = ESTIMANDS[name](replace(sample, weights=even, law=law))
+        estimate = ESTIMANDS[name](replace(sample, weights=even, law=law))
         enough = {part: np.zeros(1) for part in ("rows", "means", "prior")}
         sure = replace(law, covariance=1e-12 * np.eye(4))
-        refused = worst(sure.objections(found, enough)[0]) is Verdict.DO_NOT_USE
-        assert refused == (few or sure.support(found)[0] < SUPPORT_CARE)
-        assert not few or found.interval().verdicts == ("do not use",)
+        refused = worst(sure.objections(estimate, enough)[0]) is Verdict.DO_NOT_USE
+        assert refused == (few or sure.support(estimate)[0] < SUPPORT_CARE)
+        assert not few or estimate.interval().verdicts == ("do not use",)
 
 
 def test_what_belongs_to_coefficients_is_refused():
@@ -412,17 +414,17 @@ def test_what_belongs_to_coefficients_is_refused():
 def test_a_quantile_in_a_bin_that_nobody_knows_needs_more_support_than_a_mean():
     sample = sample_of(np.random.default_rng(531))
     assert least_support(ESTIMANDS["mean"](sample)).tolist() == [SUPPORT_USE]
-    found = ESTIMANDS["quantile"](sample)
-    assert least_support(found).tolist() == [QUANTILE_USE] > [SUPPORT_USE]
-    known = replace(found, facts={**found.facts, "inside": np.zeros(1)})
+    estimate = ESTIMANDS["quantile"](sample)
+    assert least_support(estimate).tolist() == [QUANTILE_USE] > [SUPPORT_USE]
+    known = replace(estimate, facts={**estimate.facts, "inside": np.zeros(1)})
     assert least_support(known).tolist() == [SUPPORT_USE]
-    parts = found.interval().parts
-    share = sample.law.support(found)
-    assert (not sample.law.objections(found, parts)[0]) == (share[0] >= QUANTILE_USE)
+    parts = estimate.interval().parts
+    share = sample.law.support(estimate)
+    assert (not sample.law.objections(estimate, parts)[0]) == (share[0] >= QUANTILE_USE)
     # Of a guess alone: its share depends on where the quantile fell, and is no ground.
     guess = {"rows": np.zeros(1), "means": np.full(1, 1e-9), "prior": np.ones(1)}
-    assert sample.law.objections(found, guess) == sample.law.objections(found, parts)
-    assert any("is a guess" in told.reason for told in
+    assert sample.law.objections(estimate, guess) == sample.law.objections(estimate, parts)
+    assert any("is a guess" in objection.reason for objection in
                sample.law.objections(ESTIMANDS["mean"](sample), guess)[0])  # fmt: skip
 
 
@@ -432,12 +434,12 @@ def test_an_interval_that_is_mostly_a_guess_is_no_use():
     seen = []
     for doubt in (1.0, 3.0, 10.0, 100.0):
         law = replace(sample.law, doubt=doubt)
-        told = ESTIMANDS["mean"](replace(sample, law=law)).interval()
-        share = guessed(told.parts)[0]
-        assert told.support[0] >= SUPPORT_USE
-        assert told.verdicts == (("use",) if share <= GUESSED else ("use with care",))
+        interval = ESTIMANDS["mean"](replace(sample, law=law)).interval()
+        share = guessed(interval.parts)[0]
+        assert interval.support[0] >= SUPPORT_USE
+        assert interval.verdicts == (("use",) if share <= GUESSED else ("use with care",))
         if share > GUESSED:
-            assert "of its variance is a guess (expected at most 60%)" in told.reasons[0][0]
+            assert "of its variance is a guess (expected at most 60%)" in interval.reasons[0][0]
         seen.append(share)
     assert seen == sorted(seen)
     assert seen[0] <= GUESSED < seen[-1]
@@ -451,12 +453,14 @@ def test_the_reason_names_what_decides():
     parts = {"rows": np.ones(1), "means": np.zeros(1), "prior": np.full(1, 9.0)}
     care = Verdict.CARE.value
     for base_rows, verdict in ((600.0, care), (60.0, care), (6.0, "do not use")):
-        (found,) = replace(sample.law, base_rows=base_rows).objections(estimate, parts)
-        assert worst(found).value == verdict
-        told = [objection.reason for objection in found if objection.leaves is worst(found)]
+        (objections,) = replace(sample.law, base_rows=base_rows).objections(estimate, parts)
+        assert worst(objections).value == verdict
+        reasons = [
+            objection.reason for objection in objections if objection.leaves is worst(objections)
+        ]
         few = f"{base_rows:.0f} effective rows are behind the weights (expected >= 500)"
         guess = "90% of its variance is a guess (expected at most 60%)"
-        assert told == [guess] * (base_rows > 50) + [few] * (base_rows < 500)
+        assert reasons == [guess] * (base_rows > 50) + [few] * (base_rows < 500)
 
 
 def test_no_reason_is_rounded_to_its_threshold():

@@ -72,11 +72,13 @@ def test_the_noise_covers_features_count_and_rounding(
 
 
 def test_k_rows_a_person_cost_k_times(unit: PrivacyUnit) -> None:
-    many = PrivacyUnit(relation=unit.relation, max_rows=5, id_column="id")
-    one, five = (calibrated(mixed_schema(), own).calibrated for own in (unit, many))
-    assert one is not None
-    assert five is not None
-    assert five.law.scale == pytest.approx(5 * one.law.scale)
+    five_rows = PrivacyUnit(relation=unit.relation, max_rows=5, id_column="id")
+    single, fivefold = (
+        calibrated(mixed_schema(), person).calibrated for person in (unit, five_rows)
+    )
+    assert single is not None
+    assert fivefold is not None
+    assert fivefold.law.scale == pytest.approx(5 * single.law.scale)
 
 
 def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit: PrivacyUnit) -> None:
@@ -87,10 +89,10 @@ def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit: Privac
     assert first.to_bytes() == again.to_bytes()
     assert not first.publishable
     assert pickle.loads(pickle.dumps(ready)) == ready
-    kept = Measurement.from_bytes(first.to_bytes())
+    restored = Measurement.from_bytes(first.to_bytes())
     about = np.zeros(ready.stack(schema).dimension)
-    one, other = (ready.targets(found, about=about) for found in (first, kept))
-    assert np.array_equal(one.means, other.means)
+    before, after = (ready.targets(measurement, about=about) for measurement in (first, restored))
+    assert np.array_equal(before.means, after.means)
 
 
 def test_targets_are_the_means_with_their_noise(unit: PrivacyUnit) -> None:
@@ -101,22 +103,22 @@ def test_targets_are_the_means_with_their_noise(unit: PrivacyUnit) -> None:
     total = 0.0
     for seed in range(25):
         drawn = ready.measure(table, nothing(schema), noise=SeededNoise(seed))
-        found = ready.targets(drawn, about=exact)
-        z = np.linalg.solve(np.linalg.cholesky(found.covariance), found.means - exact)
+        targets = ready.targets(drawn, about=exact)
+        z = np.linalg.solve(np.linalg.cholesky(targets.covariance), targets.means - exact)
         total += float((z**2).sum())
     freedom = 25 * exact.size
     # A chi-square: outside five standard deviations with probability 1e-6, to first order.
     assert abs(total - freedom) < 5 * np.sqrt(2 * freedom) + 0.03 * freedom
-    assert abs(found.rows - 500) < 5 * 2 * ready.calibrated.law.scale  # type: ignore[union-attr]
+    assert abs(targets.rows - 500) < 5 * 2 * ready.calibrated.law.scale  # type: ignore[union-attr]
 
 
 def test_under_replace_one_the_number_of_rows_is_public(replace_unit: PrivacyUnit) -> None:
     schema = numeric_schema(3)
     ready = calibrated(schema, replace_unit, features={"fourier": 1.0})
     drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(5))
-    found = ready.targets(drawn, about=np.ones(ready.stack(schema).dimension))
-    assert found.rows == 500
-    assert np.count_nonzero(found.covariance) == found.means.size
+    targets = ready.targets(drawn, about=np.ones(ready.stack(schema).dimension))
+    assert targets.rows == 500
+    assert np.count_nonzero(targets.covariance) == targets.means.size
 
 
 def test_more_noise_than_rows_leaves_a_row(unit: PrivacyUnit) -> None:
@@ -131,7 +133,7 @@ def test_more_noise_than_rows_leaves_a_row(unit: PrivacyUnit) -> None:
         )
         for seed in range(20)
     ]
-    assert min(one.rows for one in drawn) == 1.0  # a count below one in half of the draws
+    assert min(targets.rows for targets in drawn) == 1.0  # a count below one in half of the draws
 
 
 @pytest.mark.parametrize("change", [{"frequencies": 21}, {"omega_seed": 4}, {"scales": (1.0,)}])
@@ -156,9 +158,9 @@ def test_the_sum_is_exact_in_any_order() -> None:
     assert np.array_equal(exact_sum(stack, [rows.take(rng.permutation(9000))], constant=0.5), whole)
     assert whole[-1] == 4500
     assert np.array_equal(whole, np.rint(whole / UNIT) * UNIT)
-    less = exact_sum(stack, [rows.take(np.arange(8999))], constant=0.5)
-    own = exact_sum(stack, [rows.take(np.array([8999]))], constant=0.5)
-    assert np.array_equal(less + own, whole)
+    others = exact_sum(stack, [rows.take(np.arange(8999))], constant=0.5)
+    last = exact_sum(stack, [rows.take(np.array([8999]))], constant=0.5)
+    assert np.array_equal(others + last, whole)
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -190,8 +192,8 @@ def test_a_wrong_setting_is_named(change: dict[str, Any], told: str) -> None:
 
 def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
     def chosen(schema: PublicSchema, *, rows: int = 50) -> tuple[Any, Any]:
-        made = Measured(omega_seed=3, frequencies=20)
-        ready = made.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
+        uncalibrated = Measured(omega_seed=3, frequencies=20)
+        ready = uncalibrated.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
         assert ready.parameters()["features"] == ready.features
         return ready.features, ready.scales
 
@@ -211,9 +213,9 @@ def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
 
 
 def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw(unit: PrivacyUnit) -> None:
-    own = method(features={"products": 1.0}, omega_seed=None)
+    products = method(features={"products": 1.0}, omega_seed=None)
     with pytest.raises(SpecError, match=r"10011 features .* at most 8192"):
-        own.calibrate(rho=EFFORT, schema=numeric_schema(142), unit=unit, nominal_rows=500)
+        products.calibrate(rho=EFFORT, schema=numeric_schema(142), unit=unit, nominal_rows=500)
     with pytest.raises(SpecError, match="nominal_rows=1000000000: expected at most 2571"):
         method().calibrate(rho=EFFORT, schema=mixed_schema(), unit=unit, nominal_rows=10**9)
 
@@ -226,11 +228,11 @@ def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit: PrivacyUnit, credi
         rho=500.0, schema=schema, unit=unit, nominal_rows=10**6
     )
     drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
-    found = weigh_measured(
+    weights = weigh_measured(
         ready, drawn, base_of(schema, 500), rows=100, rng=np.random.default_rng(1)
     )
-    assert found.facts["measured"]["credit"] >= credit
-    assert np.all(np.isfinite(found.log_weights))
+    assert weights.facts["measured"]["credit"] >= credit
+    assert np.all(np.isfinite(weights.log_weights))
 
 
 def test_a_number_beyond_doubles_is_refused() -> None:
@@ -274,25 +276,25 @@ def weighed(
 
 @pytest.mark.parametrize("debias", [False, True])
 def test_weights_move_the_base_to_the_private_rows(unit: PrivacyUnit, debias: bool) -> None:
-    found, base = weighed(unit, debias=debias)
-    rows = base.scaled.take(found.chosen)
-    w = np.exp(found.log_weights)
-    assert found.rows == 1000
+    weights, base = weighed(unit, debias=debias)
+    rows = base.scaled.take(weights.chosen)
+    w = np.exp(weights.log_weights)
+    assert weights.rows == 1000
     assert w.mean() == pytest.approx(1)
     assert 1000 / (w.sum() ** 2 / (w**2).sum()) < 2.2
     for column in rows.columns.values():
         # The mean of u^3 is 1/4; uniform rows have 1/2. The noise allows some 0.02.
         assert w @ column / w.sum() == pytest.approx(0.25, abs=0.06)
-    assert found.diagnostics.verdict is Verdict.USE
-    assert np.all(found.noise > 0)
-    facts = found.facts["measured"]
+    assert weights.diagnostics.verdict is Verdict.USE
+    assert np.all(weights.noise > 0)
+    facts = weights.facts["measured"]
     assert facts["evidence_p_value"] == 1 / 2000
     assert facts["gain"] > 0.9
-    own = facts["pairs_credit"]
-    products = "" if own == facts["credit"] else f", of products {own:.4g}"
-    assert found.steps[0].endswith(f"to noisy means (credit {facts['credit']:.4g}{products})")
-    json.dumps(found.facts, allow_nan=False)
-    assert ("debias b(x - mu)" in found.steps) is debias
+    pairs_credit = facts["pairs_credit"]
+    products = "" if pairs_credit == facts["credit"] else f", of products {pairs_credit:.4g}"
+    assert weights.steps[0].endswith(f"to noisy means (credit {facts['credit']:.4g}{products})")
+    json.dumps(weights.facts, allow_nan=False)
+    assert ("debias b(x - mu)" in weights.steps) is debias
 
 
 def test_where_the_generator_is_right_weights_are_not_to_be_used(unit: PrivacyUnit) -> None:
@@ -304,8 +306,8 @@ def test_where_the_generator_is_right_weights_are_not_to_be_used(unit: PrivacyUn
         drawn = ready.measure(
             private(schema, seed=seed + 10, power=1.0), nothing(schema), noise=SeededNoise(seed)
         )
-        found = weigh_measured(ready, drawn, base, rows=500, rng=np.random.default_rng(seed))
-        verdicts.append(found.diagnostics.verdict)
+        weights = weigh_measured(ready, drawn, base, rows=500, rng=np.random.default_rng(seed))
+        verdicts.append(weights.diagnostics.verdict)
     assert verdicts.count(Verdict.DO_NOT_USE) >= 10
 
 
@@ -332,14 +334,17 @@ def test_weights_keep_to_marginals_that_are_known(unit: PrivacyUnit, variance: f
     drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
     base = base_of(schema, rows=20_000)
     known = known_to(schema, variance)
-    found = weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8), known=known)
-    w, rows = np.exp(found.log_weights), base.scaled.take(found.chosen)
+    weights = weigh_measured(
+        ready, drawn, base, rows=1000, rng=np.random.default_rng(8), known=known
+    )
+    w, rows = np.exp(weights.log_weights), base.scaled.take(weights.chosen)
     low, high = (0.38, 0.55) if variance == 1.0 else (0.19, 0.31)
     for column in rows.columns.values():
         assert low < w @ column / w.sum() < high
-    assert found.facts["measured"]["one_way"] == known.law.to_json()
+    assert weights.facts["measured"]["one_way"] == known.law.to_json()
     assert (
-        found.facts["measured"]["dimension"] == ready.stack(schema).dimension + known.law.dimension
+        weights.facts["measured"]["dimension"]
+        == ready.stack(schema).dimension + known.law.dimension
     )
 
 
@@ -351,10 +356,10 @@ def test_known_marginals_do_not_tell_how_wrong_the_base_is(unit: PrivacyUnit) ->
     base = base_of(schema, rows=5000)
     known = known_to(schema, 9.0)
     facts = [
-        weigh_measured(ready, drawn, base, rows=500, rng=np.random.default_rng(8), known=one).facts[
-            "measured"
-        ]
-        for one in (None, known)
+        weigh_measured(
+            ready, drawn, base, rows=500, rng=np.random.default_rng(8), known=marginals
+        ).facts["measured"]
+        for marginals in (None, known)
     ]
     same = ("credit", "chi_square", "evidence_p_value", "rows")
     assert [facts[0][key] for key in same] == pytest.approx([facts[1][key] for key in same])

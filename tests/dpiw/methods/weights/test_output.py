@@ -44,10 +44,10 @@ def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, requ
     """Scale s sigma_max(X) Delta2: KS on 250 draws (false alarm 1e-3), rejects 2/3 and 3/2."""
     unit = request.getfixturevalue(relation)
     schema, private, fitting, published = tables
-    own = made(schema, unit, noise=kind, penalty=40.0).for_rows(published)
-    (event,) = own.events(schema=schema, unit=unit)
+    estimator = made(schema, unit, noise=kind, penalty=40.0).for_rows(published)
+    (event,) = estimator.events(schema=schema, unit=unit)
     assert isinstance(event, GaussianEvent if kind is NoiseKind.GAUSSIAN else LaplaceEvent)
-    features = own.feature_map(schema)
+    features = estimator.feature_map(schema)
     x = features.matrix(published.scaled)
     reach = 1.0 if relation == "unit" else math.sqrt(3)  # docs/method.md section 3, d = 3
     scale = event.noise_multiplier * np.linalg.svd(x)[1][0] * reach / 40.0
@@ -62,7 +62,10 @@ def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, requ
     )
     noise = SeededNoise(79)
     drawn = np.array(
-        [own.measure(private, fitting, noise=noise).arrays["log_ratio"] - exact for _ in range(250)]
+        [
+            estimator.measure(private, fitting, noise=noise).arrays["log_ratio"] - exact
+            for _ in range(250)
+        ]
     )
     if kind is NoiseKind.SPHERICAL:
         values, reference = np.linalg.norm(drawn, axis=1), stats.gamma(4).cdf
@@ -76,17 +79,17 @@ def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, requ
 def test_debiasing_divides_by_the_mean_of_the_noise(tables, unit):
     """exp(-s^2/2) per weight: unnormalised weights are unbiased for the exact ones, 4 errors."""
     schema, private, fitting, published = tables
-    own = made(schema, unit, rho=0.2, penalty=4.0).for_rows(published)
-    noise, found = SeededNoise(80), []
+    estimator = made(schema, unit, rho=0.2, penalty=4.0).for_rows(published)
+    noise, draws = SeededNoise(80), []
     for _ in range(600):
-        measured = own.measure(private, fitting, noise=noise)
-        ratio = own.ratio(measured, schema=schema)
+        measured = estimator.measure(private, fitting, noise=noise)
+        ratio = estimator.ratio(measured, schema=schema)
         weights = weigh(ratio, published, debias=True, normalisation=Normalisation.UNNORMALISED)
         scale = ratio.law.scale
         np.testing.assert_allclose(weights.log_weights, measured.arrays["log_ratio"] - scale**2 / 2)
         np.testing.assert_allclose(weights.noise, scale)
-        found.append(np.exp(weights.log_weights))
-    features = own.feature_map(schema)
+        draws.append(np.exp(weights.log_weights))
+    features = estimator.feature_map(schema)
     exact = features.matrix(published.scaled) @ solve(
         Regression(
             private=features.matrix(private.confidential()),
@@ -96,10 +99,10 @@ def test_debiasing_divides_by_the_mean_of_the_noise(tables, unit):
         ),
         tolerance=1e-10,
     )
-    found = np.array(found)
-    error = found.std(axis=0) / math.sqrt(len(found))
+    draws = np.array(draws)
+    error = draws.std(axis=0) / math.sqrt(len(draws))
     assert 0.3 < scale < 3.0  # enough noise for the factor to matter
-    assert np.all(np.abs(found.mean(axis=0) - np.exp(exact)) < 4 * error)
+    assert np.all(np.abs(draws.mean(axis=0) - np.exp(exact)) < 4 * error)
 
 
 def test_never_better_than_noise_on_the_coefficients(numeric, rows, unit):
@@ -110,18 +113,20 @@ def test_never_better_than_noise_on_the_coefficients(numeric, rows, unit):
     schema, rng = numeric(13), np.random.default_rng(97)
     published = SyntheticTable(schema=schema, scaled=rows(schema, 200, rng))
     private = PrivateTable(schema=schema, scaled=rows(schema, 100, rng))
-    own = made(schema, unit, rows=200, allow_more_rows=True, penalty=50.0).for_rows(published)
+    output_noised = made(schema, unit, rows=200, allow_more_rows=True, penalty=50.0).for_rows(
+        published
+    )
     beta = BetaDebiased(penalty=50.0).calibrate(
         rho=0.05, schema=schema, unit=unit, nominal_rows=200
     )
     noises = []
-    for estimator in (own, beta):
+    for estimator in (output_noised, beta):
         measured = estimator.measure(private, published, noise=SeededNoise(1))
         ratio = estimator.ratio(measured, schema=schema)
         noises.append(
             weigh(ratio, published, debias=True, normalisation=Normalisation.UNNORMALISED).noise
         )
-    x = own.feature_map(schema).matrix(published.scaled)
+    x = output_noised.feature_map(schema).matrix(published.scaled)
     share = np.linalg.norm(x, 2) / np.linalg.norm(x, axis=1)
     np.testing.assert_allclose(noises[0] / noises[1], share, rtol=1e-4)
     assert np.median(share) > 5
@@ -138,27 +143,27 @@ def test_more_rows_than_coefficients_are_refused_with_the_reason(tables, numeric
     assert not any(
         REASON in told for told in made(schema, unit).warnings(schema=schema, nominal_rows=200)
     )
-    for own in (wanted, made(schema, unit)):
-        parameters = json.loads(json.dumps(own.parameters(), allow_nan=False))
+    for estimator in (wanted, made(schema, unit)):
+        parameters = json.loads(json.dumps(estimator.parameters(), allow_nan=False))
         assert parameters["advice"] == REASON
         assert "scale" not in parameters
-        assert parameters["coefficient_sensitivity"] == own.calibrated.sensitivity
+        assert parameters["coefficient_sensitivity"] == estimator.calibrated.sensitivity
 
 
 def test_predicted_noise_stays_under_its_cap(numeric, unit, mixed):
     """tau caps the noise of a log weight at reference rows, for both laws."""
     for schema in (numeric(4), mixed):
         for kind in ("gaussian", "spherical"):
-            own = OutputNoised(rows=30, allow_more_rows=True, noise=kind).calibrate(
+            estimator = OutputNoised(rows=30, allow_more_rows=True, noise=kind).calibrate(
                 rho=0.1, schema=schema, unit=unit, nominal_rows=100
             )
-            assert own.predicted_log_weight_noise(schema=schema) <= 0.2 * (1 + 1e-12)
+            assert estimator.predicted_log_weight_noise(schema=schema) <= 0.2 * (1 + 1e-12)
 
 
 def test_the_vector_belongs_to_its_rows(tables, unit, rows):
     schema, private, fitting, published = tables
-    own = made(schema, unit).for_rows(published)
-    measured = own.measure(private, fitting, noise=SeededNoise(1))
+    estimator = made(schema, unit).for_rows(published)
+    measured = estimator.measure(private, fitting, noise=SeededNoise(1))
     stored = Measurement.from_bytes(measured.to_bytes())
     assert stored.facts["published_rows"] == rows_digest(published)
     assert stored.facts["scale"] >= (stored.facts["noise_multiplier"] * stored.facts["sensitivity"])
@@ -179,8 +184,8 @@ def test_the_vector_belongs_to_its_rows(tables, unit, rows):
 def test_a_paid_measurement_outlives_better_words(tables, unit):
     """What an earlier version wrote as its advice makes no other measurement."""
     schema, private, fitting, published = tables
-    own = made(schema, unit).for_rows(published)
-    measured = own.measure(private, fitting, noise=SeededNoise(1))
+    estimator = made(schema, unit).for_rows(published)
+    measured = estimator.measure(private, fitting, noise=SeededNoise(1))
     assert "advice" not in measured.facts
     earlier = replace(measured, facts={**measured.facts, "advice": "in other words"})
     ratio = made(schema, unit).ratio(earlier, schema=schema)
@@ -200,24 +205,24 @@ def test_what_is_refused(tables, numeric, rows, unit):
     ):
         with pytest.raises(SpecError, match=text):
             OutputNoised(**settings)
-    own = made(schema, unit)
+    estimator = made(schema, unit)
     with pytest.raises(WeightError, match="expected the planned 4 rows"):
-        own.for_rows(fitting)
+        estimator.for_rows(fitting)
     with pytest.raises(UncalibratedError, match="give the published rows by `for_rows`"):
-        own.measure(private, fitting, noise=SeededNoise(1))
+        estimator.measure(private, fitting, noise=SeededNoise(1))
     with pytest.raises(UncalibratedError, match="calibrate before use"):
         OutputNoised(rows=4).for_rows(published).measure(private, fitting, noise=SeededNoise(1))
-    other = SyntheticTable(schema=numeric(5), scaled=rows(numeric(5), 9, np.random.default_rng(0)))
+    unlike = SyntheticTable(schema=numeric(5), scaled=rows(numeric(5), 9, np.random.default_rng(0)))
     with pytest.raises(UncalibratedError, match="another schema"):
-        own.for_rows(published).measure(private, other, noise=SeededNoise(1))
+        estimator.for_rows(published).measure(private, unlike, noise=SeededNoise(1))
     nothing = SyntheticTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
     with pytest.raises(WeightError, match="at least one synthetic row"):
-        own.for_rows(published).measure(private, nothing, noise=SeededNoise(1))
+        estimator.for_rows(published).measure(private, nothing, noise=SeededNoise(1))
     wild = made(schema, unit, noise="spherical", penalty=1.0)
     with pytest.raises(SpecError, match="may have no variance: the scale may reach"):
         wild.predicted_log_weight_noise(schema=schema)
-    measured = own.for_rows(published).measure(private, fitting, noise=SeededNoise(1))
+    measured = estimator.for_rows(published).measure(private, fitting, noise=SeededNoise(1))
     with pytest.raises(WeightError, match="not a measurement with these settings"):
-        own.ratio(replace(measured, kind="beta"), schema=schema)
+        estimator.ratio(replace(measured, kind="beta"), schema=schema)
     with pytest.raises(WeightError, match="does not fit these settings"):
-        own.ratio(replace(measured, arrays={"log_ratio": np.zeros(3)}), schema=schema)
+        estimator.ratio(replace(measured, arrays={"log_ratio": np.zeros(3)}), schema=schema)

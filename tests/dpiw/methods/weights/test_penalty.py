@@ -28,7 +28,7 @@ GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "weights.json").read
 @pytest.mark.parametrize("row", GOLDEN["penalty_rule"]["rows"])
 def test_penalty_rule_by_hand(row, numeric, unit):
     bounds = LinearMap(numeric(row["d"])).bounds
-    found = calibration(
+    calibrated = calibration(
         bounds,
         multiplier=row["multiplier"],
         noise=NoiseKind(row["noise"]),
@@ -36,10 +36,10 @@ def test_penalty_rule_by_hand(row, numeric, unit):
         nominal_rows=row["nominal_rows"],
         tau=0.2,
     )
-    assert found.noise_level == pytest.approx(row["level"], rel=1e-9)
-    assert found.penalty == pytest.approx(row["penalty"], rel=1e-9)
-    assert found.capped is row["capped"]
-    assert found.noise_level / found.penalty <= 0.2 * (1 + 1e-12)
+    assert calibrated.noise_level == pytest.approx(row["level"], rel=1e-9)
+    assert calibrated.penalty == pytest.approx(row["penalty"], rel=1e-9)
+    assert calibrated.capped is row["capped"]
+    assert calibrated.noise_level / calibrated.penalty <= 0.2 * (1 + 1e-12)
 
 
 def test_penalty_rule_switches_where_both_branches_meet():
@@ -52,11 +52,11 @@ def test_penalty_rule_switches_where_both_branches_meet():
 @pytest.mark.parametrize("nominal_rows", [3000, 10_000, 1_000_000])
 def test_balanced_penalty_is_the_linear_rule_on_equal_eigenvalues(nominal_rows):
     """Where little is shrunk; the closed form drops Lam beside (n0/2) l. Grid: half a per cent."""
-    found = balanced_penalty(0.1, np.full(4, 1 / 12), nominal_rows=nominal_rows, tau=1.0)
+    penalty = balanced_penalty(0.1, np.full(4, 1 / 12), nominal_rows=nominal_rows, tau=1.0)
     linear = penalty_rule(0.1, nominal_rows=nominal_rows, tau=1.0)
     share = 24 * linear / nominal_rows
     assert share < 0.04
-    assert found == pytest.approx(linear, rel=0.005 + 2 * share)
+    assert penalty == pytest.approx(linear, rel=0.005 + 2 * share)
 
 
 @pytest.mark.parametrize("nominal_rows", [1, 100, 10_000, 10**7])
@@ -65,18 +65,18 @@ def test_balanced_penalty_minimises_its_printed_error(level, nominal_rows):
     eigenvalues = np.array([0.2, 0.05, 0.01, 1e-4, 0.0])
 
     def error(penalty):
-        kept = nominal_rows / 2 * eigenvalues / (nominal_rows / 2 * eigenvalues + penalty)
-        signal = (eigenvalues * (1 - kept) ** 2).sum() / eigenvalues.sum()
+        shrinkage = nominal_rows / 2 * eigenvalues / (nominal_rows / 2 * eigenvalues + penalty)
+        signal = (eigenvalues * (1 - shrinkage) ** 2).sum() / eigenvalues.sum()
         return 25 / 36 * signal + (level / penalty) ** 2
 
-    found = balanced_penalty(level, eigenvalues, nominal_rows=nominal_rows, tau=0.2)
+    balanced = balanced_penalty(level, eigenvalues, nominal_rows=nominal_rows, tau=0.2)
     floor, top = level / 0.2, math.sqrt(0.6 * level * nominal_rows * 0.2)
     if top <= floor:
-        assert found == floor
+        assert balanced == floor
     else:
-        assert floor <= found <= top * (1 + 1e-12)
+        assert floor <= balanced <= top * (1 + 1e-12)
         least = min(error(p) for p in np.geomspace(floor, top, 5000))
-        assert error(found) <= least * 1.001
+        assert error(balanced) <= least * 1.001
     assert balanced_penalty(level, np.zeros(3), nominal_rows=nominal_rows, tau=0.2) == floor
 
 
@@ -131,14 +131,16 @@ def test_fourier_noise_does_not_depend_on_the_schema(numeric, mixed, unit, repla
 @pytest.mark.parametrize("kind", NoiseKind)
 def test_scale_covers_reach_solver_and_lattice(kind, numeric, unit):
     bounds = LinearMap(numeric(30)).bounds
-    found = calibration(bounds, multiplier=3.0, noise=kind, unit=unit, nominal_rows=5000, tau=0.2)
+    calibrated = calibration(
+        bounds, multiplier=3.0, noise=kind, unit=unit, nominal_rows=5000, tau=0.2
+    )
     laplace = kind is NoiseKind.LAPLACE
     reach = l1_reach(bounds, unit) if laplace else l2_reach(bounds, unit)
     solver = 2e-6 * bounds.norm * (math.sqrt(31) if laplace else 1.0)
-    needed = (reach + solver) / found.penalty
-    assert found.sensitivity >= needed
-    assert found.law.scale >= 3.0 * (needed + lattice_slack(found.law))
-    assert found.law.scale == pytest.approx(3.0 * needed, rel=1e-5)  # and not much more
+    needed = (reach + solver) / calibrated.penalty
+    assert calibrated.sensitivity >= needed
+    assert calibrated.law.scale >= 3.0 * (needed + lattice_slack(calibrated.law))
+    assert calibrated.law.scale == pytest.approx(3.0 * needed, rel=1e-5)  # and not much more
 
 
 @pytest.mark.parametrize("kind", NoiseKind)
@@ -146,10 +148,12 @@ def test_tau_is_the_noise_of_a_reference_row(kind, numeric, unit):
     from dpiw.methods.weights.debiasing import log_weight_noise
 
     bounds = LinearMap(numeric(6)).bounds
-    found = calibration(bounds, multiplier=2.5, noise=kind, unit=unit, nominal_rows=3000, tau=0.2)
+    calibrated = calibration(
+        bounds, multiplier=2.5, noise=kind, unit=unit, nominal_rows=3000, tau=0.2
+    )
     reference = np.array([[math.sqrt(1 / 12)] * 6 + [0.5]])
-    tau = found.noise_level / found.penalty
-    assert log_weight_noise(found.law, reference)[0] == pytest.approx(tau, rel=1e-4)
+    tau = calibrated.noise_level / calibrated.penalty
+    assert log_weight_noise(calibrated.law, reference)[0] == pytest.approx(tau, rel=1e-4)
 
 
 def test_resolved_share_by_hand():
@@ -161,7 +165,7 @@ def test_resolved_share_by_hand():
 
 
 def test_numbers_are_json(numeric, unit):
-    found = calibration(
+    calibrated = calibration(
         LinearMap(numeric(2)).bounds,
         multiplier=2.0,
         noise=NoiseKind.GAUSSIAN,
@@ -169,6 +173,6 @@ def test_numbers_are_json(numeric, unit):
         nominal_rows=10,
         tau=0.2,
     )
-    numbers = json.loads(json.dumps(found.to_json()))
-    assert numbers["scale"] == found.law.scale
-    assert replace(found, penalty=1.0).to_json()["penalty"] == 1.0
+    numbers = json.loads(json.dumps(calibrated.to_json()))
+    assert numbers["scale"] == calibrated.law.scale
+    assert replace(calibrated, penalty=1.0).to_json()["penalty"] == 1.0

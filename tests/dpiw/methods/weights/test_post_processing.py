@@ -35,8 +35,8 @@ ALL = [
 
 
 def test_a_spec_list_becomes_steps():
-    found = parse_post_processing(ALL)
-    assert found.steps == (
+    parsed = parse_post_processing(ALL)
+    assert parsed.steps == (
         BetaCalibrate(a=1.1, b=0.9, c=0.1, declared="the 2020 survey"),
         Temper(alpha=0.5),
         ParetoSmooth(),
@@ -44,17 +44,17 @@ def test_a_spec_list_becomes_steps():
         SelfNormalise(),
         Resample(rows=100, scheme=Resampling.MULTINOMIAL),
     )
-    assert tuple(type(step) for step in found.steps) == STEPS
+    assert tuple(type(step) for step in parsed.steps) == STEPS
     assert parse_post_processing([]) == PostProcessing()
-    assert (found.calibrate, found.resample) == (found.steps[0], found.steps[5])
+    assert (parsed.calibrate, parsed.resample) == (parsed.steps[0], parsed.steps[5])
     assert PostProcessing().calibrate is None
     assert PostProcessing().resample is None
 
 
 def test_json_and_back():
-    found = parse_post_processing(ALL)
-    stored = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert PostProcessing.from_json(stored) == found
+    parsed = parse_post_processing(ALL)
+    stored = json.loads(json.dumps(parsed.to_json(), allow_nan=False))
+    assert PostProcessing.from_json(stored) == parsed
     assert stored[1] == {"step": "temper", "alpha": 0.5}
     unfitted = parse_post_processing([FILE])
     assert PostProcessing.from_json(unfitted.to_json()) == unfitted
@@ -126,21 +126,21 @@ def test_what_is_no_post_processing(value, text):
 def test_steps_that_lose_the_scale_are_refused_where_it_is_published():
     fitted = BetaCalibrate(a=1, b=1, c=0, declared="a survey")
     for step in (fitted, SelfNormalise(), Resample(rows=5)):
-        own = PostProcessing(steps=(step,))
-        own.check(self_normalised=True)
+        single = PostProcessing(steps=(step,))
+        single.check(self_normalised=True)
         with pytest.raises(SpecError, match=f"{step.step}: loses the scale"):
-            own.check(self_normalised=False)
+            single.check(self_normalised=False)
     PostProcessing(steps=(Temper(alpha=0.5), ParetoSmooth(), Clip(at=3))).check(
         self_normalised=False
     )
 
 
 def test_a_calibration_on_a_file_has_no_numbers_until_it_is_fitted():
-    own = parse_post_processing([FILE | {"limit": 2}])
-    assert own.texts == ("beta calibration on the 2020 survey",)
+    unfitted = parse_post_processing([FILE | {"limit": 2}])
+    assert unfitted.texts == ("beta calibration on the 2020 survey",)
     with pytest.raises(UncalibratedError, match="has not been fitted"):
-        _ = own.calibrate.map
-    filled = own.with_calibration(1.2, 0.8, 0.1)
+        _ = unfitted.calibrate.map
+    filled = unfitted.with_calibration(1.2, 0.8, 0.1)
     assert (filled.calibrate.map, filled.calibrate.limit) == ((1.2, 0.8, 0.1), 2.0)
     assert PostProcessing.from_json(filled.to_json()) == filled
     assert filled.texts == ("beta calibration (a=1.2, b=0.8, c=0.1; the 2020 survey)",)

@@ -52,17 +52,17 @@ def public(a: object, b: object) -> SyntheticTable:
 
 def test_a_range_is_three_deviations_about_the_mean_inside_the_bounds(rng):
     a, b = rng.normal(0.3, 0.02, 20_000), np.full(20_000, np.nan)
-    found = Ranges.of(public(np.clip(a, 0, 1), b)).bounds
-    assert found.keys() == {"a"}  # of a column without a value nothing is known
-    assert found["a"] == pytest.approx((0.24, 0.36), abs=0.002)
+    bounds = Ranges.of(public(np.clip(a, 0, 1), b)).bounds
+    assert bounds.keys() == {"a"}  # of a column without a value nothing is known
+    assert bounds["a"] == pytest.approx((0.24, 0.36), abs=0.002)
     low, high = Ranges.of(public(rng.random(20_000) * 0.1, 0.5)).bounds["a"]
     assert low == 0.0
     assert high == pytest.approx(0.05 + 3 * 0.1 / np.sqrt(12), abs=0.002)
 
 
 def test_a_generator_that_draws_one_value_alone_leaves_room():
-    found = Ranges.of(public([0.5] * 100, 1.0)).bounds
-    assert found == {"a": (0.5 - 1 / 32, 0.5 + 1 / 32), "b": (1 - 1 / 16, 1.0)}
+    bounds = Ranges.of(public([0.5] * 100, 1.0)).bounds
+    assert bounds == {"a": (0.5 - 1 / 32, 0.5 + 1 / 32), "b": (1 - 1 / 16, 1.0)}
 
 
 def test_rows_that_fill_their_bounds_have_no_range(rng):
@@ -104,14 +104,16 @@ def test_json_is_read_back_and_nonsense_is_refused():
 
 def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):
     """Other public rows, drawn anew after a sum was paid for, change nothing."""
-    own = Measured(omega_seed=1).calibrate(rho=0.5, schema=SCHEMA, unit=UNIT, nominal_rows=500)
+    estimator = Measured(omega_seed=1).calibrate(
+        rho=0.5, schema=SCHEMA, unit=UNIT, nominal_rows=500
+    )
     table = PrivateTable(schema=SCHEMA, scaled=rows_of(rng.random(500) * 0.2, 0.5))
     beside = public(rng.random(500) * 0.2, 0.5)
-    drawn = own.for_rows(beside).measure(table, beside, noise=SeededNoise(1))
+    drawn = estimator.for_rows(beside).measure(table, beside, noise=SeededNoise(1))
     assert drawn.facts["ranges"] == Ranges.of(beside).to_json() != {}
-    assert stack_of(own, drawn, SCHEMA).ranges == Ranges.of(beside)
-    before = replace(drawn, facts=own._facts())  # of a version without ranges
-    assert stack_of(own, before, SCHEMA).ranges == Ranges(bounds={})
+    assert stack_of(estimator, drawn, SCHEMA).ranges == Ranges.of(beside)
+    before = replace(drawn, facts=estimator._facts())  # of a version without ranges
+    assert stack_of(estimator, before, SCHEMA).ranges == Ranges(bounds={})
 
 
 def test_products_of_columns_that_use_little_of_their_bounds_are_told_better(rng):
@@ -131,20 +133,20 @@ def test_where_the_noise_is_loud_features_keep_the_bounds_and_products_their_cre
     map_ = {"numbers": 1.0, "fourier": 1.0}
 
     def at(rho: float) -> Measured:
-        own = Measured(omega_seed=1, features=map_, base_rows=2000)
-        return own.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=500)
+        estimator = Measured(omega_seed=1, features=map_, base_rows=2000)
+        return estimator.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=500)
 
     share = at(0.5).calibrated.share
-    own = at(0.5 * share / (LOUD * beyond))  # the squared noise goes as 1/rho
-    assert own.calibrated.share == pytest.approx(LOUD * beyond)
-    loud = own.calibrated.is_loud
+    estimator = at(0.5 * share / (LOUD * beyond))  # the squared noise goes as 1/rho
+    assert estimator.calibrated.share == pytest.approx(LOUD * beyond)
+    loud = estimator.calibrated.is_loud
     assert loud is (beyond > 1)
     beside = public(rng.random(2000) * 0.2, rng.random(2000) * 0.2)
-    told = own.for_rows(beside)
-    assert (told.ranges is None) is loud
+    informed = estimator.for_rows(beside)
+    assert (informed.ranges is None) is loud
     near = np.clip(rng.normal(0.1, 0.05, 500), 0, 1)
     table = PrivateTable(schema=SCHEMA, scaled=rows_of(near, near))
-    drawn = told.measure(table, beside, noise=SeededNoise(1))
-    found = weigh_measured(told, drawn, beside, rows=500, rng=rng).facts["measured"]
-    assert (found["ranges"] == {}) is loud
-    assert (found["pairs_credit"] == found["credit"]) is loud
+    drawn = informed.measure(table, beside, noise=SeededNoise(1))
+    facts = weigh_measured(informed, drawn, beside, rows=500, rng=rng).facts["measured"]
+    assert (facts["ranges"] == {}) is loud
+    assert (facts["pairs_credit"] == facts["credit"]) is loud

@@ -32,8 +32,8 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 @pytest.mark.parametrize(("freedom", "bound"), [(0.3, 0.015), (1, 0.005), (3, 0.002), (40, 0.002)])
 def test_tails_within_the_stated_error(freedom, bound):
     tails = np.linspace(0.01, 0.1, 19)
-    found = [chi_square_tail(float(stats.chi2.isf(p, freedom)), freedom) for p in tails]
-    assert np.abs(found - tails).max() < bound
+    approximations = [chi_square_tail(float(stats.chi2.isf(p, freedom)), freedom) for p in tails]
+    assert np.abs(approximations - tails).max() < bound
     assert chi_square_tail(0.0, freedom) == chi_square_tail(-1.0, freedom) == 1.0
 
 
@@ -56,13 +56,13 @@ def test_size_under_pure_noise(kind, share):
     law = NoiseLaw(kind=kind, scale=0.2, dimension=6)
     root = rng.standard_normal((6, 6)) * 0.2 * share
     drawn = noise(kind, 0.2, 6000, 6, rng) + rng.standard_normal((6000, 6)) @ root.T
-    found = [noise_test(b, x, law, root @ root.T) for b in drawn]
-    p = np.array([signal.p_value for signal in found])
+    signals = [noise_test(b, x, law, root @ root.T) for b in drawn]
+    p = np.array([signal.p_value for signal in signals])
     for level, low, high in ((0.05, 0.042, 0.055), (0.03, 0.024, 0.036)):
         error = 4 * math.sqrt(level * (1 - level) / 6000)
         assert low - error < np.mean(p <= level) < high + error
-    spread = np.array([signal.spread for signal in found])
-    expected = found[0].noise + found[0].sampling
+    spread = np.array([signal.spread for signal in signals])
+    expected = signals[0].noise + signals[0].sampling
     assert abs(spread.mean() - expected) < 4 * spread.std() / math.sqrt(6000)
 
 
@@ -74,20 +74,20 @@ def test_three_cumulants_by_simulation(kind):
     spread, sampling = np.diag([1.0, 0.6, 0.3, 0.1]), np.diag([0.02, 0.05, 0.1, 0.1])
     drawn = noise(kind, 0.3, 400_000, 4, rng)
     drawn += rng.standard_normal((400_000, 4)) * np.sqrt(np.diag(sampling))
-    found = [stats.kstat(drawn**2 @ np.diag(spread), order) for order in (1, 2, 3)]
+    sampled = [stats.kstat(drawn**2 @ np.diag(spread), order) for order in (1, 2, 3)]
     stated = _cumulants(spread, law, sampling)
     for order, bound in enumerate((0.02, 0.05, 0.12)):
-        assert stated[order] == pytest.approx(found[order], rel=bound)
+        assert stated[order] == pytest.approx(sampled[order], rel=bound)
 
 
 def test_numbers_by_hand():
     x = np.array([[1.0, 0.5], [-1.0, 0.5]])  # variance 1 along the first coordinate
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.5, dimension=2)
-    found = noise_test(np.array([2.0, 9.0]), x, law, np.diag([0.15, 7.0]))
-    assert (found.spread, found.noise) == (4.0, 0.25)
-    assert found.sampling == pytest.approx(0.15)
-    assert found.to_noise == pytest.approx((4 - 0.4) / 0.4)
-    assert found.p_value == pytest.approx(stats.chi2.sf(4 / 0.4, 1), abs=0.0015)
+    signal = noise_test(np.array([2.0, 9.0]), x, law, np.diag([0.15, 7.0]))
+    assert (signal.spread, signal.noise) == (4.0, 0.25)
+    assert signal.sampling == pytest.approx(0.15)
+    assert signal.to_noise == pytest.approx((4 - 0.4) / 0.4)
+    assert signal.p_value == pytest.approx(stats.chi2.sf(4 / 0.4, 1), abs=0.0015)
 
 
 def test_signal_to_noise_at_the_edges():
@@ -122,8 +122,8 @@ def test_sampling_covariance_is_that_of_fits_to_one_law(numeric, rows, unit):
     fit = FitFacts(penalty=penalty, nominal_rows=400, synthetic_rows=800)
     stated = sampling_covariance(x, fit)
     spread = np.cov(x.T)
-    found = np.mean([b @ spread @ b for b in fits])
-    assert found == pytest.approx(np.trace(spread @ stated), rel=0.25)
+    variance = np.mean([b @ spread @ b for b in fits])
+    assert variance == pytest.approx(np.trace(spread @ stated), rel=0.25)
     np.testing.assert_allclose(stated, stated.T, atol=1e-15)
 
 
@@ -132,7 +132,7 @@ def verdicts(schema, rows, unit, *, power, features="linear", private=1500, coun
     estimator = BetaDebiased(features=features, omega_seed=1, frequencies=30).calibrate(
         rho=0.1, schema=schema, unit=unit, nominal_rows=1500
     )
-    found = []
+    diagnoses = []
     for seed in range(count):
         table = PrivateTable(schema=schema, scaled=rows(schema, private, rng, power=power))
         fitting, published = (
@@ -140,28 +140,28 @@ def verdicts(schema, rows, unit, *, power, features="linear", private=1500, coun
         )
         measured = estimator.measure(table, fitting, noise=SeededNoise(seed))
         ratio = estimator.ratio(measured, schema=schema)
-        found.append(weigh(ratio, published, debias=True, resolution=0.9).diagnostics)
-    return found
+        diagnoses.append(weigh(ratio, published, debias=True, resolution=0.9).diagnostics)
+    return diagnoses
 
 
 @pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
 def test_a_ratio_of_one_is_not_to_be_used(features, numeric, rows, unit):
     """Few escape the verdict: at a rate of 3%, more than 11 of 100 once in 20,000 seeds."""
-    found = verdicts(numeric(3), rows, unit, power=1.0, features=features)
-    escaped = [f for f in found if f.verdict is not Verdict.DO_NOT_USE]
+    diagnoses = verdicts(numeric(3), rows, unit, power=1.0, features=features)
+    escaped = [d for d in diagnoses if d.verdict is not Verdict.DO_NOT_USE]
     assert len(escaped) <= 11
     # Without the test nearly all of them would have been recommended.
-    assert sum(f.effective_sample_size > 0.9 * f.rows and (f.noise < 0.25) for f in found) > 90
+    assert sum(d.effective_sample_size > 0.9 * d.rows and (d.noise < 0.25) for d in diagnoses) > 90
 
 
 @pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
 def test_a_strong_tilt_is_to_be_used(features, numeric, rows, unit):
-    found = verdicts(numeric(3), rows, unit, power=1.6, features=features, count=30)
-    assert all(f.verdict is Verdict.USE for f in found)
-    assert all(f.signal.to_noise > 1 for f in found)
+    diagnoses = verdicts(numeric(3), rows, unit, power=1.6, features=features, count=30)
+    assert all(d.verdict is Verdict.USE for d in diagnoses)
+    assert all(d.signal.to_noise > 1 for d in diagnoses)
 
 
 def test_more_rows_than_nominal_are_no_signal(numeric, rows, unit):
     """The intercept takes a private table twice the nominal size; it is no spread."""
-    found = verdicts(numeric(3), rows, unit, power=1.0, private=3000, count=60)
-    assert sum(f.verdict is not Verdict.DO_NOT_USE for f in found) <= 8
+    diagnoses = verdicts(numeric(3), rows, unit, power=1.0, private=3000, count=60)
+    assert sum(d.verdict is not Verdict.DO_NOT_USE for d in diagnoses) <= 8

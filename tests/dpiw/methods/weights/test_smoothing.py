@@ -17,10 +17,10 @@ GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "psis.json").read_te
 def test_as_arviz_smooths(case):
     """Values of arviz-stats 0.8.0, made by tests/golden/make_psis.py."""
     # A stored vector and not a seed: NumPy may change what a seed gives.
-    found, shape = pareto_smooth(np.array(case["log_weights"]))
+    smoothed, shape = pareto_smooth(np.array(case["log_weights"]))
     assert shape == pytest.approx(case["k_hat"], rel=1e-9)
-    found -= np.log(np.exp(found).sum())
-    np.testing.assert_allclose(found, case["smoothed"], rtol=0, atol=1e-9)
+    smoothed -= np.log(np.exp(smoothed).sum())
+    np.testing.assert_allclose(smoothed, case["smoothed"], rtol=0, atol=1e-9)
 
 
 def test_as_the_installed_arviz_smooths():
@@ -28,34 +28,34 @@ def test_as_the_installed_arviz_smooths():
     for rows in (100, 900, 10_000):  # here ArviZ's floor and the paper's ceiling agree
         log_weights = 1.4 * np.random.default_rng(rows).standard_normal(rows)
         reference, shape = array_stats.psislw(-log_weights)
-        found, own = pareto_smooth(log_weights)
-        assert own == pytest.approx(float(shape), rel=1e-9)
-        np.testing.assert_allclose(found - np.log(np.exp(found).sum()), reference, atol=1e-9)
+        smoothed, k = pareto_smooth(log_weights)
+        assert k == pytest.approx(float(shape), rel=1e-9)
+        np.testing.assert_allclose(smoothed - np.log(np.exp(smoothed).sum()), reference, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [-0.4, 0.0, 0.7, 1.3])
 def test_quantiles_are_those_of_scipy(shape):
     shares = np.linspace(0.01, 0.99, 15)
-    found = generalised_pareto_quantile(shares, shape=shape, scale=2.5)
-    np.testing.assert_allclose(found, stats.genpareto.ppf(shares, shape, scale=2.5))
+    quantiles = generalised_pareto_quantile(shares, shape=shape, scale=2.5)
+    np.testing.assert_allclose(quantiles, stats.genpareto.ppf(shares, shape, scale=2.5))
 
 
 def test_only_the_tail_moves_and_keeps_its_order():
     log_weights = 2 * np.random.default_rng(3).standard_normal(2000) + 700.0
-    found, shape = pareto_smooth(log_weights)
+    smoothed, shape = pareto_smooth(log_weights)
     order = np.argsort(log_weights)
     count = tail_length(2000)
-    np.testing.assert_array_equal(found[order[:-count]], log_weights[order[:-count]])
-    assert np.all(np.diff(found[order]) >= 0)
-    assert found.max() <= log_weights.max()
+    np.testing.assert_array_equal(smoothed[order[:-count]], log_weights[order[:-count]])
+    assert np.all(np.diff(smoothed[order]) >= 0)
+    assert smoothed.max() <= log_weights.max()
     assert shape == k_hat(log_weights)
     excesses = np.exp(log_weights[order[-count:]] - log_weights.max())
     excesses -= np.exp(log_weights[order[-count - 1]] - log_weights.max())
     fitted = fit_generalised_pareto(excesses)
     middle = generalised_pareto_quantile(np.array([0.5]), shape=fitted[0], scale=fitted[1])[0]
-    own = np.median(np.exp(found[order[-count:]] - log_weights.max()))
-    own -= np.exp(log_weights[order[-count - 1]] - log_weights.max())
-    assert own == pytest.approx(middle, rel=1e-6)
+    median = np.median(np.exp(smoothed[order[-count:]] - log_weights.max()))
+    median -= np.exp(log_weights[order[-count - 1]] - log_weights.max())
+    assert median == pytest.approx(middle, rel=1e-6)
 
 
 def test_smoothing_lowers_the_error_of_heavy_tails():
@@ -66,12 +66,12 @@ def test_smoothing_lowers_the_error_of_heavy_tails():
         raw.append(np.exp(log_weights).mean())
         smooth.append(np.exp(pareto_smooth(log_weights)[0]).mean())
     truth = 1 / 0.3
-    error = [np.sqrt(np.mean((np.array(found) - truth) ** 2)) for found in (raw, smooth)]
+    error = [np.sqrt(np.mean((np.array(means) - truth) ** 2)) for means in (raw, smooth)]
     assert error[1] < 0.75 * error[0]
 
 
 def test_nothing_to_smooth():
     for log_weights in (np.zeros(1000), np.arange(24.0), np.minimum(np.arange(500.0), 300.0)):
-        found, shape = pareto_smooth(log_weights)
+        smoothed, shape = pareto_smooth(log_weights)
         assert shape is None
-        np.testing.assert_array_equal(found, log_weights)
+        np.testing.assert_array_equal(smoothed, log_weights)

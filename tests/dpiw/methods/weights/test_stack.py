@@ -21,8 +21,8 @@ SCHEMAS = {
 
 def shares_for(name: str) -> dict[str, float]:
     """Of every part that a schema can have."""
-    own = {**EVERY, "patches": 0.6} if name == "image" else EVERY
-    return {part: own[part] for part in own if part != "target" or SCHEMAS[name].target}
+    shares = {**EVERY, "patches": 0.6} if name == "image" else EVERY
+    return {part: shares[part] for part in shares if part != "target" or SCHEMAS[name].target}
 
 
 def stack_of(schema: PublicSchema, **shares: float) -> Stack:
@@ -31,11 +31,11 @@ def stack_of(schema: PublicSchema, **shares: float) -> Stack:
 
 def corners(schema: PublicSchema, rows: int, rng: np.random.Generator) -> ScaledTable:
     """Rows at the bounds of every number, any level, missing where it may be."""
-    found = uniform_rows(schema, rows, rng)
+    interior = uniform_rows(schema, rows, rng)
     columns = {
-        column.name: np.round(found.columns[column.name])
+        column.name: np.round(interior.columns[column.name])
         if column.is_numeric
-        else found.columns[column.name]
+        else interior.columns[column.name]
         for column in schema.released
     }
     return ScaledTable(columns, rows)
@@ -53,7 +53,7 @@ def test_the_norm_bound_holds_and_is_met(name: str, part: str) -> None:
     shares = shares_for(name) if part == "all" else {part: 0.8}
     stack, rng = stack_of(schema, **shares), np.random.default_rng(1)
     tables = [uniform_rows(schema, 500, rng), corners(schema, 500, rng), greys(schema)]
-    norms = np.linalg.norm(np.vstack([stack.matrix(one) for one in tables]), axis=1)
+    norms = np.linalg.norm(np.vstack([stack.matrix(table) for table in tables]), axis=1)
     assert norms.max() <= stack.norm * (1 + 1e-12)
     assert norms.max() >= 0.9 * stack.norm  # a corner meets it, but for unequal levels
     assert stack.matrix(tables[0]).shape == (500, stack.dimension)
@@ -90,20 +90,20 @@ def test_a_row_s_features_are_of_that_row_alone_to_the_last_bit(name: str) -> No
 def test_target_products_are_some_of_all_products() -> None:
     schema, rng = numeric_schema(3, target=True), np.random.default_rng(4)
     rows = uniform_rows(schema, 20, rng)
-    own = stack_of(schema, target=1.0).matrix(rows)
+    target_products = stack_of(schema, target=1.0).matrix(rows)
     every = stack_of(schema, products=1.0).matrix(rows)
-    assert own.shape[1] == 2
+    assert target_products.shape[1] == 2
     assert every.shape[1] == 3
     u = schema.centred(rows)
-    assert own == pytest.approx(u[:, :2] * u[:, 2:] / np.sqrt(2 / 16))
+    assert target_products == pytest.approx(u[:, :2] * u[:, 2:] / np.sqrt(2 / 16))
 
 
 def test_scales_share_the_frequencies() -> None:
     schema = numeric_schema(2)
-    one = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0,))
-    two = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0, 3.0))
-    assert two._waves.omega[:, ::2] == pytest.approx(one._waves.omega[:, ::2])
-    assert two._waves.omega[:, 1::2] == pytest.approx(3 * one._waves.omega[:, 1::2])
+    single = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0,))
+    double = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0, 3.0))
+    assert double._waves.omega[:, ::2] == pytest.approx(single._waves.omega[:, ::2])
+    assert double._waves.omega[:, 1::2] == pytest.approx(3 * single._waves.omega[:, 1::2])
 
 
 @pytest.mark.parametrize("shares", [{}, {"waves": 1.0}, {"linear": 0.0}])

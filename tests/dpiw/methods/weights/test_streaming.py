@@ -43,22 +43,22 @@ def streamed(rows: ScaledTable, **changes: Any) -> StreamedRows:
 def test_blocks_are_the_rows_in_order(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "_BLOCK", 7)
     monkeypatch.setattr(streaming, "_PIECE", 21)
-    own = table(rows)
-    blocks = [*streamed(own).blocks()]
-    assert np.array_equal(np.vstack([block for _, block in blocks]), features(own))
+    scaled = table(rows)
+    blocks = [*streamed(scaled).blocks()]
+    assert np.array_equal(np.vstack([block for _, block in blocks]), features(scaled))
     assert [at.start for at, _ in blocks] == [
         sum(len(b) for _, b in blocks[:i]) for i in range(len(blocks))
     ]
     assert max(len(block) for _, block in blocks) <= 7
     with pytest.raises(WeightError, match="as many"):
-        [*StreamedRows(rows + 1, lambda: own.batches(9), features).blocks()]
+        [*StreamedRows(rows + 1, lambda: scaled.batches(9), features).blocks()]
 
 
 def test_a_feature_that_is_not_finite_is_refused() -> None:
-    own = table(100)
-    own.columns["c"][70] = np.inf
+    scaled = table(100)
+    scaled.columns["c"][70] = np.inf
     with pytest.raises(WeightError, match="finite"):
-        streamed(own).tilted(np.zeros(4))
+        streamed(scaled).tilted(np.zeros(4))
 
 
 def test_a_tilting_of_some_rows_is_corrected_to_all() -> None:
@@ -68,15 +68,17 @@ def test_a_tilting_of_some_rows_is_corrected_to_all() -> None:
     )
     some = tilt(BaseRows.of(features(rows)[:FITTED]), targets, credit=10.0)
     whole = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
-    found = corrected(some, streamed(rows), targets)
-    assert found.log_weights.shape == (ROWS,)
-    assert np.exp(found.log_weights).sum() == pytest.approx(1)
-    off, before = (np.linalg.norm(one.coefficients - whole.coefficients) for one in (found, some))
+    tilting = corrected(some, streamed(rows), targets)
+    assert tilting.log_weights.shape == (ROWS,)
+    assert np.exp(tilting.log_weights).sum() == pytest.approx(1)
+    off, before = (
+        np.linalg.norm(solved.coefficients - whole.coefficients) for solved in (tilting, some)
+    )
     assert off < 0.02 * before
-    assert np.linalg.norm(found.means - targets.means) < 1e-4
+    assert np.linalg.norm(tilting.means - targets.means) < 1e-4
     fit = reweight(BaseRows.of(features(rows)[:FITTED]), targets, rng=np.random.default_rng(1))
-    told = replace(fit, tilt=found).residual  # the law's: alpha S theta, to the last bit
-    assert told == pytest.approx(10 * targets.covariance @ found.coefficients, rel=1e-12)
+    residual = replace(fit, tilt=tilting).residual  # the law's: alpha S theta, to the last bit
+    assert residual == pytest.approx(10 * targets.covariance @ tilting.coefficients, rel=1e-12)
 
 
 def minimum_of(base: BaseRows, targets: Targets, credit: float, start: np.ndarray) -> np.ndarray:
@@ -88,8 +90,8 @@ def minimum_of(base: BaseRows, targets: Targets, credit: float, start: np.ndarra
         value = log_sum - theta @ targets.means + theta @ ridge @ theta / 2
         return float(value), means - targets.means + ridge @ theta
 
-    found = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-7})
-    return np.asarray(found.x)
+    optimum = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-7})
+    return np.asarray(optimum.x)
 
 
 @pytest.mark.parametrize(("fitted", "wrong"), [(FITTED, 1e-3), (FITTED, 1e3), (40, 1.0)])
@@ -100,14 +102,14 @@ def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted: int, wrong: 
     some = tilt(BaseRows.of(features(rows)[:fitted]), targets, credit=10.0)
     start = replace(some, covariance=wrong * some.covariance)
     base = streamed(rows)
-    found = corrected(start, base, targets)
-    least = minimum_of(BaseRows.of(features(rows)), targets, 10.0, found.coefficients)
-    assert found.coefficients == pytest.approx(least, abs=2e-3)
-    assert found.gap <= 0.01 * 4 / ROWS
-    weights = np.exp(found.log_weights)
+    tilting = corrected(start, base, targets)
+    least = minimum_of(BaseRows.of(features(rows)), targets, 10.0, tilting.coefficients)
+    assert tilting.coefficients == pytest.approx(least, abs=2e-3)
+    assert tilting.gap <= 0.01 * 4 / ROWS
+    weights = np.exp(tilting.log_weights)
     assert weights.sum() == pytest.approx(1)
     if wrong != 1:
-        assert found.covariance == pytest.approx(base.covariance(weights, found.means))
+        assert tilting.covariance == pytest.approx(base.covariance(weights, tilting.means))
 
 
 @pytest.mark.usefixtures("few_fitted")
@@ -149,20 +151,20 @@ def test_weights_of_many_rows_come_as_close_to_the_targets(
     schema = mixed_schema()
     ready = calibrated(schema, unit)
     drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
-    own = base_of(schema, base)
-    found = weigh_measured.weigh_measured(
-        ready, drawn, own, rows=rows, rng=np.random.default_rng(3)
+    base_table = base_of(schema, base)
+    weights = weigh_measured.weigh_measured(
+        ready, drawn, base_table, rows=rows, rng=np.random.default_rng(3)
     )
-    assert "tilt fitted to 1500 of them, corrected to all" in found.steps
-    assert found.log_weights.shape == found.chosen.shape == (rows,)
-    assert found.noise.size == -(-rows // -(-rows // 1500))
-    facts = found.facts["measured"]
+    assert "tilt fitted to 1500 of them, corrected to all" in weights.steps
+    assert weights.log_weights.shape == weights.chosen.shape == (rows,)
+    assert weights.noise.size == -(-rows // -(-rows // 1500))
+    facts = weights.facts["measured"]
     assert facts["base_rows"] == base
     assert ("calibration" in facts) is (rows < base)
-    matrix = ready.stack(schema).matrix(own.scaled)
+    matrix = ready.stack(schema).matrix(base_table.scaled)
     targets = ready.targets(drawn, about=matrix.mean(axis=0))
     fitted = targets.means - np.array(facts["residual"])
-    means = np.exp(found.log_weights) @ matrix[found.chosen] / rows
+    means = np.exp(weights.log_weights) @ matrix[weights.chosen] / rows
     chance = np.linalg.norm(matrix.std(axis=0)) / np.sqrt(rows)
     assert np.linalg.norm(means - fitted) < (0.5 if rows < base else 0.02) * chance
 
@@ -176,18 +178,18 @@ def test_a_base_is_read_in_any_batches(unit: PrivacyUnit, debias: bool) -> None:
     whole = base_of(schema, 4000)
     parts = SyntheticTable.chosen(whole, np.arange(4000))
     object.__setattr__(parts, "batches", lambda: whole.scaled.batches(333))
-    one, other = (
-        weigh_measured.weigh_measured(ready, drawn, own, rows=2000, rng=np.random.default_rng(3))
-        for own in (whole, parts)
+    at_once, batched = (
+        weigh_measured.weigh_measured(ready, drawn, base, rows=2000, rng=np.random.default_rng(3))
+        for base in (whole, parts)
     )
-    assert np.array_equal(one.chosen, other.chosen)
-    assert other.log_weights == pytest.approx(one.log_weights, abs=1e-9)
+    assert np.array_equal(at_once.chosen, batched.chosen)
+    assert batched.log_weights == pytest.approx(at_once.log_weights, abs=1e-9)
 
 
 def test_rows_are_regrouped_and_chosen_in_order() -> None:
-    own = table(50)
+    scaled = table(50)
     for rows in (1, 7, 49, 50, 51):
-        groups = [*regrouped(own.batches(6), rows)]
-        assert ScaledTable.concatenate(groups).equals(own)
+        groups = [*regrouped(scaled.batches(6), rows)]
+        assert ScaledTable.concatenate(groups).equals(scaled)
         assert {group.rows for group in groups[:-1]} <= {rows}
         assert 0 < groups[-1].rows <= rows

@@ -25,28 +25,28 @@ def heavy(seed: int, rows: int = 5000, spread: float = 1.5) -> np.ndarray:
 )
 def test_the_design_effect_is_kept(seed: int, spread: float, effect: float) -> None:
     logs = heavy(seed, spread=spread)
-    found = thin(logs, 2000, design_effect=effect, rng=np.random.default_rng(seed))
-    kept = np.exp(found.log_weights)
-    assert kept.mean() == pytest.approx(1)
-    assert 0 <= found.exponent <= 1
+    thinned = thin(logs, 2000, design_effect=effect, rng=np.random.default_rng(seed))
+    residual = np.exp(thinned.log_weights)
+    assert residual.mean() == pytest.approx(1)
+    assert 0 <= thinned.exponent <= 1
     weights = np.exp(logs) / np.exp(logs).sum()
-    chances = weights**found.exponent / (weights**found.exponent).sum()
+    chances = weights**thinned.exponent / (weights**thinned.exponent).sum()
     expected = (weights**2 / chances).sum()
     assert expected <= effect * (1 + 1e-9)
-    if found.exponent > 0:  # no more is in the choice of rows than has to be
+    if thinned.exponent > 0:  # no more is in the choice of rows than has to be
         assert expected >= effect * (1 - 1e-6)
 
 
 def test_mild_weights_leave_the_choice_even() -> None:
-    found = thin(heavy(1, spread=0.3), 1000, design_effect=2.0, rng=np.random.default_rng(2))
-    assert found.exponent == 0
-    assert found.distinct == 1000
+    thinned = thin(heavy(1, spread=0.3), 1000, design_effect=2.0, rng=np.random.default_rng(2))
+    assert thinned.exponent == 0
+    assert thinned.distinct == 1000
 
 
 def test_without_weights_all_is_in_the_choice() -> None:
-    found = thin(heavy(1), 1000, design_effect=1.0, rng=np.random.default_rng(2))
-    assert found.exponent == pytest.approx(1)
-    assert np.exp(found.log_weights) == pytest.approx(np.ones(1000))
+    thinned = thin(heavy(1), 1000, design_effect=1.0, rng=np.random.default_rng(2))
+    assert thinned.exponent == pytest.approx(1)
+    assert np.exp(thinned.log_weights) == pytest.approx(np.ones(1000))
 
 
 @pytest.mark.parametrize("effect", [1.0, 2.0, 1e6])
@@ -57,13 +57,13 @@ def test_estimates_are_those_of_the_base(effect: float) -> None:
     values += logs
     weights = np.exp(logs)
     truth = weights @ values / weights.sum()
-    found = []
+    estimates = []
     for _ in range(400):
-        kept = thin(logs, 500, design_effect=effect, rng=rng)
-        own = np.exp(kept.log_weights)
-        found.append(own @ values[kept.chosen] / own.sum())
-    error = np.std(found) / 20
-    assert abs(np.mean(found) - truth) < 5 * error + 0.02  # self-normalisation: second order
+        thinned = thin(logs, 500, design_effect=effect, rng=rng)
+        residual = np.exp(thinned.log_weights)
+        estimates.append(residual @ values[thinned.chosen] / residual.sum())
+    error = np.std(estimates) / 20
+    assert abs(np.mean(estimates) - truth) < 5 * error + 0.02  # self-normalisation: second order
 
 
 def test_a_design_effect_below_one_is_refused() -> None:
@@ -93,26 +93,26 @@ def test_means_come_as_close_as_the_noise_asks(noise: float, share: float) -> No
     """Where they are known exactly the choice moves them by nothing; where not, it is left."""
     features, logs, targets = fitted(1, noise)
     rng = np.random.default_rng(2)
-    found = calibrated(
+    calibration = calibrated(
         logs, 1000, targets, taken=taken(features), law=LAW, design_effect=2.0, rng=rng
     )
-    chosen = features[found.rows.chosen]
+    chosen = features[calibration.rows.chosen]
     before, after = (
         np.linalg.norm(np.exp(own) @ chosen / 1000 - targets.means)
-        for own in (found.rows.log_weights, found.log_weights)
+        for own in (calibration.rows.log_weights, calibration.log_weights)
     )
     assert after <= share * before * (1 + 1e-6)
     if noise > 1:
-        assert found.log_weights == pytest.approx(found.rows.log_weights, abs=1e-6)
-    own = np.exp(found.rows.log_weights)
-    assert found.credit == pytest.approx(own.sum() ** 2 / (own**2).sum())
+        assert calibration.log_weights == pytest.approx(calibration.rows.log_weights, abs=1e-6)
+    own = np.exp(calibration.rows.log_weights)
+    assert calibration.credit == pytest.approx(own.sum() ** 2 / (own**2).sum())
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), effect=st.floats(1.0, 6.0))
 def test_calibrated_weights_are_as_mild_as_asked(seed: int, effect: float) -> None:
     features, logs, targets = fitted(seed, 1e-3)
-    found = calibrated(
+    calibration = calibrated(
         3 * logs,
         400,
         targets,
@@ -121,20 +121,20 @@ def test_calibrated_weights_are_as_mild_as_asked(seed: int, effect: float) -> No
         design_effect=effect,
         rng=np.random.default_rng(seed),
     )
-    w = np.exp(found.log_weights)
+    w = np.exp(calibration.log_weights)
     assert w.mean() == pytest.approx(1)
-    assert np.isfinite(found.credit) or effect < 2
-    if np.isfinite(found.credit):
+    assert np.isfinite(calibration.credit) or effect < 2
+    if np.isfinite(calibration.credit):
         assert (w**2).mean() <= effect
     else:
-        assert np.array_equal(found.log_weights, found.rows.log_weights)
+        assert np.array_equal(calibration.log_weights, calibration.rows.log_weights)
 
 
 def test_rows_without_weights_stay_without() -> None:
     features, logs, targets = fitted(3, 1e-6)
-    found = calibrated(
+    calibration = calibrated(
         logs, 500, targets, taken=taken(features), law=LAW, design_effect=1.0,
         rng=np.random.default_rng(4),
     )  # fmt: skip
-    assert found.log_weights == pytest.approx(0, abs=1e-8)
-    assert found.credit == np.inf
+    assert calibration.log_weights == pytest.approx(0, abs=1e-8)
+    assert calibration.credit == np.inf

@@ -24,8 +24,8 @@ def problem(seed: int, *, noise: float = 0.02, shift: float = 0.5) -> tuple[np.n
     mix = rng.normal(size=(DIMENSION, DIMENSION))
     base = rng.normal(size=(ROWS, DIMENSION)) @ mix
     means = base.mean(axis=0) + shift * mix[0] + noise * rng.normal(size=DIMENSION)
-    other = rng.normal(size=(DIMENSION, DIMENSION))
-    covariance = noise**2 * (np.eye(DIMENSION) + 0.1 * other @ other.T)
+    factor = rng.normal(size=(DIMENSION, DIMENSION))
+    covariance = noise**2 * (np.eye(DIMENSION) + 0.1 * factor @ factor.T)
     return base, Targets(means=means, covariance=covariance, rows=500.0)
 
 
@@ -42,12 +42,12 @@ def objective(base: np.ndarray, targets: Targets, credit: float) -> Any:
 @pytest.mark.parametrize("credit", [0.1, 10.0, 1e5])
 def test_another_minimiser_finds_no_less(credit: float) -> None:
     base, targets = problem(1)
-    found = tilt(BaseRows.of(base), targets, credit=credit)
+    solved = tilt(BaseRows.of(base), targets, credit=credit)
     value = objective(base, targets, credit)
-    other = minimize(value, np.zeros(DIMENSION), method="BFGS", options={"gtol": 1e-9})
-    assert value(found.coefficients) <= other.fun + 1e-9
-    assert found.gap <= 1e-10
-    assert found.coefficients == pytest.approx(other.x, abs=1e-3 * np.abs(other.x).max())
+    minimum = minimize(value, np.zeros(DIMENSION), method="BFGS", options={"gtol": 1e-9})
+    assert value(solved.coefficients) <= minimum.fun + 1e-9
+    assert solved.gap <= 1e-10
+    assert solved.coefficients == pytest.approx(minimum.x, abs=1e-3 * np.abs(minimum.x).max())
 
 
 @settings(max_examples=25, deadline=None)
@@ -60,41 +60,41 @@ def test_another_minimiser_finds_no_less(credit: float) -> None:
 def test_it_is_always_solved(seed: int, credit: float, noise: float, shift: float) -> None:
     """Also where no weights can reach the targets: the credit bounds what is asked."""
     base, targets = problem(seed, noise=noise, shift=shift)
-    found = tilt(BaseRows.of(base), targets, credit=credit)
-    weights = found.weights
+    solved = tilt(BaseRows.of(base), targets, credit=credit)
+    weights = solved.weights
     assert weights.sum() == pytest.approx(1)
-    assert found.means == pytest.approx(weights @ base)
-    centred = base - found.means
-    assert found.covariance == pytest.approx((centred * weights[:, None]).T @ centred, abs=1e-9)
+    assert solved.means == pytest.approx(weights @ base)
+    centred = base - solved.means
+    assert solved.covariance == pytest.approx((centred * weights[:, None]).T @ centred, abs=1e-9)
     # The dual's optimality: what is missed is alpha S theta.
-    missed = targets.means - found.means
-    pull = credit * targets.covariance @ found.coefficients
+    missed = targets.means - solved.means
+    pull = credit * targets.covariance @ solved.coefficients
     root = np.linalg.cholesky(credit * targets.covariance)
-    size = np.sqrt(1 + abs(objective(base, targets, credit)(found.coefficients)))
+    size = np.sqrt(1 + abs(objective(base, targets, credit)(solved.coefficients)))
     assert np.linalg.norm(np.linalg.solve(root, missed - pull)) <= 2e-5 * size
 
 
 def test_streaming_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     base, targets = problem(2)
-    kept = tilt(BaseRows.of(base), targets, credit=5.0)
+    held = tilt(BaseRows.of(base), targets, credit=5.0)
     monkeypatch.setattr(tilting, "_KEEP", 0)
     monkeypatch.setattr(tilting, "_BLOCK", 37)
-    asked = []
+    blocks = []
 
     def features(start: int, stop: int) -> np.ndarray:
-        asked.append(stop - start)
+        blocks.append(stop - start)
         return base[start:stop]
 
     streamed = tilt(BaseRows(ROWS, features), targets, credit=5.0)
-    assert max(asked) == 37
-    assert streamed.log_weights == pytest.approx(kept.log_weights, abs=1e-9)
-    assert streamed.covariance == pytest.approx(kept.covariance, abs=1e-12)
+    assert max(blocks) == 37
+    assert streamed.log_weights == pytest.approx(held.log_weights, abs=1e-9)
+    assert streamed.covariance == pytest.approx(held.covariance, abs=1e-12)
 
 
 def test_a_large_credit_leaves_the_base_alone() -> None:
     base, targets = problem(3)
-    found = tilt(BaseRows.of(base), targets, credit=1e12)
-    assert found.weights * ROWS == pytest.approx(np.ones(ROWS), abs=1e-4)
+    solved = tilt(BaseRows.of(base), targets, credit=1e12)
+    assert solved.weights * ROWS == pytest.approx(np.ones(ROWS), abs=1e-4)
 
 
 @pytest.mark.parametrize("credit", [0.0, -1.0, np.inf, np.nan])

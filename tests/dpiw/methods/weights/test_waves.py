@@ -29,13 +29,13 @@ def waves_of(schema: PublicSchema, scales: tuple[float, ...] = (1.0,)) -> Waves:
 def phases_of(waves: Waves, rows: ScaledTable) -> list[Fraction]:
     """Of each row and frequency, in rational numbers, of the same cells and tables."""
     cells, codes = waves._cells(rows), waves._codes(rows)
-    found = []
+    phases = []
     for i, j in product(range(rows.rows), range(waves.frequencies)):
         numbers = zip(cells[i], waves._numbers[:, j], strict=True)
         levels = zip(codes, waves._levels, strict=True)
         phase = sum((Fraction(cell) * Fraction(step) for cell, step in numbers), Fraction(0))
-        found.append(sum((Fraction(table[own[i], j]) for own, table in levels), phase))
-    return found
+        phases.append(sum((Fraction(table[indices[i], j]) for indices, table in levels), phase))
+    return phases
 
 
 @pytest.mark.parametrize("scales", SCALES)
@@ -44,7 +44,7 @@ def test_phases_are_exact_in_every_order(name: str, scales: str) -> None:
     waves, rng = waves_of(SCHEMAS[name], SCALES[scales]), np.random.default_rng(1)
     rows = uniform_rows(SCHEMAS[name], 6, rng)
     exact = phases_of(waves, rows)
-    rounded = np.array([float(one) for one in exact])
+    rounded = np.array([float(phase) for phase in exact])
     assert list(map(Fraction, rounded)) == exact
     rounded = rounded.reshape(rows.rows, -1)
     cells, numbers = waves._cells(rows), waves._numbers
@@ -52,8 +52,8 @@ def test_phases_are_exact_in_every_order(name: str, scales: str) -> None:
         phases = np.zeros_like(rounded)
         for j in order:
             phases += cells[:, j, None] * numbers[j]
-        for own, table in zip(waves._codes(rows), waves._levels, strict=True):
-            phases += table[own]
+        for indices, table in zip(waves._codes(rows), waves._levels, strict=True):
+            phases += table[indices]
         assert np.array_equal(phases, rounded)
     assert rounded.min() > 0  # so that cutting down is rounding down
     place = rounded.astype(np.int64) % STEPS
@@ -84,8 +84,8 @@ def test_no_row_is_longer_than_one() -> None:
         "x": np.array([np.nan, np.inf, -np.inf, 1e300, -3.0, 0.5]),
         "k": np.array([0, 1, -1, 7, 2, 1]),
     }
-    found = waves_of(schema).matrix(ScaledTable(cells, 6))
-    assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(6), abs=1e-12)
+    matrix = waves_of(schema).matrix(ScaledTable(cells, 6))
+    assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(6), abs=1e-12)
 
 
 def test_many_rows_are_their_blocks() -> None:
@@ -120,12 +120,12 @@ def test_threads_share_nothing_that_is_written() -> None:
     schema, rng = SCHEMAS["mixed"], np.random.default_rng(4)
     waves = waves_of(schema)
     waves.matrix(uniform_rows(schema, 50, rng))
-    shared = [one for name, one in vars(waves).items() if isinstance(one, np.ndarray)]
+    shared = [array for name, array in vars(waves).items() if isinstance(array, np.ndarray)]
     shared += waves._levels
-    kept = [one.tobytes() for one in shared]
+    snapshots = [array.tobytes() for array in shared]
     waves.matrix(uniform_rows(schema, 50, rng))
-    assert [one.tobytes() for one in shared] == kept
-    written = [one for one in shared if one.flags.writeable and one is not waves.omega]
+    assert [array.tobytes() for array in shared] == snapshots
+    written = [array for array in shared if array.flags.writeable and array is not waves.omega]
     assert not written
 
 

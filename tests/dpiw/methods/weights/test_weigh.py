@@ -37,33 +37,33 @@ def test_unnormalised():
     plain = weigh(ratio, None, debias=False, normalisation=Normalisation.UNNORMALISED)
     np.testing.assert_array_equal(plain.log_weights, ratio.log_ratio(None))
     assert plain.steps == ()
-    found = weigh(ratio, None, debias=True, normalisation=Normalisation.UNNORMALISED)
+    debiased = weigh(ratio, None, debias=True, normalisation=Normalisation.UNNORMALISED)
     square = (ratio.x**2).sum(axis=1)
-    np.testing.assert_allclose(found.log_weights, ratio.log_ratio(None) - 0.045 * square)
-    np.testing.assert_allclose(found.noise, 0.3 * np.sqrt(square))
-    assert found.steps == ("debias b(x)",)
+    np.testing.assert_allclose(debiased.log_weights, ratio.log_ratio(None) - 0.045 * square)
+    np.testing.assert_allclose(debiased.noise, 0.3 * np.sqrt(square))
+    assert debiased.steps == ("debias b(x)",)
 
 
 def test_self_normalised():
     ratio = Ratio()
-    plain, found = (weigh(ratio, None, debias=debias) for debias in (False, True))
-    for weights in (plain, found):
+    plain, debiased = (weigh(ratio, None, debias=debias) for debias in (False, True))
+    for weights in (plain, debiased):
         assert np.exp(weights.log_weights).mean() == pytest.approx(1)
     assert plain.steps == ("self-normalise",)
-    assert found.steps == ("debias b(x - mu)", "self-normalise")
+    assert debiased.steps == ("debias b(x - mu)", "self-normalise")
     shares = np.exp(plain.log_weights) / 100
     centred = ratio.x - shares @ ratio.x
     expected = ratio.log_ratio(None) - 0.045 * (centred**2).sum(axis=1)
-    difference = found.log_weights - expected
+    difference = debiased.log_weights - expected
     np.testing.assert_allclose(difference, difference[0])
-    np.testing.assert_allclose(found.noise, 0.3 * np.linalg.norm(centred, axis=1))
-    np.testing.assert_allclose(plain.noise, found.noise)
-    assert found.law == Ratio.law
+    np.testing.assert_allclose(debiased.noise, 0.3 * np.linalg.norm(centred, axis=1))
+    np.testing.assert_allclose(plain.noise, debiased.noise)
+    assert debiased.law == Ratio.law
 
 
 def test_resolution_reaches_the_verdict():
-    found = weigh(Ratio(), None, debias=True, resolution=0.1)
-    assert found.diagnostics.verdict is Verdict.DO_NOT_USE
+    weights = weigh(Ratio(), None, debias=True, resolution=0.1)
+    assert weights.diagnostics.verdict is Verdict.DO_NOT_USE
 
 
 SMOOTH = PostProcessing(steps=(ParetoSmooth(), Clip(at=1.2)))
@@ -84,13 +84,13 @@ def test_tempering_debiases_at_alpha_x():
     np.testing.assert_allclose(raw.log_weights, expected)
     np.testing.assert_allclose(raw.noise, alpha * 0.3 * np.sqrt(square))
     assert raw.steps == ("temper to the power 0.5", "debias b(alpha x)")
-    found = weigh(ratio, None, debias=True, post_processing=steps)
+    debiased = weigh(ratio, None, debias=True, post_processing=steps)
     p = np.exp(alpha * ratio.log_ratio(None))
     centred = ratio.x - p / p.sum() @ ratio.x
     expected = alpha * ratio.log_ratio(None) - alpha**2 * 0.045 * (centred**2).sum(axis=1)
-    np.testing.assert_allclose(np.ptp(found.log_weights - expected), 0, atol=1e-12)
-    assert np.exp(found.log_weights).mean() == pytest.approx(1)
-    assert found.steps[1] == "debias b(alpha (x - mu))"
+    np.testing.assert_allclose(np.ptp(debiased.log_weights - expected), 0, atol=1e-12)
+    assert np.exp(debiased.log_weights).mean() == pytest.approx(1)
+    assert debiased.steps[1] == "debias b(alpha (x - mu))"
     plain = weigh(ratio, None, debias=False, post_processing=steps)
     assert plain.steps == ("temper to the power 0.5", "self-normalise")
 
@@ -115,52 +115,52 @@ def test_tempered_weights_are_unbiased_by_simulation():
 def test_smoothing_then_clipping(normalisation):
     ratio = Ratio(rows=400)
     plain = weigh(ratio, None, debias=True, normalisation=normalisation)
-    found = weigh(ratio, None, debias=True, normalisation=normalisation, post_processing=SMOOTH)
+    clipped = weigh(ratio, None, debias=True, normalisation=normalisation, post_processing=SMOOTH)
     smooth, shape = pareto_smooth(plain.log_weights)
     w = np.minimum(np.exp(smooth), 1.2 * np.exp(smooth).mean())
     if normalisation is Normalisation.SELF:
         w /= w.mean()
-    np.testing.assert_allclose(np.exp(found.log_weights), w)
+    np.testing.assert_allclose(np.exp(clipped.log_weights), w)
     assert np.sum(np.isclose(w, w.max())) > 20  # the clip does bind
     texts = ("Pareto-smooth the largest weights", "clip at 1.2 times the mean weight")
     last = plain.steps[1:]  # self-normalisation stays last
-    assert found.steps == (plain.steps[0], *texts, *last)
-    assert found.diagnostics.k_hat == pytest.approx(shape)  # of the weights before
-    assert found.diagnostics.effective_sample_size > plain.diagnostics.effective_sample_size
-    np.testing.assert_array_equal(found.noise, plain.noise)
+    assert clipped.steps == (plain.steps[0], *texts, *last)
+    assert clipped.diagnostics.k_hat == pytest.approx(shape)  # of the weights before
+    assert clipped.diagnostics.effective_sample_size > plain.diagnostics.effective_sample_size
+    np.testing.assert_array_equal(clipped.noise, plain.noise)
 
 
 def test_self_normalise_may_be_said_and_changes_nothing():
-    said = PostProcessing(steps=(SelfNormalise(),))
-    found, plain = (weigh(Ratio(), None, debias=True, post_processing=s) for s in (said, None))
-    np.testing.assert_array_equal(found.log_weights, plain.log_weights)
-    assert found.steps == plain.steps
+    explicit = PostProcessing(steps=(SelfNormalise(),))
+    stated, plain = (weigh(Ratio(), None, debias=True, post_processing=s) for s in (explicit, None))
+    np.testing.assert_array_equal(stated.log_weights, plain.log_weights)
+    assert stated.steps == plain.steps
     with pytest.raises(SpecError, match="self_normalise: loses the scale"):
         weigh(
             Ratio(),
             None,
             debias=True,
             normalisation=Normalisation.UNNORMALISED,
-            post_processing=said,
+            post_processing=explicit,
         )
 
 
 def test_resampled_rows_have_weight_one():
     steps = PostProcessing(steps=(Temper(alpha=0.5), Resample(rows=60)))
-    found, again = (
+    resampled, again = (
         weigh(Ratio(), None, debias=True, post_processing=steps, rng=np.random.default_rng(7))
         for _ in range(2)
     )
     tempered = PostProcessing(steps=steps.steps[:1])
     before = weigh(Ratio(), None, debias=True, post_processing=tempered)
-    np.testing.assert_array_equal(found.chosen, again.chosen)
-    assert found.rows == found.chosen.size == 60
-    assert np.all(found.log_weights == 0)
+    np.testing.assert_array_equal(resampled.chosen, again.chosen)
+    assert resampled.rows == resampled.chosen.size == 60
+    assert np.all(resampled.log_weights == 0)
     expected = 60 * np.exp(before.log_weights) / 100
-    assert np.all(np.abs(np.bincount(found.chosen, minlength=100) - expected) < 1)
-    np.testing.assert_array_equal(found.noise, before.noise[found.chosen])
-    assert found.diagnostics == before.diagnostics  # of the weights they were drawn by
-    assert found.steps == (
+    assert np.all(np.abs(np.bincount(resampled.chosen, minlength=100) - expected) < 1)
+    np.testing.assert_array_equal(resampled.noise, before.noise[resampled.chosen])
+    assert resampled.diagnostics == before.diagnostics  # of the weights they were drawn by
+    assert resampled.steps == (
         *before.steps,
         "resample 60 rows by weight (systematic); weights are one",
     )
@@ -172,18 +172,18 @@ def test_resampled_rows_have_weight_one():
 def test_the_signal_is_that_of_the_released_ratio():
     ratio = Ratio(rows=300)
     steps = PostProcessing(steps=(Temper(alpha=0.1), Clip(at=1.01)))
-    found = weigh(ratio, None, debias=True, post_processing=steps).diagnostics.signal
-    assert found == weigh(ratio, None, debias=True).diagnostics.signal
-    assert found.spread == pytest.approx(ratio.log_ratio(None).var())
-    assert found.noise == pytest.approx(0.09 * ratio.x.var(axis=0).sum())
-    assert found.sampling == 0.0
+    signal = weigh(ratio, None, debias=True, post_processing=steps).diagnostics.signal
+    assert signal == weigh(ratio, None, debias=True).diagnostics.signal
+    assert signal.spread == pytest.approx(ratio.log_ratio(None).var())
+    assert signal.noise == pytest.approx(0.09 * ratio.x.var(axis=0).sum())
+    assert signal.sampling == 0.0
 
 
 def test_uniform_weights():
-    found = uniform_weights(40)
-    assert (found.rows, found.law, found.steps) == (40, None, ("none",))
-    assert np.all(found.log_weights == 0)
-    assert found.diagnostics.verdict is Verdict.USE
+    weights = uniform_weights(40)
+    assert (weights.rows, weights.law, weights.steps) == (40, None, ("none",))
+    assert np.all(weights.log_weights == 0)
+    assert weights.diagnostics.verdict is Verdict.USE
 
 
 def test_no_rows_are_refused():
