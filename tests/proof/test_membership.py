@@ -199,7 +199,7 @@ def test_a_twentieth_of_the_noise_is_found() -> None:
 LENGTHS = [
     ("histogram, no weights", 0.05, FULL), ("histogram, beta_debiased", 0.05, FULL),
     ("histogram, measured", 0.05, FULL),
-    ("privbayes, beta_debiased", 0.05, FULL), ("dpgan, discriminator", 0.01, FULL // 2),
+    ("privbayes, beta_debiased", 0.05, FULL), ("dpgan, discriminator", 0.001, FULL // 2),
 ]  # fmt: skip
 """Which share of the noise must be refuted, with how many releases to learn from."""
 
