@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,16 @@ from flows import PATIENCE
 from tests.support.patience import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def progress_is_told_to_all_again() -> Iterator[None]:
+    """After a flow that ran in this process and showed its steps on its own terminal."""
+    logger = logging.getLogger("dpiw.progress")
+    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.propagate, logger.handlers[:] = propagate, handlers
 
 
 @dataclass(frozen=True, kw_only=True)
