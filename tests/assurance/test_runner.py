@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -224,10 +225,10 @@ def wait_for(toy: Toy, names: set[str]) -> None:
 def of_the_toy(toy: Toy) -> list[psutil.Process]:
     """Processes that work in the toy's folder."""
     processes = []
-    for process in psutil.process_iter(["cwd", "status"]):
-        here = process.info["cwd"] == str(toy.root)
-        if here and process.info["status"] != psutil.STATUS_ZOMBIE:
-            processes.append(process)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, FileNotFoundError):  # it has ended meanwhile
+            if process.cwd() == str(toy.root) and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
     return processes
 
 
