@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.register import add_register
 from dpiw.cli.show import add_show, run_of, run_show
-from dpiw.cli.text import add_signing, signing_key, write_lines
+from dpiw.cli.text import add_signing, ledger_place, signing_key, write_lines
 from dpiw.errors import LedgerTamperedError, SignatureError, SpecError
 
 if TYPE_CHECKING:
@@ -70,7 +70,12 @@ def add_ledger_commands(subparsers: Any) -> None:
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text)
-    parser.add_argument("--ledger", required=True, metavar="PATH", help="path or sqlite:///PATH")
+    parser.add_argument(
+        "--ledger",
+        required=True,
+        metavar="PATH",
+        help="path or sqlite:///PATH; or a release spec (.yaml), whose ledger is meant",
+    )
     parser.set_defaults(handler=handler)
     return parser
 
@@ -85,7 +90,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
     heads = [_head(text) for text in arguments.head]
     keys = [load_public_key(path).key_id for path in arguments.key]
-    ledger = Ledger.open(arguments.ledger)
+    ledger = Ledger.open(ledger_place(arguments.ledger))
     report = ledger.verify()
     if not report.ok:
         write_lines(arguments, [f"BROKEN {report.fault}"])
@@ -147,7 +152,7 @@ def run_void(arguments: argparse.Namespace) -> int:
     from dpiw.run.restored import check_undrawn
     from dpiw.run.run import run_folder
 
-    ledger = Ledger.open(arguments.ledger, key=signing_key(arguments))
+    ledger = Ledger.open(ledger_place(arguments.ledger), key=signing_key(arguments))
     run = run_of(ledger, arguments.run_key, ledger.entries())
     name = run.population
     folder = run_folder(arguments.state, name, run.run_key)

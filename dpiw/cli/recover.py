@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpiw.cli.text import check_population, exact_decimal, signing_key, write_lines
+from dpiw.cli.text import (
+    check_population,
+    exact_decimal,
+    ledger_place,
+    signing_key,
+    write_lines,
+)
 from dpiw.errors import LedgerConflictError, LedgerTamperedError, SpecError
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
     }
     if not arguments.loss_only and not (arguments.releases and arguments.key):
         raise SpecError("releases, key: expected both, unless --loss-only is said")
-    ledger = Ledger.open(arguments.ledger, key=signing_key(arguments))
+    ledger = Ledger.open(ledger_place(arguments.ledger), key=signing_key(arguments))
     missing = missing_releases(ledger, verified_releases(arguments.releases, arguments.key))
     name = _population(arguments, missing)
     releases = missing.get(name, ())
@@ -136,7 +142,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Write entries as JSON lines; docs/operations.md says how to check their chain."""
     from dpiw.ledger import Ledger
 
-    all_entries = Ledger.open(arguments.ledger).entries()
+    all_entries = Ledger.open(ledger_place(arguments.ledger)).entries()
     check_population(all_entries, arguments.population)
     entries = since(all_entries, arguments.since)
     write_lines(

@@ -33,6 +33,20 @@ def signing_key(arguments: argparse.Namespace) -> PrivateKey | None:
     return None if arguments.sign_with is None else load_private_key(arguments.sign_with)
 
 
+def ledger_place(named: str) -> str:
+    """The path or URL of the ledger that somebody named, by itself or by a release spec.
+
+    Raises:
+        SpecError: the spec is not admissible.
+    """
+    if not named.endswith((".yaml", ".yml")):
+        return named
+    from dpiw.plan.spec import load_spec
+    from dpiw.run.run import ledger_url
+
+    return ledger_url(load_spec(Path(named)))
+
+
 def exact_decimal(field: str, text: str) -> Decimal:
     """`text` as the decimal it is; else SpecError."""
     try:

@@ -52,6 +52,21 @@ def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[s
     assert "registered before" in capsys.readouterr().out
 
 
+def test_a_spec_names_its_ledger(unregistered: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    register("--spec", "release.yaml", *BUDGET, "--create")
+    capsys.readouterr()
+    told = []
+    for named in ("release.yaml", "state/ledger.sqlite"):
+        for command in ("show", "verify", "export"):
+            assert main(["ledger", command, "--ledger", named]) == 0
+            told.append(capsys.readouterr().out)
+    assert told[:3] == told[3:]
+    assert all(told)
+    (unregistered.root / "typo.yaml").write_text("nmae: 1\n")
+    assert main(["ledger", "show", "--ledger", "typo.yaml"]) == SpecError.exit_code
+    assert "typo.yaml" in capsys.readouterr().err
+
+
 def test_the_same_typed_as_well_is_no_error(unregistered: Any) -> None:
     words = ("town", "--ledger", "./state/ledger.sqlite", "--relation", "add_or_remove_one")
     assert register(*words, "--max-rows", "1", "--spec", "release.yaml", *BUDGET, "--create") == 0
