@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -17,6 +18,11 @@ _T = TypeVar("_T")
 
 MAX_METADATA_BYTES = 1 << 23
 MAX_HEADER_BYTES = 1 << 18
+
+_UTF_16 = (
+    "header: a file in UTF-16, which begins with its mark; write its names as UTF-8, or give them"
+    " to --header, and state source.encoding: utf-16 in the spec"
+)
 
 
 def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
@@ -60,6 +66,8 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
                 line = stream.readline(MAX_HEADER_BYTES)
                 rest = stream.read(1)
         message = "header: expected one line; this may be a table: give --header its first line"
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SchemaError(_UTF_16)
     if rest:
         raise SchemaError(message)
     return decoded(line, encoding).rstrip("\r\n")

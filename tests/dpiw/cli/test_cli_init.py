@@ -204,6 +204,14 @@ def test_a_byte_order_mark_is_no_part_of_a_name(desk, way):
     assert "{name: age, kind" in (desk / "town" / "schema.yaml").read_text()
 
 
+@pytest.mark.parametrize("text", ["age,sex\n", "age,sex"])
+def test_a_header_in_utf_16_is_told_what_to_do(desk, capsys, text):
+    (desk / "line.txt").write_text(text, encoding="utf-16")
+    assert main(["init", "town", "--header-file", "line.txt"]) == SchemaError.exit_code
+    assert "UTF-16, which begins with its mark; write its names as UTF-8" in capsys.readouterr().err
+    assert not (desk / "town").exists()
+
+
 def test_the_encodings_are_those_of_a_spec_whose_lines_end_with_one_byte():
     known = get_args(SourceSpec.model_fields["encoding"].annotation)
     assert set(_ENCODINGS) == {name for name in known if "\n".encode(name) == b"\n"}
