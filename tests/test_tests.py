@@ -63,6 +63,27 @@ def test_the_rooms() -> None:
     }  # fmt: skip
 
 
+PYTEST_S_OWN = {"capsys", "monkeypatch", "recwarn", "request", "tmp_path"}
+
+
+def test_what_runs_in_an_analyst_s_install_asks_no_fixture_of_ours() -> None:
+    """`make test-oldest` runs these files without a conftest, which would need the pipeline."""
+    makefile = (TESTS.parent / "Makefile").read_text()
+    (names,) = re.findall(r"^LIGHT = \$\(addprefix (\S+),(.+)\)$", makefile, re.MULTILINE)
+    for name in names[1].split():
+        functions = [
+            node
+            for node in ast.parse((TESTS.parent / f"{names[0]}{name}").read_text()).body
+            if isinstance(node, ast.FunctionDef)
+        ]
+        known = PYTEST_S_OWN | {function.name for function in functions}
+        for test in functions:
+            decorators = " ".join(map(ast.unparse, test.decorator_list))
+            asked = {argument.arg for argument in test.args.args if argument.arg not in decorators}
+            if test.name.startswith("test_"):
+                assert asked <= known, f"{name}: {test.name} asks for {asked - known}"
+
+
 def test_a_test_file_is_of_one_subject() -> None:
     """At most 600 lines: a longer one has two."""
     lines = {path.name: len(path.read_text().splitlines()) for path in PATHS}

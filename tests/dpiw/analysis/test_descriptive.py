@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import re
 
 import numpy as np
@@ -281,32 +280,6 @@ def test_a_level_of_confidence_needs_no_name():
 def test_a_target_that_is_no_name_is_refused():
     with pytest.raises(ReleaseError, match="expected the target's name, then its features"):
         analysis.linear_regression(SOURCE, ["x", "n"], "y")
-
-
-def test_a_property_that_fails_is_told_with_its_own_words(released, monkeypatch):
-    def failing(self):
-        raise AttributeError("what failed inside")
-
-    monkeypatch.setattr(type(released), "sample", property(failing))
-    with pytest.raises(AttributeError, match="what failed inside"):
-        _ = released.sample
-
-
-def test_a_release_says_where_that_lies_which_it_lacks(released):
-    """And answers Python's own questions, such as those of `copy`, as before."""
-    for name, hint in {
-        "linear_regression": "from dpiw import analysis; analysis.linear_regression(release, ...)",
-        "verdict": "it is in release.certificate.verdict",
-        "epsilon": "it is in release.certificate.epsilon",
-        "groupby": "release.table.groupby is of the rows alone, without their weights",
-    }.items():
-        with pytest.raises(AttributeError, match=re.escape(f"release: no '{name}'; {hint}")):
-            getattr(released, name)
-    with pytest.raises(AttributeError) as caught:
-        _ = released.medain
-    assert (caught.value.name, caught.value.obj) == ("medain", released)  # Python's suggestion
-    assert not hasattr(released, "__deepcopy__")
-    assert copy.copy(released).table is released.table
 
 
 def test_an_estimate_of_several_values_says_where_they_are():
