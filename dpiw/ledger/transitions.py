@@ -1,7 +1,7 @@
 """The transitions: which entry about a run may come next, and what the run is after it.
 
 There is one set of rules. `Ledger` asks it before it writes; `verify` replays every stored entry
-through it. The rules, per stage of an attempt:
+through it. The rules, per stage of an attempt (docs/privacy.md section 3):
 
     (none) -> RESERVED -> ARMED -> COMMITTED        a run is PUBLISHED once, from all COMMITTED
                  |          |

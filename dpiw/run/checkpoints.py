@@ -8,6 +8,8 @@ state, a training goes on by those settings alone (`is_of`).
 
 A file is written and synced before its entry, and the next step is drawn only after the entry. So
 whoever resumes at the last checkpoint on record repeats at most the steps up to the next one.
+
+Source: docs/operations.md, "Resuming a killed training".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The steps that touch the confidential table; each runs in a process of its own."""
+"""The steps that touch the table, each in its own process (docs/privacy.md section 3, "Draw")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What a ledger restored from an old copy forgot: heads of releases, and draws that are on disk.
 
 A chain cannot show that its own tail is missing. What was signed or drawn since can.
+Source: docs/operations.md, "A ledger that lost entries".
 """
 
 from __future__ import annotations

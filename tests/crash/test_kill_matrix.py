@@ -1,4 +1,7 @@
-"""SIGKILL at every point of the real steps, and at every ordered pair, then a clean rerun."""
+"""SIGKILL at every point of the real steps, and at every ordered pair, then a clean rerun.
+
+What must hold then: docs/operations.md, "What a rerun does".
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def solve(problem: Regression, *, tolerance: float) -> Vector:
     Privacy:
         Releases nothing: the result is exact and stays in the confidential stage. Two
         neighbouring tables' results differ by at most Delta2 + 2 tolerance/Lam (docs/method.md
-        section 3, "Solver error"). Number of steps and final gradient depend on the data: never
+        section 3, "Solver"). Number of steps and final gradient depend on the data: never
         report them.
     """
     b = np.zeros(problem.synthetic.shape[1])
