@@ -66,22 +66,55 @@ def test_the_rooms() -> None:
 PYTEST_S_OWN = {"capsys", "monkeypatch", "recwarn", "request", "tmp_path"}
 
 
+def fixtures_of_others(text: str) -> set[str]:
+    """What tests and fixtures of a file ask for that neither it nor pytest has."""
+    tree = ast.parse(text)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    fixtures, asked = set(PYTEST_S_OWN), set()
+    for function in functions:
+        decorators = [ast.unparse(node) for node in function.decorator_list]
+        if is_fixture := any("fixture" in text.split("(")[0] for text in decorators):
+            fixtures.add(function.name)
+        if not (is_fixture or function.name.startswith("test_")):
+            continue
+        names = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
+        for node in function.decorator_list:
+            words = {
+                word
+                for constant in ast.walk(node)
+                if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+                for word in re.findall(r"\w+", constant.value)
+            }
+            if ".parametrize" in ast.unparse(node) and isinstance(node, ast.Call):
+                names -= set(re.findall(r"\w+", ast.unparse(node.args[0])))
+            elif "usefixtures" in ast.unparse(node):
+                names |= words
+        asked |= names
+    return asked - fixtures - {"self"}
+
+
 def test_what_runs_in_an_analyst_s_install_asks_no_fixture_of_ours() -> None:
     """`make test-oldest` runs these files without a conftest, which would need the pipeline."""
     makefile = (TESTS.parent / "Makefile").read_text()
-    (names,) = re.findall(r"^LIGHT = \$\(addprefix (\S+),(.+)\)$", makefile, re.MULTILINE)
-    for name in names[1].split():
-        functions = [
-            node
-            for node in ast.parse((TESTS.parent / f"{names[0]}{name}").read_text()).body
-            if isinstance(node, ast.FunctionDef)
-        ]
-        known = PYTEST_S_OWN | {function.name for function in functions}
-        for test in functions:
-            decorators = " ".join(map(ast.unparse, test.decorator_list))
-            asked = {argument.arg for argument in test.args.args if argument.arg not in decorators}
-            if test.name.startswith("test_"):
-                assert asked <= known, f"{name}: {test.name} asks for {asked - known}"
+    (light,) = re.findall(r"^LIGHT = \$\(addprefix (\S+),(.+)\)$", makefile, re.MULTILINE)
+    for name in light[1].split():
+        assert not fixtures_of_others((TESTS.parent / f"{light[0]}{name}").read_text()), name
+
+
+def test_a_fixture_of_others_is_seen() -> None:
+    """Whoever asks for it, and however."""
+    for text in (
+        "def test_a(released): ...",
+        "def test_a(*, released): ...",
+        "class TestA:\n    def test_a(self, released): ...",
+        "@pytest.fixture\ndef own(released): ...\ndef test_a(own): ...",
+        "@pytest.mark.usefixtures('released')\ndef test_a(): ...",
+        "@pytest.mark.parametrize('a', ['released'])\ndef test_a(a, released): ...",
+        "def released(): ...\ndef test_a(released): ...",
+    ):
+        assert fixtures_of_others(text) == {"released"}, text
+    own = "@pytest.fixture\ndef own(): ...\n@pytest.mark.parametrize('a, b', [])\n"
+    assert not fixtures_of_others(own + "def test_a(own, a, b, tmp_path): ...")
 
 
 def test_a_test_file_is_of_one_subject() -> None:

@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.text import add_signing, exact_decimal, signing_key, write_lines
+from dpiw.cli.text import add_signing, exact_decimal, names_a_spec, signing_key, write_lines
 from dpiw.errors import LedgerError, SpecError
 from dpiw.privacy.units import NeighbouringRelation
 
@@ -85,6 +85,11 @@ def run_register(arguments: argparse.Namespace) -> int:
         absent = [text for option, text in _BY_HAND.items() if getattr(arguments, option) is None]
         if absent:
             arguments.misused(f"without --spec, these are required: {', '.join(absent)}")
+        if names_a_spec(arguments.ledger):
+            raise SpecError(
+                f"ledger: {arguments.ledger} is named like a release spec; expected the ledger's"
+                " own path, or --spec in the place of --ledger; nothing was registered"
+            )
     else:
         _take_over(arguments, spec)
     population = _population(arguments)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from dpiw.errors import SpecError, UnknownPopulationError, one_of
+from dpiw.errors import LedgerError, SpecError, UnknownPopulationError, one_of
 
 if TYPE_CHECKING:
     from dpiw.ledger import Entry
     from dpiw.release.signing import PrivateKey
+
+_SQLITE = b"SQLite format 3\0"
+"""What a database of SQLite begins with, whatever it is called."""
 
 
 def add_signing(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +37,32 @@ def signing_key(arguments: argparse.Namespace) -> PrivateKey | None:
     return None if arguments.sign_with is None else load_private_key(arguments.sign_with)
 
 
+def names_a_spec(named: str) -> bool:
+    """Whether what stands for a ledger is a release spec: a `.yaml` that is no database.
+
+    Raises:
+        LedgerError: it holds what looks like a password; none of it is repeated.
+    """
+    if not named.endswith((".yaml", ".yml")) or "://" in named:
+        return False
+    from dpiw.ledger.location import check_location
+
+    check_location(named, error=LedgerError)
+    with suppress(OSError):
+        if Path(named).is_file():
+            with Path(named).open("rb") as stream:
+                return stream.read(len(_SQLITE)) != _SQLITE
+    return True
+
+
 def ledger_place(named: str) -> str:
     """The path or URL of the ledger that somebody named, by itself or by a release spec.
 
     Raises:
         SpecError: the spec is not admissible.
+        LedgerError: as `names_a_spec`.
     """
-    if not named.endswith((".yaml", ".yml")):
+    if not names_a_spec(named):
         return named
     from dpiw.plan.spec import load_spec
     from dpiw.run.run import ledger_url

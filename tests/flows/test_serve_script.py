@@ -56,22 +56,32 @@ def lines_of(notes: Path) -> list[str]:
     return notes.read_text().splitlines() if notes.exists() else []
 
 
+def hears_ctrl_c() -> None:
+    """Bash traps no signal that was ignored when it began, as of a suite in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_after_ctrl_c_workers_stop_first_and_are_told_once(tmp_path: Path) -> None:
     tools, notes = tmp_path / "tools", tmp_path / "notes"
     tools.mkdir()
     stand_in(tools / "prefect", PREFECT.format(python=sys.executable))
     stand_in(tools / "python", HEALTHY)
     environment = {
-        **os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "NOTES": str(notes),
+        "PATH": f"{tools}:{os.environ['PATH']}", "NOTES": str(notes), "LC_ALL": "C",
         "PREFECT_HOME": str(tmp_path / "home"), "DPIW_GPU": "1", "DPIW_STOP_SECONDS": "60",
     }  # fmt: skip
     with subprocess.Popen(
         [str(ROOT / "deployments/serve.sh")], cwd=tmp_path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        preexec_fn=hears_ctrl_c,
     ) as served:  # fmt: skip
         started = {"server started", "worker dpiw started", "worker dpiw-gpu started"}
         try:
-            until(lambda: set(lines_of(notes)) == started, what="server and workers")
+            until(
+                lambda: set(lines_of(notes)) == started or served.poll() is not None,
+                what="server and workers",
+            )
+            assert set(lines_of(notes)) == started
             os.killpg(served.pid, signal.SIGINT)  # as a terminal does: all of the group
             _, complaints = served.communicate(timeout=SECONDS)
         finally:

@@ -66,7 +66,8 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
                 line = stream.readline(MAX_HEADER_BYTES)
                 rest = stream.read(1)
         message = "header: expected one line; this may be a table: give --header its first line"
-    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    if line.startswith(marks) and not line.startswith(codecs.BOM_UTF32_LE):
         raise SchemaError(_UTF_16)
     if rest:
         raise SchemaError(message)

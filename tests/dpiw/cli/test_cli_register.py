@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import SpecError
-from dpiw.ledger import Ledger
+from dpiw.errors import LedgerError, SpecError
+from dpiw.ledger import Ledger, Population
 from dpiw.plan.spec import load_spec
+from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.declared import check_registered
 
 BUDGET = ("--epsilon", "7", "--delta", "1e-4")
@@ -65,6 +67,36 @@ def test_a_spec_names_its_ledger(unregistered: Any, capsys: pytest.CaptureFixtur
     (unregistered.root / "typo.yaml").write_text("nmae: 1\n")
     assert main(["ledger", "show", "--ledger", "typo.yaml"]) == SpecError.exit_code
     assert "typo.yaml" in capsys.readouterr().err
+
+
+def test_a_ledger_that_is_named_like_a_spec_is_a_ledger(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Ledger.create("state/books.yml").register(Population(
+        name="town", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
+        epsilon=Decimal(7), delta=Decimal("1e-4"),
+    ))  # fmt: skip
+    for named in ("state/books.yml", "sqlite:///state/books.yml"):
+        assert main(["ledger", "show", "--ledger", named]) == 0
+    capsys.readouterr()
+    terms = ("town", *BUDGET, "--relation", "add_or_remove_one", "--ledger")
+    assert register(*terms, "state/books.yml") == 0
+    for mistyped in ("release.yaml", "releese.yaml"):
+        assert register(*terms, mistyped, "--create") == SpecError.exit_code
+        assert "or --spec in the place of --ledger" in capsys.readouterr().err
+    assert not (unregistered.root / "releese.yaml").exists()
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "export"])
+@pytest.mark.parametrize(
+    "named", ["u:secret@host.yaml", "postgresql+psycopg://u:se/cret@host.yaml"]
+)
+def test_a_password_is_not_repeated(
+    command: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", command, "--ledger", named]) == LedgerError.exit_code
+    output = capsys.readouterr()
+    assert "cret" not in output.out + output.err
 
 
 def test_the_same_typed_as_well_is_no_error(unregistered: Any) -> None:
