@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.register import add_register
 from dpiw.cli.show import add_show, run_of, run_show
-from dpiw.cli.text import add_signing, ledger_place, signing_key, write_lines
+from dpiw.cli.text import add_signing, named_ledger, signing_key, write_lines
 from dpiw.errors import LedgerTamperedError, SignatureError, SpecError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
     heads = [_head(text) for text in arguments.head]
     keys = [load_public_key(path).key_id for path in arguments.key]
-    ledger = Ledger.open(ledger_place(arguments.ledger))
+    ledger = Ledger.open(named_ledger(arguments.ledger))
     report = ledger.verify()
     if not report.ok:
         write_lines(arguments, [f"BROKEN {report.fault}"])
@@ -152,7 +152,7 @@ def run_void(arguments: argparse.Namespace) -> int:
     from dpiw.run.restored import check_undrawn
     from dpiw.run.run import run_folder
 
-    ledger = Ledger.open(ledger_place(arguments.ledger), key=signing_key(arguments))
+    ledger = Ledger.open(named_ledger(arguments.ledger), key=signing_key(arguments))
     run = run_of(ledger, arguments.run_key, ledger.entries())
     name = run.population
     folder = run_folder(arguments.state, name, run.run_key)

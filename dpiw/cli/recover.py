@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpiw.cli.text import (
     check_population,
     exact_decimal,
-    ledger_place,
+    named_ledger,
     signing_key,
     write_lines,
 )
@@ -67,7 +67,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
     }
     if not arguments.loss_only and not (arguments.releases and arguments.key):
         raise SpecError("releases, key: expected both, unless --loss-only is said")
-    ledger = Ledger.open(ledger_place(arguments.ledger), key=signing_key(arguments))
+    ledger = Ledger.open(named_ledger(arguments.ledger), key=signing_key(arguments))
     missing = missing_releases(ledger, verified_releases(arguments.releases, arguments.key))
     name = _population(arguments, missing)
     releases = missing.get(name, ())
@@ -142,7 +142,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Write entries as JSON lines; docs/operations.md says how to check their chain."""
     from dpiw.ledger import Ledger
 
-    all_entries = Ledger.open(ledger_place(arguments.ledger)).entries()
+    all_entries = Ledger.open(named_ledger(arguments.ledger)).entries()
     check_population(all_entries, arguments.population)
     entries = since(all_entries, arguments.since)
     write_lines(

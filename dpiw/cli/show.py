@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.charges import charge_facts, charge_lines
 from dpiw.cli.recover import since
-from dpiw.cli.text import aligned, check_population, ledger_place, write_lines
+from dpiw.cli.text import aligned, check_population, named_ledger, write_lines
 from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Show populations and their runs, as a table or as JSON; or what was charged, as CSV."""
     from dpiw.ledger import Ledger
 
-    ledger = Ledger.open(ledger_place(arguments.ledger))
+    ledger = Ledger.open(named_ledger(arguments.ledger))
     check_population(ledger.entries(), arguments.population)
     facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
     if arguments.csv:

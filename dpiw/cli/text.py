@@ -55,7 +55,7 @@ def names_a_spec(named: str) -> bool:
     return True
 
 
-def ledger_place(named: str) -> str:
+def named_ledger(named: str) -> str:
     """The path or URL of the ledger that somebody named, by itself or by a release spec.
 
     Raises:

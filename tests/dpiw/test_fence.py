@@ -1,8 +1,8 @@
 """What no change of the house may move: keys, costs, noise, published bytes, words, exit codes.
 
 `tests/golden/fence.json` was written before the rooms were built, at the commit it names; plans of
-examples that came later were added with them, and what had to move says so in the CHANGELOG. A run
-key that changes makes every scheduled release a new one, and draws again.
+examples that came later were added since, and a key or a draw that had to move is in the CHANGELOG.
+A run key that changes makes every scheduled release a new one, and draws again.
 """
 
 from __future__ import annotations
