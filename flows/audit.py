@@ -18,6 +18,7 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.audit import AuditFailedError, Severity, found, release_folders
+from dpiw.cli.text import names_a_spec
 from dpiw.errors import DPIWError, SpecError
 from dpiw.ledger.location import check_location
 from dpiw.plan.spec import load_spec
@@ -84,8 +85,9 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
     Raises:
         SpecError: neither a folder nor a spec was given, the spec is not admissible, or the folder
             is that of one release.
+        LedgerError: it is named like a spec, and holds what looks like a password.
     """
-    if ledger.endswith((".yaml", ".yml")):
+    if names_a_spec(ledger):
         spec = load_spec(Path(ledger))
         return ledger_url(spec), Path(releases or spec.publish_to)
     if releases is None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dpiw.errors import SpecError
+from dpiw.ledger import Ledger
 from dpiw.release.manifest import SIGNATURE
 from flows.audit import key_files, main, places
 from tests.support.locations import MISTYPED, SECRET
@@ -58,6 +59,14 @@ def test_a_spec_names_its_own_ledger_and_releases(workplace: Any) -> None:
     assert places("ledger.sqlite", "here") == ("ledger.sqlite", Path("here"))
     with pytest.raises(SpecError, match="releases"):
         places("ledger.sqlite", None)
+
+
+def test_a_ledger_named_like_a_spec_is_a_ledger(tmp_path: Path) -> None:
+    """As every command of `dpiw ledger` takes it."""
+    file = tmp_path / "books.yaml"
+    Ledger.create(str(file))
+    for location in (str(file), f"sqlite:///{file}"):
+        assert places(location, "here") == (location, Path("here"))
 
 
 def test_the_folder_of_one_release_holds_no_releases(tmp_path: Path) -> None:
