@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -294,25 +294,29 @@ def in_doubles(patch: pytest.MonkeyPatch) -> None:
 
 
 def centred_on_the_table(patch: pytest.MonkeyPatch) -> None:
-    """Features less their mean over the table."""
-    real = Stack.matrix
-    patch.setattr(
-        Stack, "matrix", lambda self, rows: real(self, rows) - real(self, rows).mean(axis=0)
-    )
+    """Features less their mean over the rows at hand."""
+    real = Stack.write
+
+    def write(self: Stack, rows: ScaledTable, features: Array, parts: Sequence[str]) -> None:
+        real(self, rows, features, parts)
+        features -= features.mean(axis=0)
+
+    patch.setattr(Stack, "write", write)
 
 
 def in_an_order_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """Angles as a matrix product may have them: their last bits follow the number of rows."""
 
-    def waves(self: Waves, scaled: ScaledTable) -> Array:
+    def read(self: Waves, scaled: ScaledTable, circle: Array) -> Iterator[tuple[slice, Array]]:
         centred = self.schema.centred(scaled)
         angle = np.zeros((len(centred), self.frequencies))
         order = np.arange(centred.shape[1])[:: 1 if len(centred) == 1 else -1]
         for j in order:
             angle += centred[:, j, None] * self.omega[j]
-        return np.hstack([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies)
+        waves = np.stack([np.cos(angle), np.sin(angle)], axis=2)
+        yield slice(0, scaled.rows), waves * math.hypot(*circle[0])
 
-    patch.setattr(Waves, "matrix", waves)
+    patch.setattr(Waves, "_read", read)
 
 
 @pytest.mark.parametrize("plant", [in_doubles, centred_on_the_table, in_an_order_of_its_own])

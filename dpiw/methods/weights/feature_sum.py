@@ -129,15 +129,30 @@ def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_row
 
 
 def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
-    most = (stack.norm * (1 + 1e-12)) ** 2
+    """Of each row what `Stack.matrix` has for it, in units, rounded; of longer rows nothing.
+
+    Fourier features are rounded where they are read, in a table: their sum needs no matrix of them.
+    """
+    beside = tuple(part for part in stack.parts if part != "fourier")
+    places = {part: stack.places(part) for part in stack.parts}
+    places_beside = np.concatenate([np.zeros(0, dtype=np.int64), *(places[p] for p in beside)])
+    longest = (stack.norm * (1 + 1e-12)) ** 2
+    if "fourier" in places:  # whose length is its share, whatever a row's cells are
+        longest -= stack.shares["fourier"] ** 2
     total = np.zeros(stack.dimension, dtype=np.int64)
     for few in rows.batches(_FEW):  # as many as a core's own cache holds the features of
-        with np.errstate(all="ignore"):  # of rows outside the box, which add nothing
-            features = stack.matrix(few)
-            features[~(np.einsum("ij,ij->i", features, features) <= most)] = 0.0
-        features *= 1 / UNIT
-        units = np.rint(features, out=features).sum(axis=0)  # exact, as so few are below 2^53
-        total += units.astype(np.int64)
+        if beside:
+            features = np.empty((few.rows, places_beside.size), order="F")  # added by columns
+            with np.errstate(all="ignore"):  # of rows outside the box, which add nothing
+                stack.write(few, features, beside)
+                inside = np.einsum("ij,ij->i", features, features) <= longest
+            if not inside.all():
+                few, features = few.take(np.flatnonzero(inside)), features[inside]
+            features *= 1 / UNIT
+            units = np.rint(features, out=features).sum(axis=0)  # exact: so few are below 2^53
+            total[places_beside] += units.astype(np.int64)
+        if "fourier" in places:
+            total[places["fourier"]] += stack.waves_sum(few, unit=UNIT)
     return total
 
 

@@ -12,7 +12,7 @@ A row's features are a function of that row alone to the last bit: every step is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -182,13 +182,14 @@ class Stack:
     @property
     def pairs(self) -> NDArray[np.int64]:
         """Which features are products of two columns: indices, ascending."""
-        ends = np.cumsum([self.width(part) for part in self.parts])
-        indices = [
-            np.arange(stop - self.width(part), stop)
-            for part, stop in zip(self.parts, ends, strict=True)
-            if part in PRODUCTS
-        ]
+        indices = [self.places(part) for part in self.parts if part in PRODUCTS]
         return np.concatenate([np.zeros(0, dtype=np.int64), *indices])
+
+    def places(self, part: str) -> NDArray[np.int64]:
+        """Which features are a part's: indices, ascending."""
+        before = self.parts[: self.parts.index(part)]
+        start = sum(self.width(other) for other in before)
+        return np.arange(start, start + self.width(part))
 
     def width(self, part: str) -> int:
         """How many features a part has."""
@@ -204,35 +205,59 @@ class Stack:
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Feature rows, shape (rows, d)."""
-        # Both are made of codes and cells: no level needs a column.
-        waves = set(self.parts) <= {"fourier", "patches"}
-        within = scaled if self.ranges is None else self.ranges.within(scaled)
-        centred = np.zeros((scaled.rows, 0)) if waves else self.schema.centred(within)
-        parts = [
-            self._part(part, scaled if part == "patches" else within, centred)
-            for part in self.parts
-        ]
-        return parts[0] if len(parts) == 1 else np.hstack(parts)
+        features = np.empty((scaled.rows, self.dimension))
+        self.write(scaled, features, self.parts)
+        return features
 
-    def _part(self, part: str, scaled: ScaledTable, centred: Array) -> Array:
-        scale = self.shares[part] / math.sqrt(self._squared_norm(part))
+    def write(self, scaled: ScaledTable, features: Array, parts: Sequence[str]) -> None:
+        """The features of some parts side by side, into an array of shape (rows, their widths)."""
+        within = scaled if self.ranges is None else self.ranges.within(scaled)
+        centred: Array = np.zeros((scaled.rows, 0))
+        if not set(parts) <= {"fourier", "patches"}:  # both are made of codes and cells
+            centred = np.asfortranarray(self.schema.centred(within))
+        start = 0
+        for part in parts:
+            stop = start + self.width(part)
+            place = features[:, start:stop]
+            if part == "fourier":
+                self._waves.write(within, place, scale=self._scale(part))
+            elif part == "patches":
+                np.multiply(self._scale(part), self._patches.matrix(scaled), out=place)
+            elif features.flags.f_contiguous:
+                self._write_moments(part, centred, place)
+            else:  # columns are short in memory: made one after the other, and then turned
+                columns = np.empty(place.shape, order="F")
+                self._write_moments(part, centred, columns)
+                place[:] = columns
+            start = stop
+
+    def waves_sum(self, scaled: ScaledTable, *, unit: float) -> NDArray[np.int64]:
+        """Sums over rows of the Fourier features, each rounded to whole units."""
+        within = scaled if self.ranges is None else self.ranges.within(scaled)
+        return self._waves.sum_in(within, unit=unit, scale=self._scale("fourier"))
+
+    def _scale(self, part: str) -> float:
+        return self.shares[part] / math.sqrt(self._squared_norm(part))
+
+    def _write_moments(self, part: str, centred: Array, features: Array) -> None:
+        """A part of columns, or of their products, of the centred rows."""
         if part == "linear":
-            return scale * centred
-        if part == "squares":
+            features[:] = centred
+        elif part == "squares":
             places = [block.start for block in self._blocks if block.numeric]
-            return np.asarray(scale * (centred[:, places] ** 2 - 0.125))
-        if part == "fourier":
-            waves = self._waves.matrix(scaled)
-            return waves if scale == 1 else np.multiply(scale, waves, out=waves)
-        if part == "patches":
-            return scale * self._patches.matrix(scaled)
-        columns = [
-            (centred[:, a.start : a.stop, None] * centred[:, None, b.start : b.stop]).reshape(
-                len(centred), (a.stop - a.start) * (b.stop - b.start)
-            )
-            for a, b in self._pairs[part]
-        ]
-        return np.asarray(scale * np.hstack(columns))
+            np.subtract(centred[:, places] ** 2, 0.125, out=features)
+        else:
+            start = 0
+            for a, b in self._pairs[part]:
+                widths = (a.stop - a.start, b.stop - b.start)
+                stop = start + widths[0] * widths[1]
+                np.multiply(
+                    centred[:, a.start : a.stop, None],
+                    centred[:, None, b.start : b.stop],
+                    out=features[:, start:stop].reshape(len(centred), *widths),
+                )
+                start = stop
+        features *= self._scale(part)
 
     @cached_property
     def _patches(self) -> PatchMap:
@@ -256,7 +281,7 @@ def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> 
     for start in range(0, scaled.rows, _BLOCK):
         stop = min(start + _BLOCK, scaled.rows)
         block = scaled.take(np.arange(start, stop))
-        features[start:stop, : stack.dimension] = stack.matrix(block)
+        stack.write(block, features[start:stop, : stack.dimension], stack.parts)
         if known is not None:
             features[start:stop, stack.dimension :] = known.matrix(block)
     return features

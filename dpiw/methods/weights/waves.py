@@ -11,6 +11,7 @@ and sine are then read from a table. Source of the features: Rahimi & Recht (200
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +33,9 @@ _CELL = 2.0**-20
 
 _FEW = 128
 """Rows at once: so few that all of their numbers stay in a core's own cache."""
+
+_TOGETHER = 256
+"""Most lines of a table that columns share: what a core's own cache holds."""
 
 _EXACT = 52
 """Bits that a phase may have, offset included: one fewer than a double holds."""
@@ -125,17 +129,27 @@ class Waves:
 
     @cached_property
     def _levels(self) -> tuple[Array, ...]:
-        """What each level of each other column adds, missing last; shapes (levels, D)."""
-        parts = [block for block in self._blocks if not block.numeric]
-        return tuple(
-            _frozen(_rounded(self._turns(block.start, block.stop), self._unit)) for block in parts
-        )
+        """What the levels of the other columns add, missing last; shapes (levels, D).
+
+        Columns of few levels share a table of all their combinations: a row then reads one line for
+        them, in the place of one each.
+        """
+        tables: list[Array] = []
+        for block in self._blocks:
+            if not block.numeric:
+                table = _rounded(self._turns(block.start, block.stop), self._unit)
+                if tables and len(tables[-1]) * len(table) <= _TOGETHER:
+                    both = tables.pop()[:, None, :] + table
+                    table = both.reshape(-1, self.frequencies)
+                tables.append(table)
+        return tuple(_frozen(table) for table in tables)
 
     @cached_property
     def _circle(self) -> Array:
-        """Cosines in the middle of each step, then sines, over the root of D; (2 STEPS,)."""
+        """Cosine and sine in the middle of each step, over the root of D; (STEPS, 2)."""
         angle = (np.arange(STEPS) + 0.5) * (2 * math.pi / STEPS)
-        return _frozen(np.concatenate([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies))
+        pairs = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        return _frozen(pairs / math.sqrt(self.frequencies))
 
     def _cells(self, scaled: ScaledTable) -> Array:
         """Numeric cells less a half, flags of missing ones, and one; shape (rows, k)."""
@@ -152,27 +166,63 @@ class Waves:
         return np.stack([*values, *missing, np.ones(scaled.rows)], axis=1)
 
     def _codes(self, scaled: ScaledTable) -> list[NDArray[np.int64]]:
-        """Levels of each other column, the missing one last."""
-        labels = [column for column in self.schema.released if not column.is_numeric]
-        codes = [(scaled.columns[column.name], column.cardinality) for column in labels]
-        return [np.where(levels < 0, missing, levels) for levels, missing in codes]
+        """A row's line in each table of levels; the missing one is a column's last."""
+        lines: list[NDArray[np.int64]] = []
+        together = 1
+        parts = zip(self.schema.released, self._blocks, strict=True)
+        for column, size in ((c, b.stop - b.start) for c, b in parts if not b.numeric):
+            levels = scaled.columns[column.name]
+            codes = np.clip(np.where(levels < 0, size, levels), 0, size - 1)
+            if lines and together * size <= _TOGETHER:
+                lines[-1] = lines[-1] * size + codes
+                together *= size
+            else:
+                lines.append(codes)
+                together = size
+        return lines
+
+    def _read(self, scaled: ScaledTable, circle: Array) -> Iterator[tuple[slice, Array]]:
+        """Rows, few at a time, and what a circle has for their phases, shape (few, D, 2).
+
+        The array is written again for the next few.
+        """
+        cells, codes = self._cells(scaled), self._codes(scaled)
+        steps, added = np.empty((2, _FEW, self.frequencies))
+        # Whole numbers of half the size where they hold a phase: at most 3/2 of the offset.
+        places = np.empty(steps.shape, np.int32 if self._offset <= 2.0**30 else np.int64)
+        pairs = circle.view(np.complex128).reshape(-1)
+        found = np.empty(steps.shape, np.complex128)
+        for start in range(0, scaled.rows, _FEW):
+            rows = slice(start, min(start + _FEW, scaled.rows))
+            few = slice(0, rows.stop - start)
+            np.matmul(cells[rows], self._numbers, out=steps[few])
+            for lines, table in zip(codes, self._levels, strict=True):
+                np.take(table, lines[rows], axis=0, out=added[few], mode="clip")
+                steps[few] += added[few]
+            np.copyto(places[few], steps[few], casting="unsafe")  # cut down: all are positive
+            places[few] &= STEPS - 1
+            np.take(pairs, places[few], out=found[few], mode="clip")
+            yield rows, found[few].view(np.float64).reshape(-1, self.frequencies, 2)
+
+    def write(self, scaled: ScaledTable, features: Array, *, scale: float = 1.0) -> None:
+        """All cosines, then all sines, times a scale, into an array of shape (rows, 2 D)."""
+        for rows, found in self._read(scaled, scale * self._circle):
+            features[rows, : self.frequencies] = found[:, :, 0]
+            features[rows, self.frequencies :] = found[:, :, 1]
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """All cosines, then all sines; shape (rows, 2 D)."""
-        cells, codes = self._cells(scaled), self._codes(scaled)
         features = np.empty((scaled.rows, 2 * self.frequencies))
-        steps, added = np.empty((2, _FEW, self.frequencies))
-        places = np.empty((_FEW, 2, self.frequencies), dtype=np.int64)
-        for start in range(0, scaled.rows, _FEW):
-            rows = slice(start, min(start + _FEW, scaled.rows))
-            few = rows.stop - start
-            np.matmul(cells[rows], self._numbers, out=steps[:few])
-            for levels, table in zip(codes, self._levels, strict=True):
-                np.take(table, levels[rows], axis=0, out=added[:few], mode="clip")
-                steps[:few] += added[:few]
-            place = places[:few]
-            np.copyto(place[:, 0], steps[:few], casting="unsafe")  # cut down: all are positive
-            place[:, 0] &= STEPS - 1
-            np.add(place[:, 0], STEPS, out=place[:, 1])
-            np.take(self._circle, place.reshape(few, -1), out=features[rows], mode="clip")
+        self.write(scaled, features)
         return features
+
+    def sum_in(self, scaled: ScaledTable, *, unit: float, scale: float) -> NDArray[np.int64]:
+        """Sums over rows of the features times a scale, each rounded to whole units; shape (2 D,).
+
+        Exact for fewer than 2^53 units in all: the rounding is that of a table, not of a row.
+        """
+        circle = np.rint(scale * self._circle * (1 / unit))
+        total = np.zeros((self.frequencies, 2))
+        for _, found in self._read(scaled, circle):
+            total += found.sum(axis=0)
+        return total.T.astype(np.int64).reshape(-1)

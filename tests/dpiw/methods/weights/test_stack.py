@@ -7,6 +7,7 @@ import pytest
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
+from dpiw.methods.weights.feature_sum import UNIT, exact_sum
 from dpiw.methods.weights.stack import PARTS, Stack
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
@@ -123,3 +124,24 @@ def test_a_column_that_cannot_vary_has_no_share() -> None:
     )  # fmt: skip
     with pytest.raises(SpecError, match="none that this schema has"):
         stack_of(single, target=1.0)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_sum_is_that_of_the_rows_rounded(name: str) -> None:
+    """Two roads: a table of rounded waves and columns of the other parts, and whole rows."""
+    schema = SCHEMAS[name]
+    stack = stack_of(schema, **shares_for(name))
+    rows = corners(schema, 1500, np.random.default_rng(7))
+    expected = (np.rint(stack.matrix(rows) / UNIT) * UNIT).sum(axis=0)
+    assert np.array_equal(exact_sum(stack, [rows], constant=0.0), expected)
+
+
+def test_a_row_that_is_too_long_with_its_waves_adds_nothing_at_all() -> None:
+    """Its other features alone are within the stack's norm; its count is added."""
+    stack = stack_of(numeric_schema(1), linear=1.0, fourier=1.0)
+    cells = np.array([0.25, 1.1, 1.0])  # linear features -0.5, 1.2 and 1; the norm is sqrt(2)
+    long_row, others = ScaledTable({"x0": cells}, 3), ScaledTable({"x0": cells[[0, 2]]}, 2)
+    assert np.array_equal(
+        exact_sum(stack, [long_row], constant=0.0), exact_sum(stack, [others], constant=0.0)
+    )
+    assert exact_sum(stack, [long_row], constant=0.5)[-1] == 1.5

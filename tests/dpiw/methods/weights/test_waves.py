@@ -19,7 +19,10 @@ from dpiw.methods.weights.waves import STEPS, Waves
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 SCHEMAS = {"mixed": mixed_schema(), "numeric": numeric_schema(3), "wide": numeric_schema(60)}
-SCALES = {"usual": (1.0, 3.0), "huge": (1e3,), "tiny": (1e-9,)}
+SCALES = {
+    "usual": (1.0, 3.0), "huge": (1e3,), "tiny": (1e-9,),
+    "most of 32 bits": (1e5,), "beyond": (1e6,),
+}  # fmt: skip
 
 
 def waves_of(schema: PublicSchema, scales: tuple[float, ...] = (1.0,)) -> Waves:
@@ -57,7 +60,7 @@ def test_phases_are_exact_in_every_order(name: str, scales: str) -> None:
         assert np.array_equal(phases, rounded)
     assert rounded.min() > 0  # so that cutting down is rounding down
     place = rounded.astype(np.int64) % STEPS
-    read = np.hstack([waves._circle[place], waves._circle[place + STEPS]])
+    read = np.hstack([waves._circle[place, 0], waves._circle[place, 1]])
     assert np.array_equal(waves.matrix(rows), read)
 
 
