@@ -171,7 +171,7 @@ class Waves:
         together = 1
         parts = zip(self.schema.released, self._blocks, strict=True)
         for column, size in ((c, b.stop - b.start) for c, b in parts if not b.numeric):
-            levels = scaled.columns[column.name]
+            levels = scaled.columns[column.name].astype(np.int64)  # wide enough for both
             codes = np.clip(np.where(levels < 0, size, levels), 0, size - 1)
             if lines and together * size <= _TOGETHER:
                 lines[-1] = lines[-1] * size + codes

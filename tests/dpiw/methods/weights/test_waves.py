@@ -91,6 +91,24 @@ def test_no_row_is_longer_than_one() -> None:
     assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(6), abs=1e-12)
 
 
+@pytest.mark.parametrize("narrow", [np.int8, np.int16, np.int32])
+def test_codes_of_any_width_read_the_same_lines(narrow: type) -> None:
+    """Lines of a table that columns share go beyond what a byte holds."""
+    levels = tuple(f"l{i}" for i in range(15))
+    schema = PublicSchema(
+        name="codes",
+        columns=tuple(
+            Column(name=name, kind=ColumnKind.CATEGORICAL, levels=levels) for name in ("a", "b")
+        ),
+    )
+    rows = uniform_rows(schema, 500, np.random.default_rng(8))
+    cells = {name: codes.astype(narrow) for name, codes in rows.columns.items()}
+    assert len(waves_of(schema)._levels) == 1
+    assert np.array_equal(
+        waves_of(schema).matrix(ScaledTable(cells, 500)), waves_of(schema).matrix(rows)
+    )
+
+
 def test_many_rows_are_their_blocks() -> None:
     schema = SCHEMAS["mixed"]
     rows = uniform_rows(schema, 301, np.random.default_rng(3))
