@@ -129,9 +129,10 @@ def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_row
 
 
 def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
-    """Of each row what `Stack.matrix` has for it, in units, rounded; of longer rows nothing.
+    """Of each row what `Stack.matrix` has for it, in units, rounded.
 
-    Fourier features are rounded where they are read, in a table: their sum needs no matrix of them.
+    Of a row that is longer than the stack's norm, or whose length is no number, nothing. Fourier
+    features are rounded where they are read, in a table: their sum needs no matrix of them.
     """
     beside = tuple(part for part in stack.parts if part != "fourier")
     places = {part: stack.places(part) for part in stack.parts}
@@ -141,19 +142,27 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
         longest -= stack.shares["fourier"] ** 2
     total = np.zeros(stack.dimension, dtype=np.int64)
     for few in rows.batches(_FEW):  # as many as a core's own cache holds the features of
-        if beside:
-            features = np.empty((few.rows, places_beside.size), order="F")  # added by columns
-            with np.errstate(all="ignore"):  # of rows outside the box, which add nothing
+        with np.errstate(all="ignore"):  # of rows outside the box, which may be too long
+            if beside:
+                features = np.empty((few.rows, places_beside.size), order="F")  # made by columns
                 stack.write(few, features, beside)
-                inside = np.einsum("ij,ij->i", features, features) <= longest
-            if not inside.all():
-                few, features = few.take(np.flatnonzero(inside)), features[inside]
-            features *= 1 / UNIT
-            units = np.rint(features, out=features).sum(axis=0)  # exact: so few are below 2^53
-            total[places_beside] += units.astype(np.int64)
-        if "fourier" in places:
-            total[places["fourier"]] += stack.waves_sum(few, unit=UNIT)
+                inside = _squared_lengths(features) <= longest
+                if not inside.all():
+                    few, features = few.take(np.flatnonzero(inside)), features[inside]
+                features *= 1 / UNIT
+                units = np.rint(features, out=features).sum(axis=0)  # exact: below 2^53
+                total[places_beside] += units.astype(np.int64)
+            if "fourier" in places:
+                total[places["fourier"]] += stack.waves_sum(few, unit=UNIT)
     return total
+
+
+def _squared_lengths(features: Array) -> Array:
+    """Of each row, added column by column: to the last bit the same whatever rows are beside it."""
+    squares = np.zeros(len(features))
+    for column in features.T:
+        squares += column * column
+    return squares
 
 
 def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:

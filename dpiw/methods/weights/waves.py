@@ -35,7 +35,8 @@ _FEW = 128
 """Rows at once: so few that all of their numbers stay in a core's own cache."""
 
 _TOGETHER = 256
-"""Most lines of a table that columns share: what a core's own cache holds."""
+"""Most lines of a table that columns share: with a few hundred frequencies a core's own cache holds
+them."""
 
 _EXACT = 52
 """Bits that a phase may have, offset included: one fewer than a double holds."""
@@ -171,7 +172,7 @@ class Waves:
         together = 1
         parts = zip(self.schema.released, self._blocks, strict=True)
         for column, size in ((c, b.stop - b.start) for c, b in parts if not b.numeric):
-            levels = scaled.columns[column.name].astype(np.int64)  # wide enough for both
+            levels = scaled.columns[column.name].astype(np.int64, casting="same_kind")
             codes = np.clip(np.where(levels < 0, size, levels), 0, size - 1)
             if lines and together * size <= _TOGETHER:
                 lines[-1] = lines[-1] * size + codes

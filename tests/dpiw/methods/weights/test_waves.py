@@ -91,22 +91,39 @@ def test_no_row_is_longer_than_one() -> None:
     assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(6), abs=1e-12)
 
 
-@pytest.mark.parametrize("narrow", [np.int8, np.int16, np.int32])
-def test_codes_of_any_width_read_the_same_lines(narrow: type) -> None:
-    """Lines of a table that columns share go beyond what a byte holds."""
+def two_labels(**nullable: bool) -> PublicSchema:
+    """Two columns of 15 levels, which share a table."""
     levels = tuple(f"l{i}" for i in range(15))
-    schema = PublicSchema(
+    kind = ColumnKind.CATEGORICAL
+    return PublicSchema(
         name="codes",
         columns=tuple(
-            Column(name=name, kind=ColumnKind.CATEGORICAL, levels=levels) for name in ("a", "b")
+            Column(name=name, kind=kind, levels=levels, nullable=nullable.get(name, False))
+            for name in ("a", "b")
         ),
     )
-    rows = uniform_rows(schema, 500, np.random.default_rng(8))
+
+
+@pytest.mark.parametrize("narrow", [np.int8, np.uint8, np.int16, np.int32, np.uint64])
+def test_codes_of_any_width_read_the_same_lines(narrow: type) -> None:
+    """Lines of a table that columns share go beyond what a byte holds."""
+    waves = waves_of(two_labels())
+    rows = uniform_rows(two_labels(), 500, np.random.default_rng(8))
     cells = {name: codes.astype(narrow) for name, codes in rows.columns.items()}
+    assert len(waves._levels) == 1
+    assert np.array_equal(waves.matrix(ScaledTable(cells, 500)), waves.matrix(rows))
+
+
+@pytest.mark.parametrize("nullable", [{}, {"a": True}, {"b": True}, {"a": True, "b": True}])
+def test_a_code_that_no_level_has_is_its_own_column_s_last(nullable: dict[str, bool]) -> None:
+    """It does not move another column's level, whose table it shares."""
+    schema = two_labels(**nullable)
     assert len(waves_of(schema)._levels) == 1
-    assert np.array_equal(
-        waves_of(schema).matrix(ScaledTable(cells, 500)), waves_of(schema).matrix(rows)
-    )
+    last = {name: 15 if nullable.get(name) else 14 for name in ("a", "b")}
+    odd = {"a": np.array([-1, 99, 3, 3, -7, 2**40]), "b": np.array([4, 4, -1, 16, 700, -1])}
+    even = {name: np.where((c < 0) | (c > 14), last[name], c) for name, c in odd.items()}
+    matrices = [waves_of(schema).matrix(ScaledTable(cells, 6)) for cells in (odd, even)]
+    assert np.array_equal(*matrices)
 
 
 def test_many_rows_are_their_blocks() -> None:
