@@ -98,8 +98,9 @@ def _edges(column: Column) -> tuple[float, ...]:
 def _codes(series: pd.Series, column: Column, cells: Axis) -> NDArray[np.intp]:
     missing = series.isna().to_numpy(dtype=bool)
     if column.is_discrete:
-        text = series.astype(object).map(_level)
-        codes = pd.Index(column.level_names).get_indexer(pd.Index(text))
+        places, distinct = pd.factorize(series)  # texts are made once a level, not once a row
+        texts = pd.Index([_level(value) for value in distinct], dtype=object)
+        codes = np.append(pd.Index(column.level_names).get_indexer(texts), -1)[places]
     else:
         inner = np.asarray(cells.edges[1:-1])
         codes = np.searchsorted(inner, _numbers(series, column), side="right")
