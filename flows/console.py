@@ -22,7 +22,7 @@ from dpiw.errors import DPIWError, SourceError, StageFailedError
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.release.report.report import load_report
-from dpiw.run.ahead import paid_anew
+from dpiw.run.ahead import paid_anew, period_line
 from dpiw.run.commands import filled_in, program
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.imports import importing
@@ -149,6 +149,8 @@ def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interr
     check_ahead(parsed.spec, parsed.period)
     with prefect_server() as wait_for_server:
         heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
+        for line in period_line(run.spec, parsed.period):
+            print(f"  {line}")
         for note in paid_anew(run.plan, run.open_ledger(), parsed.period):
             print(f"  note: {note}")
         with stages_ahead(run.directory):

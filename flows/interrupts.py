@@ -98,9 +98,12 @@ class Interrupts(logging.Handler):
             return f"stopped before the first step: nothing was read or spent; to go on: {command}"
         if self._at_once:
             ended = _used_up(self.run) if self.run else ""
+            cut_off = "no draw was under way"
+            if self._step in _DRAWS:
+                cut_off = "a draw that was cut off stays charged"
             return (
-                f"stopped in {self._step}, at once: what was published or drawn before is kept, a"
-                f" draw that was cut off stays charged; {ended or f'to go on: {command}'}"
+                f"stopped in {self._step}, at once: what was published or drawn before is kept,"
+                f" {cut_off}; {ended or f'to go on: {command}'}"
             )
         if self._step in ("plan", "reserve", "ingest"):
             return f"stopped after {self._step}: nothing was drawn this time; to go on: {command}"

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from dpiw.errors import LedgerConflictError
-from dpiw.run.ahead import paid_anew
+from dpiw.run.ahead import paid_anew, period_line
 from dpiw.run.commands import ledger_place, program
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file
@@ -33,7 +33,8 @@ def read_source(spec: Path, period: str | None, heard: Interrupts) -> str:
     check_ahead(spec, period)
     heard.run = run = ReleaseRun.prepare(spec, period=period)
     _check_undrawn(run)
-    notes = [f"note       {note}" for note in paid_anew(run.plan, run.open_ledger(), period)]
+    notes = [f"note       {line}" for line in period_line(run.spec, period)]
+    notes += [f"note       {note}" for note in paid_anew(run.plan, run.open_ledger(), period)]
     before = run.snapshot.exists()
     ingest.fn(reserve.fn(run.directory))
     return "\n".join(["", *notes, *_read_lines(run, before=before)])

@@ -6,6 +6,7 @@ Only `release` reads confidential data, and that in processes of their own (`dpi
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import shlex
@@ -43,7 +44,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.table import plan_table
-    from dpiw.run.ahead import missing_files
+    from dpiw.run.ahead import missing_files, period_line
     from dpiw.run.budget import budget_line
     from dpiw.run.commands import filled_in
 
@@ -61,7 +62,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say("\n".join([plan_table(plan), *warned]))
+        _say("\n".join([plan_table(plan), *period_line(spec, None), *warned]))
     try:
         budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
@@ -223,6 +224,12 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # who reads, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        sys.stderr.write(f"output: {error.strerror}; what the ledger holds: dpiw ledger show\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is said
+        return os.EX_IOERR
     except DPIWError as error:
         show = "dpiw ledger show"
         place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"

@@ -40,6 +40,7 @@ _BATCH_ROWS = 1 << 15
 _CHUNK = 1 << 20
 _MAX_HEADER_BYTES = 1 << 24
 _PARQUET = b"PAR1"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 _ARROW_ROW = re.compile(r"CSV parse error: Row #(\d{1,15}):")
@@ -80,8 +81,11 @@ def open_csv(
     clean = path.with_name(path.name + ".utf8")
     try:
         with path.open("rb") as stream:
-            if stream.read(4) == _PARQUET:
-                raise SourceError("the source is a Parquet file; expected source.format: parquet")
+            start = stream.read(4)
+        if start == _PARQUET:
+            raise SourceError("the source is a Parquet file; expected source.format: parquet")
+        if start.startswith(_UTF_16) and not encoding.startswith("utf-16"):
+            raise SourceError("the source begins as UTF-16 does; expected source.encoding: utf-16")
         quoted = attempt(
             lambda: _transcode(path, clean, encoding), "the encoding is not a known text encoding"
         )

@@ -128,6 +128,17 @@ def _made_elsewhere(plan: Plan) -> list[str]:
     return [f"  rows            {told(plan.generator)}"]
 
 
+def _kept_back(plan: Plan) -> list[str]:
+    """That a column names nobody, where each row counts as a person for the promise."""
+    column = plan.schema.identifier
+    if column is None or plan.spec.privacy_unit.id_column is not None:
+        return []
+    return [
+        f"  person          each row; column {column.name} is kept back and names nobody:"
+        f" to protect whom it names, unit: {{id_column: {column.name}, max_rows: ...}}"
+    ]
+
+
 def plan_table(plan: Plan) -> str:
     """Stages, events, noise scales, cost, forecast and warnings, as text."""
     spec, unit = plan.spec, plan.spec.privacy_unit
@@ -135,6 +146,7 @@ def plan_table(plan: Plan) -> str:
         f"plan of {spec.name} for population {spec.population}",
         f"  promise         epsilon={spec.epsilon}, delta={spec.delta}, {unit.relation.value},"
         f" at most {unit.max_rows} row{'s' * (unit.max_rows != 1)} per person",
+        *_kept_back(plan),
         f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
         f"  synthetic rows  {spec.synthetic_rows}",
         *_provenances(plan),

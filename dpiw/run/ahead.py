@@ -75,6 +75,14 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
     )
 
 
+def period_line(spec: ReleaseSpec, period: str | None) -> list[str]:
+    """Which period a release is labelled with; nothing where a spec has but one."""
+    if spec.cadence == "once":
+        return []
+    todays = "" if period else " (today's: --period names another, before anything is paid)"
+    return [f"period {period or _current(spec)}{todays}"]
+
+
 def _current(spec: ReleaseSpec) -> str:
     return current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
 
@@ -105,4 +113,4 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         )
 
 
-__all__ = ["check_label", "missing_files", "paid_anew", "source_fault"]
+__all__ = ["check_label", "missing_files", "paid_anew", "period_line", "source_fault"]

@@ -199,17 +199,26 @@ def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int)
     assert signal.getsignal(number) is before
 
 
-def test_a_second_one_does_not_wait_for_the_step(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("step", "charged"),
+    [
+        ("fit_generator", "a draw that was cut off stays charged"),
+        ("ingest", "no draw was under way"),
+    ],
+)
+def test_a_second_one_does_not_wait_for_the_step(
+    step: str, charged: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
     with Interrupts() as interrupts:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # somebody took it, as a flow does
-        logging.getLogger("dpiw.progress").warning("start fit_generator")
+        logging.getLogger("dpiw.progress").warning(f"start {step}")
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     message = interrupts.told("dpiw release a.yaml")
-    assert message.endswith("stays charged; to go on: dpiw release a.yaml")
-    assert message.startswith("stopped in fit_generator, at once")
+    assert message.endswith(f"{charged}; to go on: dpiw release a.yaml")
+    assert message.startswith(f"stopped in {step}, at once")
     assert capfd.readouterr().out.count("stopping when") == 1
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.data.columns import ColumnKind
 from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
@@ -152,10 +153,10 @@ def load_report() -> None:
 
 
 def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:
-    """The release, a numeric column, and a discrete one with a level, where there are such."""
+    """The release, a column of numbers, and a discrete one with a level, where there are such."""
     usage = {"release": _code(certificate.release_id)}
     for column in reversed(schema.released):
-        if column.is_numeric:
+        if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):  # dates need a function
             usage["numeric"] = _code(column.name)
         elif column.levels:
             usage |= {"discrete": _code(column.name), "level": _code(column.levels[0])}

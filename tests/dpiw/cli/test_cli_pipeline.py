@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
@@ -178,6 +179,30 @@ def test_who_stops_reading_is_no_error() -> None:
     assert reader.stdout is not None
     reader.stdout.close()
     assert (reader.communicate()[1], reader.returncode) == ("", 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "dpiw.cli.main", "completion", "bash"],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+    line = "output: No space left on device; what the ledger holds: dpiw ledger show\n"
+    assert (ended.stderr, ended.returncode) == (line, os.EX_IOERR)
+
+
+def test_plan_says_which_period_a_release_will_have(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of another quarter would be signed as this one's, and the right label pays anew."""
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "\nperiod " not in capsys.readouterr().out  # of cadence once there is one alone
+    spec = workplace.spec.read_text()
+    workplace.spec.write_text(spec.replace("cadence: once", "cadence: yearly"))
+    assert main(["plan", str(workplace.spec)]) == 0
+    year = datetime.datetime.now(datetime.UTC).year
+    assert f"\nperiod {year} (today's: --period names another" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,24 @@ def test_the_page_for_people_says_what_matters():
     assert document["weights_forecast"]["feasible"] is True
 
 
+def test_a_person_column_that_names_nobody_is_told():
+    """Who declares one usually means that a person has several rows."""
+    schema = PublicSchema.from_mapping(
+        {
+            "name": "visits",
+            "columns": [
+                {"name": "client", "role": "identifier"},
+                {"name": "n", "kind": "integer", "lower": 0, "upper": 9},
+            ],
+        }
+    )
+    told = "each row; column client is kept back and names nobody"
+    weights = {"method": "none"}
+    assert told in plan_table(compile_plan(spec(weights=weights), schema))
+    unit = {"id_column": "client", "max_rows": 2}
+    assert told not in plan_table(compile_plan(spec(weights=weights, unit=unit), schema))
+
+
 def test_an_epsilon_too_small_to_be_drawn_is_refused():
     with pytest.raises(SpecError, match="expected larger ones"):
         compile_plan(spec(epsilon="1e-9", delta="0"), SCHEMA)

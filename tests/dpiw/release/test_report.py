@@ -286,6 +286,24 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute() -> None:
     assert f"release.mean({json.dumps(number)})" in "".join(elements.texts)
 
 
+def test_the_code_of_a_report_names_a_column_that_it_runs_for() -> None:
+    """A mean of dates needs a function."""
+    columns = [
+        {"name": "day", "kind": "date", "lower": "2026-01-01", "upper": "2026-01-09"},
+        {"name": "n", "kind": "integer", "lower": 0, "upper": 9},
+    ]
+    days = pd.to_datetime(["2026-01-01", "2026-01-02"]).astype("datetime64[s]")
+    page = _report(
+        frames=[pd.DataFrame({"day": days, "n": [1, 2]})],
+        schema=PublicSchema.from_mapping({"name": "days", "columns": columns}),
+        log_weights=np.zeros(2),
+        log_weight_noise_sd=None,
+    )
+    code = "".join(_Elements(page).texts)
+    assert 'release.mean("n")' in code
+    assert 'release.mean("day")' not in code
+
+
 def test_a_template_that_names_what_is_not_there_fails() -> None:
     @dataclass(frozen=True)
     class Half:
