@@ -4,6 +4,7 @@
     records   what it counts, in the `amounts` that entries state
     costs     every reservation's total, recomputed from its events: two accountants and our own
     accountant  our own account, by `inversion` of the `transforms`
+    run_findings  what is legal and charged, and still worth a look
     folders   published folders against the ledger
     unreleased  what is spent with no folder, and why; `entry_signatures` who signed the entries
     auditing  the audit itself

@@ -12,7 +12,8 @@ from dpiw.audit.costs import Key, Recomputed, recompute
 from dpiw.audit.entry_signatures import EntrySigners, entry_signers
 from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
-from dpiw.audit.records import AttemptTally, RunTally, Tally, worth
+from dpiw.audit.records import RunTally, Tally, worth
+from dpiw.audit.run_findings import findings_of_runs
 from dpiw.audit.tally import tally
 from dpiw.audit.thresholds import check_thresholds
 from dpiw.errors import LedgerTamperedError, SpecError
@@ -20,7 +21,6 @@ from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.book import Book
 from dpiw.ledger.location import check_location
 from dpiw.ledger.reading import Clock, label, utc_now
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.certificate import Certificate
 from dpiw.release.signing import load_public_key
 
@@ -104,7 +104,7 @@ def audit(
     costs: dict[Key, Recomputed] = {}
     if counted is not None:
         costs, wrong = recompute(counted)
-        findings += [*counted.findings, *wrong, *_events_of_runs(counted)]
+        findings += [*counted.findings, *wrong, *findings_of_runs(counted)]
     folders, wrong = check_folders(releases, public_keys=paths, counted=counted)
     wrong += [finding for folder in folders for finding in _rows_paid_before(folder, counted)]
     wrong += [finding for folder in folders for finding in check_thresholds(folder)]
@@ -180,85 +180,6 @@ def _ours(counted: Tally, name: str) -> object:
     )
 
 
-def _events_of_runs(counted: Tally) -> list[Finding]:
-    """What is legal and charged, and still worth a look."""
-    findings = [
-        _finding(
-            "recovered",
-            f"entry {release.seq}",
-            f"release {digest[:12]}, run {release.run}, was lost",
-        )
-        for digest, release in counted.recovered.items()
-    ]
-    findings += [
-        _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
-        for seq, name, loss in counted.losses
-    ]
-    findings += [
-        _finding(
-            "unpaid_reads",
-            f"population {name}",
-            f"its tables were read {reads} of at most {population.max_unpaid_reads} times without a"
-            " draw",
-        )
-        for name, population in counted.populations.items()
-        if (reads := counted.unpaid_reads(name))
-    ]
-    findings += _period_twice(counted)
-    for run in counted.runs.values():
-        for attempt in run.attempts:
-            subject = f"run {run.key[:12]} attempt {attempt.number}"
-            findings += [_finding("cost_declared", subject, claim) for claim in _declared(attempt)]
-            if attempt.voided:
-                text = f"population {run.population}, period {run.period}: given back"
-                findings.append(_finding("attempt_voided", subject, text))
-            for name, stage in attempt.stages.items():
-                if stage.state == "lost":
-                    text = f"stage {name} was armed and left no output{_payment(run, attempt)}"
-                    findings.append(_finding("draw_lost", subject, text))
-                if stage.state == "armed":
-                    text = f"stage {name} is armed, and neither committed nor lost"
-                    findings.append(_finding("stage_armed", subject, text))
-                if stage.conflicts:
-                    outputs = f"{stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
-                    text = f"stage {name}: {outputs}"
-                    findings.append(_finding("draw_conflict", subject, text))
-        findings += _waiting(run)
-    return findings
-
-
-def _payment(run: RunTally, attempt: AttemptTally) -> str:
-    """Where the charge of a lost draw went; a release's total has every attempt of its run."""
-    inside = run.manifest_digest is not None
-    return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside
-
-
-def _period_twice(counted: Tally) -> list[Finding]:
-    """Runs that drew for a release and period of an earlier run; what is lost is not counted."""
-    findings, first = [], dict[tuple[str, str, str], RunTally]()
-    for run in counted.runs.values():
-        states = {stage.state for attempt in run.attempts for stage in attempt.stages.values()}
-        names = (attempt.stated.get("release") for attempt in run.attempts)
-        release = next((str(name) for name in names if name), None)
-        if release is None or not states & {"armed", "committed"}:
-            continue
-        before = first.setdefault((run.population, release, str(run.period)), run)
-        if before is not run:
-            text = f"release {release}, period {run.period}: run {before.key[:12]} drew for it too"
-            findings += [_finding("period_twice", f"run {run.key[:12]}", text)]
-    return findings
-
-
-def _declared(attempt: AttemptTally) -> list[str]:
-    return [
-        f"stage {name}: epsilon={event['epsilon']}, delta={event['delta']} of its charge was"
-        " declared for rows made elsewhere"
-        for name, stage in attempt.stages.items()
-        for event in stage.events
-        if event.get("type") == "declared"
-    ]
-
-
 def _rows_paid_before(folder: FolderFacts, counted: Tally | None) -> list[Finding]:
     """That another run paid for a release's rows, and whether it did, at what was declared."""
     certificate = None if folder.release is None else folder.release.certificate
@@ -285,15 +206,3 @@ def _has_paid(run: RunTally | None, certificate: Certificate) -> bool:
         declared[part] = repr(value) if isinstance(value, float) else None
     stages = run.latest.values()
     return any(stage.state == "committed" and declared in stage.events for stage in stages)
-
-
-def _amount(loss: Units) -> str:
-    epsilon = decimal_text(loss.epsilon, EPSILON_UNIT)
-    return f"epsilon={epsilon}, delta={decimal_text(loss.delta, DELTA_UNIT)}"
-
-
-def _waiting(run: RunTally) -> list[Finding]:
-    if run.state != "committed":
-        return []
-    text = f"population {run.population}, period {run.period}: paid and drawn, not published"
-    return [_finding("not_published", f"run {run.key[:12]}", text)]

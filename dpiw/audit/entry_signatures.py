@@ -22,18 +22,24 @@ class EntrySigners:
         given: ids of the given keys, each once; empty: there was none.
         signed: the entries that each key signed, by its id.
         unsigned: entries without a signature.
-        missing: those of them that follow a signed one of their kind.
+        forged: entries with a signature that is not one over them.
+        missing: unsigned ones that follow a signed one of their kind.
+        published: whether a release was published, by an entry that its curator signs.
     """
 
     given: tuple[str, ...]
     signed: dict[str, tuple[int, ...]]
     unsigned: tuple[int, ...]
+    forged: tuple[int, ...]
     missing: tuple[int, ...]
+    published: bool
 
     @property
     def statement(self) -> str:
         """How many entries the given keys signed, how many others, and how many nobody."""
         rest = f"{len(self.unsigned)} unsigned"
+        if self.forged:
+            rest += f", {len(self.forged)} with a signature that does not hold"
         if not self.given:
             texts = [f"{n} signed by key id {key}" for key, n in self.counts(self.signed).items()]
             return ", ".join([*(texts or ["0 signed"]), rest])
@@ -50,13 +56,21 @@ class EntrySigners:
         return {key: entries for key, entries in self.signed.items() if key not in known}
 
     def findings(self) -> list[Finding]:
-        """Warnings about entries of other keys, and about signatures that cease."""
+        """Other keys, signatures that cease or do not hold, and a history that nobody signed."""
         others = self.unlike(self.given) if self.given else {}
         findings = [
             Finding(code="entry_other_key", subject=listed_entries(entries),
                     text=f"signed by key id {key}, {not_by(self.given)} {', '.join(self.given)}")
             for key, entries in others.items()
         ]  # fmt: skip
+        if self.forged:
+            text = "its signature is not one over what it says"
+            subject = listed_entries(self.forged)
+            findings.append(Finding(code="entry_forged", subject=subject, text=text))
+        if self.published and self.given and not self.signed.keys() & set(self.given):
+            keys = "the given key" if len(self.given) == 1 else "a given key"
+            text = f"none is signed by {keys}: nothing shows who wrote them"
+            findings.append(Finding(code="entries_not_signed", subject="entries", text=text))
         if self.missing:
             text = "no signature, though an earlier entry of the same kind has one"
             subject = listed_entries(self.missing)
@@ -73,17 +87,20 @@ def given_keys(counts: Mapping[str, int], what: str = "key") -> str:
 
 
 def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> EntrySigners:
-    """Sort exported entries by who signed them; a signature that does not hold is none.
+    """Sort exported entries by who signed them; one that does not hold is nobody's.
 
     Confidential stages sign nothing, so only kinds that were signed before are missed.
     """
     signed: dict[str, list[int]] = {}
-    unsigned, missing, kinds = [], [], set()
+    unsigned, forged, missing, kinds = [], [], [], set()
     for entry in exported:
         signer = _signer(entry)
         if signer is not None:
             signed.setdefault(signer, []).append(entry["seq"])
             kinds.add(entry["kind"])
+            continue
+        if _is_signed(entry):
+            forged.append(entry["seq"])
             continue
         unsigned.append(entry["seq"])
         if entry["kind"] in kinds:
@@ -92,8 +109,15 @@ def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> Entr
         given=tuple(dict.fromkeys(key.key_id for key in keys)),
         signed={key_id: tuple(entries) for key_id, entries in signed.items()},
         unsigned=tuple(unsigned),
+        forged=tuple(forged),
         missing=tuple(missing),
+        published=any(entry["kind"] == "publish" for entry in exported),
     )
+
+
+def _is_signed(entry: Fields) -> bool:
+    by = entry["payload"].get("by")
+    return isinstance(by, Mapping) and by.get("signature") is not None
 
 
 def _signer(entry: Fields) -> str | None:

@@ -61,6 +61,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "events_changed": _error("Publish nothing of this run: it was drawn under another plan."),
     "events_unreadable": _error("Find out which program wrote this reservation."),
+    "entry_forged": _error(_HALT),
+    "entries_not_signed": _error(
+        "Who has no key can have written all of this ledger. Ask the curator by another way for its"
+        " head and for the folders, or for the key that signs it."
+    ),
     "cost_above_charge": _error(
         "The charge is too small. Withhold the release, and count the recomputed cost as spent."
     ),
@@ -87,7 +92,8 @@ KINDS: Mapping[str, Kind] = {
         "Nothing shows that its rows were paid for. Withdraw it, or find the ledger that paid."
     ),
     "head_missing": _error(
-        "The ledger is an old copy, rewritten, or another one. Stop every run and recover it."
+        "See first whether your copy of the ledger is older than this release, or the folder is"
+        " another ledger's. Else it was restored or rewritten: stop every run and recover it."
     ),
     "certificate_disagrees": _error(
         "The release states other facts than the ledger. Withdraw it until this is explained."

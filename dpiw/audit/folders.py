@@ -10,6 +10,7 @@ from typing import TypeVar
 from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, worth
+from dpiw.audit.run_findings import published_otherwise
 from dpiw.audit.signatures import FolderFacts, by_one_other_key, check_folder, signers
 from dpiw.ledger.populations import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
@@ -102,6 +103,8 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
     findings = []
     if folder.manifest_digest is not None and folder.run_key is None and recovered is None:
         text = f"the ledger has no publishing entry of its manifest {folder.manifest_digest[:12]}"
+        if folder.release is not None:
+            text += published_otherwise(folder.release.certificate, counted)
         findings.append(_finding("folder_unknown", subject, text))
     if folder.release is None:
         return findings

@@ -14,7 +14,8 @@ UNPINNED = "signature not checked against a key"
 
 _DOUBTED = frozenset(
     {"ledger_unreadable", "chain_broken", "recount_differs", "illegal_step", "overspent",
-     "too_many_attempts", "too_many_reads", "head_missing", "folder_unknown"}
+     "too_many_attempts", "too_many_reads", "head_missing", "folder_unknown",
+     "entry_forged", "entries_not_signed"}
 )  # fmt: skip
 """What speaks against a ledger itself, and so against its head."""
 
@@ -30,7 +31,7 @@ def found(report: AuditReport) -> tuple[str, ...]:
     rest = [f"and {len(grave) - _MOST_TOLD} more errors and warnings"]
     signed = "" if report.signers is None else f" ({report.signers.statement})"
     folders = (
-        f"{len(report.folders)} release folders"
+        f"{len(report.folders)} release folder{'s' * (len(report.folders) > 1)}"
         if report.folders
         else ("no release folder: the one that was named holds none")
     )

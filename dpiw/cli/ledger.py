@@ -97,15 +97,15 @@ def run_verify(arguments: argparse.Namespace) -> int:
         return LedgerTamperedError.exit_code
     ledger.check_heads(heads)
     head = ledger.head()
-    signatures, faults = _signatures(ledger, keys) if keys else ([], [])
-    word = "SIGNED BY OTHERS, though the chain holds" if faults else "ok"
+    by, signatures, faults = _signatures(ledger, keys) if keys else ("", [], [])
+    word = f"SIGNED BY {by}, though the chain holds" if faults else "ok"
     summary = f"{word}: {report.entries} entries"
     write_lines(arguments, [f"{summary}, head {head.hash}", *faults, *signatures, *_notes(ledger)])
     return SignatureError.exit_code if faults else 0
 
 
-def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is to be said of who signed the entries, and what is wrong with it."""
+def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """Who signed, if not these keys; what is to be said of that, and what is wrong with it."""
     from dpiw.audit.entry_signatures import entry_signers, listed_entries
 
     signers = entry_signers(ledger.snapshot().export(), ())
@@ -119,7 +119,7 @@ def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[list[str], list[st
     ]
     if not signers.signed.keys() & set(keys):
         faults.append("no entry is signed by a given key: nothing shows who wrote them")
-    return lines, faults
+    return "OTHERS" if signers.signed else "NOBODY", lines, faults
 
 
 def _notes(ledger: Ledger) -> list[str]:
@@ -172,7 +172,7 @@ def run_void(arguments: argparse.Namespace) -> int:
 def _head(text: str) -> PublishedHead:
     from dpiw.ledger import PublishedHead
 
-    digests = text.split(":")
+    digests = text.lower().split(":")
     if len(digests) > 2 or not all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests):
         raise SpecError("head: expected HASH or HASH:MANIFEST, 64 hexadecimal digits each")
     return PublishedHead(hash=digests[0], manifest_digest=(*digests, None)[1])

@@ -205,8 +205,10 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
             f" charged {recovery['charged']}, {recovery['at']}"
             for recovery in population["recoveries"]
         ]
-        lines += [f"  {line}" for line in _run_lines(population["runs"])]
-        if start is not None and (hidden := population["runs_not_shown"]):
+        hidden = 0 if start is None else population["runs_not_shown"]
+        if population["runs"] or not hidden:
+            lines += [f"  {line}" for line in _run_lines(population["runs"])]
+        if hidden:
             words = "runs have" if hidden > 1 else "run has"
             lines.append(f"  {hidden} {words} no entry since {start}, and stay unseen: no --since")
         lines += _spending_lines(population)

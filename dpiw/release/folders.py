@@ -10,16 +10,26 @@ from dpiw.release.manifest import MANIFEST
 
 
 def release_folders(root: Path) -> list[Path]:
-    """Every folder in `root` that could be a release: all but those whose name starts with a dot.
+    """Every folder in `root` that could be a release.
+
+    All but those whose name starts with a dot, and what holds an audit's report and nothing else.
 
     Raises:
         ReleaseError: `root` cannot be read.
     """
     try:
-        return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+        folders = [p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        return sorted(folder for folder in folders if not _is_report(folder))
     except OSError as reason:
         near = nearest(root.name, _beside(root)) if isinstance(reason, FileNotFoundError) else ""
         raise ReleaseError(f"releases {root.name}: {reason.strerror}{near}") from reason
+
+
+def _is_report(folder: Path) -> bool:
+    """Whether it holds an audit's report alone, which `--out` may put beside releases."""
+    with suppress(OSError):
+        return {path.name for path in folder.iterdir()} == {"audit.json", "audit.html"}
+    return False
 
 
 def _beside(root: Path) -> list[str]:

@@ -525,7 +525,7 @@ def test_another_key(site, tmp_path):
     (site.folders[0] / "report.html").write_text("changed")
     report = site.audit(public_keys=[foreign_key])
     assert {f.code for f in report.findings} == {
-        "folder_unsound", "other_key", "entry_other_key",
+        "folder_unsound", "other_key", "entry_other_key", "entries_not_signed",
     }  # fmt: skip
     told = {f.code: f for f in report.findings}
     assert told["folder_unsound"].subject == f"release {site.folders[0].name}"

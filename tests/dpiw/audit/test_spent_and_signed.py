@@ -2,16 +2,20 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
-from dpiw.audit import Severity, found, report_json
+from dpiw.audit import Severity, found, report_json, write_report
 from dpiw.audit.page import build_page
+from dpiw.audit.run_findings import findings_of_runs, published_otherwise
 from dpiw.audit.statements import next_steps
+from dpiw.audit.tally import tally
 from dpiw.audit.unreleased import unreleased
 from dpiw.errors import SignatureError
 from dpiw.ledger import Ledger
 from dpiw.release.signing import create_key_pair
+from dpiw.release.verification import verify
 from tests.support.ledger import cli
 
 
@@ -139,12 +143,69 @@ def test_a_signature_that_ceases_is_missed(site):
     assert finding.severity is Severity.WARNING
 
 
-def test_a_signature_that_does_not_hold_is_none(site):
+def test_a_signature_that_does_not_hold_is_nobody_s(site):
+    """It is told as what it is, and not among entries that nobody signed."""
     before = site.audit().signers
     site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 3")
-    after = site.audit().signers
-    assert 3 not in next(iter(after.signed.values()))
-    assert after.unsigned == tuple(sorted([3, *before.unsigned]))
+    report = site.audit()
+    assert 3 not in next(iter(report.signers.signed.values()))
+    assert report.signers.unsigned == before.unsigned
+    assert report.signers.forged == (3,)
+    assert ", 1 with a signature that does not hold" in report.signers.statement
+    (finding,) = [f for f in report.findings if f.code == "entry_forged"]
+    assert (finding.subject, finding.follows) == ("entry 3", True)  # the broken chain is told first
+
+
+def test_a_rewritten_history_is_an_error_without_its_folders(site, tmp_path):
+    """Who has no key writes all of it anew, with smaller charges, and withholds the releases."""
+    assert "entries_not_signed" not in site.codes()
+    site.rewrite(1, lambda entry: None)
+    assert Ledger.open(site.ledger).verify().ok
+    report = site.audit(releases=[])
+    (finding,) = [f for f in report.findings if f.code == "entries_not_signed"]
+    assert finding.severity is Severity.ERROR
+    assert "none is signed by the given key" in finding.text
+    assert any(step.startswith("Do not keep the ledger head") for step in next_steps(report))
+    assert "entries_not_signed" not in site.codes(public_keys=[])  # nobody asked
+    fresh = tmp_path / "fresh.sqlite"
+    Ledger.create(fresh)  # signed by nobody, and nothing was published
+    assert site.audit(ledger_url=str(fresh), releases=[]).ok
+
+
+def test_who_signed_nothing_is_nobody(site):
+    site.rewrite(1, lambda entry: None)
+    assert verified(site, site.key)[1].startswith("SIGNED BY NOBODY, though the chain holds")
+
+
+def test_a_draw_that_no_release_shows_for_is_a_warning_from_the_first_stage_on(site):
+    """A run of two stages of which one is drawn: nothing is armed, and nothing is lost."""
+    counted = tally(Ledger.open(site.ledger).export())
+    run = next(iter(counted.runs.values()))
+    run.manifest_digest = None
+    stage = run.attempts[0].stages["fit_generator"]
+    run.attempts[0].stages["fit_weights"] = replace(stage, state="reserved")
+    told = [f.text for f in findings_of_runs(counted) if f.code == "not_published"]
+    assert told == ["population town, period 2026-11: paid and drawn in part, not published"]
+    stage.state = "reserved"
+    assert not [f for f in findings_of_runs(counted) if f.code == "not_published"]
+
+
+def test_the_report_of_an_audit_is_no_release(site):
+    folders = site.folders
+    write_report(site.audit(), site.releases / "audit")
+    assert site.folders == folders
+    assert site.audit().ok
+    (site.releases / "audit" / "notes.txt").write_text("")  # then it may be one that was harmed
+    assert len(site.folders) == 1 + len(folders)
+
+
+def test_a_folder_that_was_changed_and_signed_again_is_told_as_such(site):
+    counted = tally(Ledger.open(site.ledger).export())
+    certificate = verify(site.folders[0]).certificate
+    text = published_otherwise(certificate, counted)
+    assert text.startswith("; run ")
+    assert "this folder was changed and signed again" in text
+    assert published_otherwise(replace(certificate, period="2025-01"), counted) == ""
 
 
 def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):

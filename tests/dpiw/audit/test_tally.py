@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from dpiw.audit import audit
-from dpiw.audit.auditing import _events_of_runs
 from dpiw.audit.costs import recompute
 from dpiw.audit.records import worth
+from dpiw.audit.run_findings import findings_of_runs
 from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError, LedgerConflictError
 from dpiw.ledger import CompositionRule, Ledger
@@ -379,7 +379,7 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     change(entries)
     counted = tally(chain(entries))
     assert code in {finding.code for finding in counted.findings}
-    _events_of_runs(counted)  # raises nothing of what an entry says
+    findings_of_runs(counted)  # raises nothing of what an entry says
 
 
 def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
@@ -427,7 +427,7 @@ def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:
     ledger.commit_found(digest(1), 1, "one", digest(7))
     with pytest.raises(LedgerConflictError):
         ledger.commit_found(digest(1), 1, "one", digest(8))
-    assert codes(ledger) == ["overspent", "draw_conflict"]
+    assert codes(ledger) == ["overspent", "draw_conflict", "not_published"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""What a ledger says of its runs: legal and charged, and still worth a look."""
+
+from __future__ import annotations
+
+from dpiw.audit.amounts import Units
+from dpiw.audit.findings import Finding
+from dpiw.audit.records import AttemptTally, RunTally, Tally
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.release.certificate import Certificate
+
+
+def findings_of_runs(counted: Tally) -> list[Finding]:
+    """What is legal and charged, and still worth a look."""
+    findings = [
+        _finding(
+            "recovered",
+            f"entry {release.seq}",
+            f"release {digest[:12]}, run {release.run}, was lost",
+        )
+        for digest, release in counted.recovered.items()
+    ]
+    findings += [
+        _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
+        for seq, name, loss in counted.losses
+    ]
+    findings += [
+        _finding(
+            "unpaid_reads",
+            f"population {name}",
+            f"its tables were read {reads} of at most {population.max_unpaid_reads} times without a"
+            " draw",
+        )
+        for name, population in counted.populations.items()
+        if (reads := counted.unpaid_reads(name))
+    ]
+    findings += _period_twice(counted)
+    for run in counted.runs.values():
+        for attempt in run.attempts:
+            subject = f"run {run.key[:12]} attempt {attempt.number}"
+            findings += [_finding("cost_declared", subject, claim) for claim in _declared(attempt)]
+            if attempt.voided:
+                text = f"population {run.population}, period {run.period}: given back"
+                findings.append(_finding("attempt_voided", subject, text))
+            for name, stage in attempt.stages.items():
+                if stage.state == "lost":
+                    text = f"stage {name} was armed and left no output{_payment(run, attempt)}"
+                    findings.append(_finding("draw_lost", subject, text))
+                if stage.state == "armed":
+                    text = f"stage {name} is armed, and neither committed nor lost"
+                    findings.append(_finding("stage_armed", subject, text))
+                if stage.conflicts:
+                    outputs = f"{stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
+                    text = f"stage {name}: {outputs}"
+                    findings.append(_finding("draw_conflict", subject, text))
+        findings += _waiting(run)
+    return findings
+
+
+def _payment(run: RunTally, attempt: AttemptTally) -> str:
+    """Where the charge of a lost draw went; a release's total has every attempt of its run."""
+    inside = run.manifest_digest is not None
+    return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside
+
+
+def _period_twice(counted: Tally) -> list[Finding]:
+    """Runs that drew for a release and period of an earlier run; what is lost is not counted."""
+    findings, first = [], dict[tuple[str, str, str], RunTally]()
+    for run in counted.runs.values():
+        states = {stage.state for attempt in run.attempts for stage in attempt.stages.values()}
+        names = (attempt.stated.get("release") for attempt in run.attempts)
+        release = next((str(name) for name in names if name), None)
+        if release is None or not states & {"armed", "committed"}:
+            continue
+        before = first.setdefault((run.population, release, str(run.period)), run)
+        if before is not run:
+            text = f"release {release}, period {run.period}: run {before.key[:12]} drew for it too"
+            findings += [_finding("period_twice", f"run {run.key[:12]}", text)]
+    return findings
+
+
+def _declared(attempt: AttemptTally) -> list[str]:
+    return [
+        f"stage {name}: epsilon={event['epsilon']}, delta={event['delta']} of its charge was"
+        " declared for rows made elsewhere"
+        for name, stage in attempt.stages.items()
+        for event in stage.events
+        if event.get("type") == "declared"
+    ]
+
+
+def _amount(loss: Units) -> str:
+    epsilon = decimal_text(loss.epsilon, EPSILON_UNIT)
+    return f"epsilon={epsilon}, delta={decimal_text(loss.delta, DELTA_UNIT)}"
+
+
+def _waiting(run: RunTally) -> list[Finding]:
+    """That budget was drawn and no release shows for it; one that is armed is told by itself."""
+    states = {stage.state for stage in run.latest.values()}
+    if run.manifest_digest is not None or "committed" not in states or "armed" in states:
+        return []
+    drawn = "drawn" if states == {"committed"} else "drawn in part"
+    text = f"population {run.population}, period {run.period}: paid and {drawn}, not published"
+    return [_finding("not_published", f"run {run.key[:12]}", text)]
+
+
+def published_otherwise(certificate: Certificate, counted: Tally) -> str:
+    """That the run a certificate names has published another manifest; empty where none has."""
+    for run in counted.runs_of(certificate.population):
+        same = (run.plan_digest, run.period) == (certificate.plan_digest, certificate.period)
+        if same and run.manifest_digest is not None:
+            return (
+                f"; run {run.key[:12]}, which it names, is published as {run.manifest_digest[:12]}:"
+                " this folder was changed and signed again"
+            )
+    return ""
+
+
+def _finding(code: str, subject: str, text: str) -> Finding:
+    return Finding(code=code, subject=subject, text=text)
