@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
 
 
+_EAGER = int(pd.__version__.partition(".")[0]) < 3
+"""Whether a copy is one from the start: from pandas 3 on it becomes one where it is changed."""
+
+
 class UnreliableWeightsWarning(UserWarning):
     """The certificate says the weights of this release must not be used."""
 
@@ -44,24 +48,31 @@ class Release:
     """A verified release.
 
     Attributes:
-        table: the synthetic rows in declared types, without weights.
         weights: shape (rows,), of mean one; where the certificate says `unnormalised`, as
-            estimated, for totals.
-        log_weights: shape (rows,), natural logs as estimated, not normalised.
+            estimated, for totals. Read-only.
+        log_weights: shape (rows,), natural logs as estimated, not normalised. Read-only.
         certificate: what was promised and how good the weights are.
         schema: the public data dictionary, JSON values.
         verified: the checks the folder passed, and whose key signed it.
     """
 
-    table: pd.DataFrame
+    _table: pd.DataFrame
     weights: NDArray[np.float64]
     log_weights: NDArray[np.float64]
     certificate: Certificate
     schema: Mapping[str, Any]
     verified: VerifiedRelease
 
+    @property
+    def table(self) -> pd.DataFrame:
+        """The synthetic rows in declared types, without weights; a copy, as yours to change.
+
+        What is done to it changes no estimate: those are of the rows that were verified.
+        """
+        return self._table.copy(deep=_EAGER)
+
     def __repr__(self) -> str:
-        rows, columns = self.table.shape
+        rows, columns = self._table.shape
         return (
             f"Release({self.certificate.release_id!r}, {rows} rows, {columns} columns, "
             f"epsilon={self.certificate.epsilon}, delta={self.certificate.delta}, "
@@ -94,7 +105,7 @@ class Release:
         path = self.verified.folder / REPLICATES
         if file_digest(path) != manifest.files[REPLICATES].sha256:
             raise ChecksumError(f"{REPLICATES}: its SHA-256 differs from the manifest{GET_AGAIN}")
-        return read_replicates(path, self.certificate, rows=len(self.table))
+        return read_replicates(path, self.certificate, rows=len(self._table))
 
     # The functions of `dpiw.analysis` with this release as their source: `release.mean("age")`.
     # Estimates print with their interval and its verdict; `.value` is the number alone.
@@ -121,7 +132,7 @@ class Release:
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         """Return `rows` rows redrawn in proportion to weight, to be used without weights."""
         chosen = resample(self.log_weights, rows, rng=rng)
-        return self.table.iloc[chosen].reset_index(drop=True)
+        return self._table.iloc[chosen].reset_index(drop=True)
 
 
 def _lies(name: str) -> str:
@@ -169,8 +180,10 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
             UnreliableWeightsWarning,
             stacklevel=3,
         )
+    weights.setflags(write=False)
+    log_weights.setflags(write=False)
     return Release(
-        table=table,
+        _table=table,
         weights=weights,
         log_weights=log_weights,
         certificate=verified.certificate,

@@ -237,7 +237,7 @@ def test_what_is_refused(released, tmp_path):
     old, columns[0]["name"] = columns[0]["name"], "a b"
     schema = {**released.schema, "columns": columns}
     renamed = dataclasses.replace(
-        released, schema=schema, table=released.table.rename(columns={old: "a b"})
+        released, schema=schema, _table=released.table.rename(columns={old: "a b"})
     )
     for ending in ("dta", "sav"):
         with pytest.raises(ReleaseError, match=r"column 'a b': .* names=\{'a b': 'a_b'\}"):
@@ -316,7 +316,7 @@ def test_a_column_of_a_replicate_s_name_gets_another(publishing, tmp_path):
     renamed = dataclasses.replace(
         measured,
         schema={**measured.schema, "columns": columns},
-        table=measured.table.rename(columns={old: "R1"}),
+        _table=measured.table.rename(columns={old: "R1"}),
     )
     path = tmp_path / "r.csv"
     with pytest.raises(ReleaseError, match=r"'R1': the weights need that name; .*'R1': 'v_R1'"):

@@ -111,6 +111,21 @@ def test_weighted_means(release: Release) -> None:
     assert release.mean("visits").value == pytest.approx(naive)
 
 
+def test_what_an_analyst_does_to_rows_changes_no_estimate(release: Release) -> None:
+    """A sort in place would part rows from their weights, and nothing would tell."""
+    before, first = release.mean("age").value, release.table
+    first["age"] = 0
+    first.loc[first.index[:3], "visits"] = 1
+    first.pop("born")
+    first.loc[:, "smoker"] = first["smoker"].to_numpy()[::-1]
+    assert release.mean("age").value == before
+    assert len(release.table) == len(release.weights) == 200
+    assert release.table.age.any()
+    for weights in (release.weights, release.log_weights):
+        with pytest.raises(ValueError, match="read-only"):
+            weights[:] = 1
+
+
 @pytest.mark.parametrize(
     ("column", "words"),
     [
