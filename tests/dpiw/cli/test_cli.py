@@ -193,3 +193,25 @@ def test_alone_it_shows_its_commands(capsys):
     assert main([]) == 2
     stderr = capsys.readouterr().err
     assert all(f"\n    {name} " in stderr for name in ("init", "plan", "release", "audit"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("init new --headr secret,b", "unrecognized arguments: --headr; did you mean '--header'?"),
+        ("plan a.yaml --headr=secret", "unrecognized arguments: --headr; did you mean '--header'?"),
+        ("plan -header secret", "unrecognized arguments: -header; did you mean '--header'?"),
+        ("plan a.yaml secret.yaml", "unrecognized arguments: secret.yaml"),
+        ("ledger register n --ledger", "argument --ledger: expected one argument"),
+        ("ledger help", "did you mean `dpiw ledger --help`?"),
+    ],
+)
+def test_a_word_that_is_not_understood_is_told_with_the_nearest(words, told, capsys):
+    """An option alone, not what was given to it; nor what is missing because it is misspelt."""
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.endswith(f"{told}\n")
+    assert "required" not in shown
+    assert "secret" not in shown.replace("secret.yaml", "")

@@ -22,7 +22,15 @@ def _torn(folder: Path) -> None:
 
 COMMANDS: dict[str, Mistake] = {
     # the ledger
-    "no such command": typed("pln release.yaml", 2, "invalid choice: 'pln'", "'plan'"),
+    "no such command": typed("pln release.yaml", 2, "invalid choice: 'pln'", "mean 'plan'?"),
+    "a command of a command misspelt": typed("ledger regster", 2, "did you mean 'register'?"),
+    "a document misspelt": typed("schema spek", 2, "did you mean 'spec'?"),
+    "the word help": typed("help", 2, "did you mean `dpiw --help`?"),
+    "an option misspelt": typed(
+        "release release.yaml --peroid 3", 2, "dpiw release: error", "--peroid; did you mean '--p"),
+    "an option that is needed misspelt": typed(
+        "init new --headr a,b", 2, "arguments: --headr; did you mean '--header'?"),
+    "an option before any command misspelt": typed("--verson", 2, "did you mean '--version'?"),
     "no ledger named": typed("ledger show", 2, "required: --ledger"),
     "a ledger misspelt": typed(
         "ledger show --ledger state/ledgr.sqlite", 30, "did you mean 'ledger.sqlite'?"),
