@@ -94,7 +94,8 @@ def run_init(arguments: argparse.Namespace) -> int:
     )
 
     if len(arguments.delimiter) != 1:
-        raise SpecError("--delimiter: expected one character")
+        tab = "; a tab is $'\\t' in bash" if arguments.delimiter == "\\t" else ""
+        raise SpecError(f"--delimiter: expected one character{tab}")
     chosen, place = next(
         (name, value)
         for name in _SOURCES
@@ -125,16 +126,20 @@ def run_init(arguments: argparse.Namespace) -> int:
         for name, text in files.items()
         if name in (DICTIONARY, SPEC)
     )
+    sizes = f"{_counted(len(draft.columns), 'column')}, {_counted(still, 'open field')}"
     write_lines(
         arguments,
         [
-            f"wrote {', '.join(sorted(files))} to {folder}: {len(draft.columns)} columns,"
-            f" {still} open fields; no data was read",
+            f"wrote {', '.join(sorted(files))} to {folder}: {sizes}; no data was read",
             "settle every TODO by public knowledge, then type",
             *(f"  {line}" for line in next_commands(quoted)),
         ],
     )
     return 0
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

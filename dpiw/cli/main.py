@@ -62,7 +62,9 @@ def _plan(arguments: argparse.Namespace) -> int:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say("\n".join([plan_table(plan), *warned]))
+        agrees = [f"header: its {len(schema.columns)} names are those of the data dictionary"]
+        told = agrees if arguments.header is not None else []
+        _say("\n".join([plan_table(plan), *told, *warned]))
     try:
         budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:

@@ -27,8 +27,8 @@ _REASONS = {
     "mapping values are not allowed": "a second `: ` in one line, or a line that is indented too"
     " far; a text with `: ` in it stands in quotes",
     "could not find expected ':'": "no `key: value`; after a key comes a colon and a space",
-    "expected ',' or": "a bracket that is not closed, or a comma that is missing; a text with one of"
-    " ? : , # [ ] { } in it stands in quotes",
+    "expected ',' or": "a bracket that is not closed, or a comma that is missing; a text with one"
+    " of ? : , # [ ] { } in it stands in quotes",
     "expected <block end>": "indented otherwise than the lines beside it",
     "unexpected end of stream": "a quote that is not closed",
     "unexpected document separator": "a quote that is not closed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 
 from dpiw.data.columns import ColumnRole
+from dpiw.data.names import name_fault
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 
@@ -37,8 +38,17 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
         )
     if not names or any("\n" in name for name in names):
         raise SchemaError("header: expected one line of column names")
-    if any(_is_number(name) for name in names):
-        raise SchemaError("header: a name is a number; is this a row of the table?")
+    if len(names) == 1 and delimiter == "," and "\\t" in line:
+        raise SchemaError(
+            "header: a backslash and a t stand there, no tab; in bash a tab is $'\\t', as in"
+            " --header $'a\\tb' --delimiter $'\\t'"
+        )
+    for place, name in enumerate(names, start=1):
+        where = f"header: name {place} of {len(names)}"
+        if _is_number(name):
+            raise SchemaError(f"{where}: a name is a number; is this a row of the table?")
+        if fault := name_fault(name):
+            raise SchemaError(f"{where}: {fault}")
     return TableDraft(columns=tuple(_column(name) for name in names))
 
 

@@ -40,7 +40,7 @@ def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys)
     workplace.source.unlink()
     call = ["plan", str(workplace.spec), "--header"]
     assert main([*call, "\ufeffage,income,region,ill\r"]) == 0
-    capsys.readouterr()
+    assert "header: its 4 names are those of the data dictionary" in capsys.readouterr().out
     for line, hint in (
         ("age,incomme,region,ill", "missing in the file: income; income stands there but for a"),
         ("age;income;region;ill", "holds the declared names between ';'; the spec says"),

@@ -38,7 +38,8 @@ DICTIONARIES: dict[str, Mistake] = {
         "'0,5' is no continuous value; expected a number with a decimal point, such as 18.5"),
     "a German date": in_dictionary(
         "kind: continuous, lower: 0, upper: 1000", "kind: date, lower: 01.01.2024, upper: x",
-        "column income: lower: '01.01.2024' is no date value; expected an ISO date (year-month-day), such as 2024-01-31"),
+        "column income: lower: '01.01.2024' is no date value; expected an ISO date (year-month-",
+        "day), such as 2024-01-31"),
     "a German date as upper bound": in_dictionary(
         "kind: continuous, lower: 0, upper: 1000", "kind: date, lower: 2024-01-01, upper: 31.12.29",
         PLACE + "5, column 51: column income: upper: '31.12.29' is no date value"),
