@@ -270,6 +270,10 @@ def test_a_header_leaves_all_but_names_open():
     assert [column.name for column in draft.columns] == ["ID", "age", "net; income"]
     assert draft.columns[0].role is ColumnRole.IDENTIFIER
     assert draft.columns[1] == ColumnDraft(name="age")
+    assert not draft.columns[2].notes
+    padded = draft_table("header", Metadata(place="age, sex")).columns
+    assert [column.name for column in padded] == ["age", "sex"]
+    assert ["white space" in str(column.notes) for column in padded] == [False, True]
     for line, told in (
         ("", "one line of column names"), ("age,,sex", "name 2 of 3: a column name is empty"),
         ("age,AGE", "columns 1 and 2"), ("age,42,sex", "name 2 of 3: a name is a number"),
