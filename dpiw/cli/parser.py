@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from dpiw.errors import nearest
+
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,19 +58,16 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, words: Iterable[str]) -> list[str]:
         """Options among words that are none of ours, nor the beginning of one; never a value."""
-        names = []
-        for word in words:
-            if word == "--":
-                break
-            name = word.partition("=")[0]
-            is_option = name.startswith("-") and not self._negative_number_matcher.match(name)
-            begins = name.startswith("--") and any(
-                option.startswith(name) for option in self._option_string_actions
-            )
-            is_known = begins or name in self._option_string_actions
-            if is_option and " " not in name and not is_known:
-                names.append(name)
-        return names
+        ours = tuple(self._option_string_actions)
+        before_values = itertools.takewhile(lambda word: word != "--", words)
+        names = [word.partition("=")[0] for word in before_values]
+        return [
+            name
+            for name in names
+            if _OPTION.fullmatch(name)
+            and name not in ours
+            and not (name.startswith("--") and any(option.startswith(name) for option in ours))
+        ]
 
     def _told(self, words: Sequence[str]) -> str:
         """That these words are not understood; of options, the nearest one."""

@@ -199,6 +199,7 @@ def test_alone_it_shows_its_commands(capsys):
     ("words", "told"),
     [
         ("init new --headr secret,b", "unrecognized arguments: --headr; did you mean '--header'?"),
+        ("init new --headr -1,secret", "unrecognized arguments: --headr; did you mean '--header'?"),
         ("plan a.yaml --headr=secret", "unrecognized arguments: --headr; did you mean '--header'?"),
         ("plan -header secret", "unrecognized arguments: -header; did you mean '--header'?"),
         ("plan a.yaml secret.yaml", "unrecognized arguments: secret.yaml"),
