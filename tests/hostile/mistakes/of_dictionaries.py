@@ -73,6 +73,8 @@ DICTIONARIES: dict[str, Mistake] = {
         "at most, not 'codebok'; did you mean 'codebook'?"),
     "a name with a question mark": in_dictionary(
         "name: age", "name: age?", PLACE + "4, column 5", "one of ? : , # [ ] { } in it stands in"),
+    "a name in braces": in_dictionary(
+        "name: age", "name: {{age}}", PLACE + "4, column 13: a key is not plain text; with a bra"),
     "a name with a space before it": in_dictionary(
         "name: age", 'name: " age"', PLACE + "4, column 6: column  age: name: white space"),
     "two targets": in_dictionary(
