@@ -20,6 +20,7 @@ from pathlib import Path
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
+from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError
 from flows.console import quiet_prefect
 from flows.server import prefect_server
@@ -86,7 +87,7 @@ def assurance(
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m flows.assurance")
+    parser = Parser(prog="python -m flows.assurance")
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--root", help="the checkout to test (this one)")
     parser.add_argument("--keep", help="folder for finished parts (build/assurance/<week>)")

@@ -18,6 +18,7 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.audit import AuditFailedError, Severity, found, release_folders
+from dpiw.cli.parser import Parser
 from dpiw.cli.text import names_a_spec
 from dpiw.errors import DPIWError, SpecError
 from dpiw.ledger.location import check_location
@@ -102,7 +103,7 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="dpiw audit")
+    parser = Parser(prog="dpiw audit")
     parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
     parser.add_argument("--releases", help="folder of published releases; default: the spec's")
     parser.add_argument(

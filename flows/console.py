@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError, SourceError, StageFailedError
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
@@ -39,7 +40,7 @@ from tasks.failures import StepFailedError, record
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="dpiw release")
+    parser = Parser(prog="dpiw release")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="default: the current one; another label pays anew")
     parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")

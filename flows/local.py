@@ -8,13 +8,13 @@ client decided before it sent a report.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from prefect import flow
 
+from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError
 from dpiw.plan.local import load_local_spec
 from dpiw.release.local import verify_local
@@ -40,7 +40,7 @@ def collect(spec: str) -> str:
 
 def main(run: Callable[[str], str], arguments: list[str]) -> int:
     """Run the flow for a person; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="dpiw local collect")
+    parser = Parser(prog="dpiw local collect")
     parser.add_argument("spec", type=Path, help="a local spec (YAML)")
     spec = parser.parse_args(arguments).spec
     quiet_prefect()

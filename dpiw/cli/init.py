@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dpiw.cli.parser import Parser
 from dpiw.cli.text import write_lines
 from dpiw.errors import SpecError
 
@@ -39,7 +40,7 @@ _TEXTS = (".csv", ".tsv", ".txt")
 
 def add_init_command(subparsers: Any) -> None:
     """Add `init` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser: Parser = subparsers.add_parser(
         "init", help="draft a data dictionary and a spec from metadata", description=_DESCRIPTION
     )
     parser.add_argument("folder", type=Path, help="where the drafts go; made if it is not there")
@@ -55,18 +56,19 @@ def add_init_command(subparsers: Any) -> None:
     parser.add_argument("--encoding", choices=_ENCODINGS, default=_ENCODINGS[0],
                         help=f"of a header ({_ENCODINGS[0]})")  # fmt: skip
     parser.set_defaults(handler=run_init)
+    parser.hint = init_hint
 
 
 def init_hint(words: Sequence[str]) -> str:
-    """What to type where `init` was not told from what; empty where it was, or for other commands.
+    """What to type where `init` was not told from what; empty where it was.
 
     Args:
-        words: of the command line, which was not understood. No file is opened.
+        words: of the command line behind `init`, which was not understood. No file is opened.
     """
     options = {word.partition("=")[0] for word in words}
-    if words[:1] != ["init"] or options & {f"--{name}" for name in _SOURCES}:
+    if options & {f"--{name}" for name in _SOURCES}:
         return ""
-    places = [word for word in words[1:] if not word.startswith("-")]
+    places = [word for word in words if not word.startswith("-")]
     table = next((place for place in places if Path(place).suffix.lower() in _TEXTS), "TABLE.csv")
     folder = next((place for place in places if place != table), Path(table).stem)
     quoted, line = shlex.quote(folder), table if table == "TABLE.csv" else shlex.quote(table)
@@ -92,7 +94,8 @@ def run_init(arguments: argparse.Namespace) -> int:
     )
 
     if len(arguments.delimiter) != 1:
-        raise SpecError("--delimiter: expected one character")
+        tab = "; a tab is $'\\t' in bash" if arguments.delimiter == "\\t" else ""
+        raise SpecError(f"--delimiter: expected one character{tab}")
     chosen, place = next(
         (name, value)
         for name in _SOURCES
@@ -123,16 +126,20 @@ def run_init(arguments: argparse.Namespace) -> int:
         for name, text in files.items()
         if name in (DICTIONARY, SPEC)
     )
+    sizes = f"{_counted(len(draft.columns), 'column')}, {_counted(still, 'open field')}"
     write_lines(
         arguments,
         [
-            f"wrote {', '.join(sorted(files))} to {folder}: {len(draft.columns)} columns,"
-            f" {still} open fields; no data was read",
+            f"wrote {', '.join(sorted(files))} to {folder}: {sizes}; no data was read",
             "settle every TODO by public knowledge, then type",
             *(f"  {line}" for line in next_commands(quoted)),
         ],
     )
     return 0
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from dpiw import __version__
 from dpiw.cli.completion import add_completion_command
-from dpiw.cli.init import add_init_command, init_hint
+from dpiw.cli.init import add_init_command
 from dpiw.cli.local import add_local_commands
+from dpiw.cli.parser import Parser
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.schema import add_schema_command
@@ -62,7 +63,9 @@ def _plan(arguments: argparse.Namespace) -> int:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say("\n".join([plan_table(plan), *period_line(spec, None), *warned]))
+        agrees = [f"header: its {len(schema.columns)} names are those of the data dictionary"]
+        told = agrees if arguments.header is not None else []
+        _say("\n".join([plan_table(plan), *period_line(spec, None), *told, *warned]))
     try:
         budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
@@ -135,8 +138,8 @@ def _key_new(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="dpiw", description="Differentially private synthetic data with importance weights."
     )
     parser.add_argument("--version", action="version", version=f"dpiw {__version__}")
@@ -186,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_ledger(commands: argparse._SubParsersAction[Parser]) -> None:
     """The ledger needs SQLAlchemy; an analyst's light installation does without."""
     try:
         from dpiw.cli.ledger import add_ledger_commands
@@ -210,12 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
-    try:
-        parsed = parser.parse_args(arguments)
-    except SystemExit as end:
-        if end.code == 2:
-            sys.stderr.write(init_hint(words))
-        raise
+    parsed = parser.parse_args(arguments)
     handler: Handler = parsed.handler
     try:
         code = handler(parsed)

@@ -18,11 +18,11 @@ from typing import Any
 from dpiw.data.bounds import MOST_DIGITS, bounds_fault, digits
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
 from dpiw.data.dates import day_number, is_zone, second_number
-from dpiw.data.forms import FREE_TEXT, no_value, quoted
+from dpiw.data.forms import FREE_TEXT, no_value, no_word, quoted
 from dpiw.data.levels import bucket_names, levels_fault
 from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.provenance import provenance_fault
-from dpiw.errors import SchemaError, nearest, one_of
+from dpiw.errors import SchemaError, nearest
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
@@ -218,7 +218,8 @@ class Column:
                 return number
         elif self.kind not in _TIMED and _is_plain_number(value):
             return value
-        raise self._refuse("lower/upper/cuts/fill", no_value(value, self.kind.value))
+        fields = [key for key in ("lower", "upper", "fill") if getattr(self, key) is value]
+        raise self._refuse((*fields, "cuts/value")[0], no_value(value, self.kind.value))
 
     def normalised(self, text: str) -> str:
         """The form in which a category cell is compared to the levels."""
@@ -251,17 +252,16 @@ class Column:
         known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
         if odd := [str(key)[:40] for key in values if key not in known]:
             raise SchemaError(f"column {name}: {odd[0]}: unknown key{nearest(odd[0], known)}")
-        role = values.get("role", ColumnRole.FEATURE.value)
         if values.get("kind") == "text":
             raise SchemaError(f"column {name}: kind: {FREE_TEXT}")
-        if "kind" not in values and role != ColumnRole.IDENTIFIER.value:
-            raise SchemaError(f"column {name}: kind: missing, such as continuous or categorical")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
             if key in values:
                 allowed = [member.value for member in members]
                 if values[key] not in allowed:
-                    raise SchemaError(f"column {name}: {key}: {one_of(values[key], allowed)}")
+                    raise SchemaError(f"column {name}: {key}: {no_word(values[key], allowed)}")
                 values[key] = members(values[key])
+        if "kind" not in values and values.get("role") is not ColumnRole.IDENTIFIER:
+            raise SchemaError(f"column {name}: kind: missing, such as continuous or categorical")
         written = CellFormat.taken_from(values)
         return cls(**values, written=written)
 

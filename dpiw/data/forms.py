@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from dpiw.errors import nearest
 
 FREE_TEXT = (
     "free text is not released, as nothing public bounds what a cell may say; take the column out"
@@ -20,6 +22,16 @@ def no_value(value: object, kind: str) -> str:
     """That a declared bound, cut or fill is no value of its kind, and how one is written."""
     form = _FORMS.get(kind, "a number with a decimal point, such as 18.5")
     return f"{value!r:.40} is no {kind} value; expected {form}"
+
+
+def no_word(value: object, allowed: Sequence[str]) -> str:
+    """That a declared field is none of its words: what is allowed, what stands there, the nearest.
+
+    Args:
+        value: of a public data dictionary, which is repeated; never a cell.
+        allowed: the admissible words.
+    """
+    return f"expected one of {', '.join(allowed)}, not {value!r:.40}{nearest(value, allowed)}"
 
 
 def quoted(values: Iterable[object]) -> str:

@@ -13,6 +13,7 @@ import contextlib
 import csv
 import difflib
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 
 from dpiw.data.names import folded_name
@@ -34,7 +35,13 @@ def typed_line(text: str, *, encoding: str) -> str:
 
     Raises:
         SchemaError: such bytes, which are not text in that encoding either.
+        SourceError: a file's name, which is no line of names. The file is not opened.
     """
+    if os.path.splitext(text)[1] and os.path.isfile(text):
+        raise SourceError(
+            f"header: {text} is a file; expected a line of names, such as its first:"
+            f' --header "$(head -n 1 {shlex.quote(text)})"'
+        )
     is_bytes = any("\udc80" <= letter <= "\udcff" for letter in text)
     return decoded(os.fsencode(text), encoding) if is_bytes else text.removeprefix("\ufeff")
 

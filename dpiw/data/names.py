@@ -16,9 +16,11 @@ def folded_name(name: str) -> str:
 
 
 def name_fault(name: object) -> str | None:
-    """What is wrong with a column's name, without repeating it; None if nothing is."""
-    if not isinstance(name, str) or not name or name != name.strip():
-        return "a column name is empty, not text, or has white space at its ends"
+    """What is wrong with a column's name, repeated where it can be shown; None if nothing is."""
+    if not isinstance(name, str) or not name.strip():
+        return "a column name is empty, or not text"
     if len(name) > MAX_NAME_LENGTH or not name.isprintable():
         return f"a column name has over {MAX_NAME_LENGTH} characters or unprintable ones"
+    if name != name.strip():
+        return f"column {name}: name: white space at its ends, which no name has"
     return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from dpiw.errors import nearest
+
 PROVENANCES = ("law", "codebook", "earlier release", "other")
 """What public knowledge a bound or a level may come from."""
 
@@ -21,9 +23,10 @@ def provenance_fault(text: object) -> str | None:
     well_formed = kind in PROVENANCES and (kind != "other" or bool(words.strip()))
     if text == "" or (well_formed and len(str(text)) <= _MAX_LENGTH and str(text).isprintable()):
         return None
+    near = "" if kind in PROVENANCES else nearest(kind, PROVENANCES)
     return (
         f"expected one of {', '.join(PROVENANCES)}, then perhaps a colon and words (after `other`"
-        f" always), {_MAX_LENGTH} printable characters at most"
+        f" always), {_MAX_LENGTH} printable characters at most, not {text!r:.40}{near}"
     )
 
 

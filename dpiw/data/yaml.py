@@ -27,7 +27,8 @@ _REASONS = {
     "mapping values are not allowed": "a second `: ` in one line, or a line that is indented too"
     " far; a text with `: ` in it stands in quotes",
     "could not find expected ':'": "no `key: value`; after a key comes a colon and a space",
-    "expected ',' or": "a bracket that is not closed, or a comma that is missing",
+    "expected ',' or": "a bracket that is not closed, or a comma that is missing; a text with one"
+    " of ? : , # [ ] { } in it stands in quotes",
     "expected <block end>": "indented otherwise than the lines beside it",
     "unexpected end of stream": "a quote that is not closed",
     "unexpected document separator": "a quote that is not closed",
@@ -90,7 +91,9 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _refusal("a key is not plain text", key)
+                raise _refusal(
+                    "a key is not plain text; with a bracket or ? in it, it stands in quotes", key
+                )
             if key.value in seen:
                 plain = re.fullmatch(r"\w{1,40}", key.value)  # a slip may make a line a key
                 problem = f"duplicate key {key.value!r}" if plain else "duplicate key"

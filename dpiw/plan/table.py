@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ from dpiw.privacy import accounting
 
 _MANY_BINS, _WIDE = 30, 0.25
 """From so many bins of a column on, or where none holds more of its bounds, nothing is said."""
+
+_BOUNDED, _TEXT_WIDTH = 60, 84
+"""So many columns' bounds are shown, in lines of so many characters."""
 
 _BLIND = "; within a bin nothing tells where people are"
 
@@ -52,6 +56,22 @@ def _provenances(plan: Plan) -> list[str]:
     bounded = [column for column in listed if column.is_numeric or column.levels]
     summary = provenance_summary(column.provenance for column in bounded)
     return [f"  bounds, levels  {summary}"] if summary else []
+
+
+def _bounds(plan: Plan) -> list[str]:
+    """Of every column with bounds, as they were read: `1.000` is one, not a thousand."""
+    columns = [column for column in plan.schema.released if column.is_numeric]
+    texts = [f"{c.name} {_end(c.lower)} to {_end(c.upper)}" for c in columns[:_BOUNDED]]
+    texts += [f"{len(columns) - _BOUNDED} more"] * (len(columns) > _BOUNDED)
+    tied = ", ".join(text.replace(" ", "\xa0") for text in texts)  # no name holds such a space
+    wrap = textwrap.TextWrapper(_TEXT_WIDTH, break_long_words=False, break_on_hyphens=False)
+    lines = [line.replace("\xa0", " ") for line in wrap.wrap(tied)]
+    return [f"  {'' if place else 'bounds':<14}  {line}" for place, line in enumerate(lines)]
+
+
+def _end(bound: Any) -> str:
+    """A bound or a cut, as text."""
+    return bound if isinstance(bound, str) else f"{bound:,.10g}"
 
 
 def _cells(plan: Plan) -> list[str]:
@@ -112,7 +132,7 @@ def _widest(column: Column) -> str:
     if width <= 1 or share <= _WIDE:
         return ""
     ends = [column.lower, *column.cuts, column.upper][place : place + 2]
-    low, high = (end if isinstance(end, str) else f"{end:,.10g}" for end in ends)
+    low, high = map(_end, ends)
     return f"{column.name} {low} to {high}, {share:.0%} of its bounds"
 
 
@@ -149,6 +169,7 @@ def plan_table(plan: Plan) -> str:
         *_kept_back(plan),
         f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
         f"  synthetic rows  {spec.synthetic_rows}",
+        *_bounds(plan),
         *_provenances(plan),
         *_cells(plan),
         *_bins(plan),

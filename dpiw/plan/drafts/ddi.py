@@ -85,11 +85,13 @@ def _column(variable: ElementTree.Element) -> ColumnDraft:
     coded = kind is ColumnKind.CATEGORICAL and bool(codes)
     legend = ", ".join(f"{code}={label}" for code, label in codes.items()) if coded else ""
     low, high, notes = _range(variable)
+    limits = bounds(kind, low, high)
+    notes = (*notes, *limits.pop("notes"))
     return sourced(
         ColumnDraft(
             name=variable.get("name", ""),
             kind=kind,
-            **bounds(kind, low, high),
+            **limits,
             levels=texts(codes) if coded else (),
             decimals=_decimals(variable),
             written=_missing(variable),

@@ -232,7 +232,19 @@ def number(value: object) -> int | float | None:
 
 
 def bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, Any]:
-    """`lower` and `upper` of a draft, each None where it is no bound of that kind."""
+    """`lower` and `upper` of a draft, each None where it is no bound of that kind, and `notes`."""
+    admissible = _bounds(kind, lower, upper)
+    left_out = [
+        side
+        for side, stated in (("lower", lower), ("upper", upper))
+        if kind in _STAND_INS and stated is not None and admissible[side] is None
+    ]
+    word = "" if kind is None else kind.value
+    notes = (f"the metadata's {side} bound is no {word} value: left out" for side in left_out)
+    return {**admissible, "notes": tuple(notes)}
+
+
+def _bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, Any]:
     if kind is ColumnKind.INTEGER:
         low, high = whole_bounds(lower, upper)
         return {"lower": low, "upper": high}

@@ -67,6 +67,7 @@ def draft_table(name: str, metadata: Metadata) -> TableDraft:
 
     Raises:
         SchemaError: not such metadata. The message quotes names of columns and tables at most.
+        SourceError: a file's name for a header.
     """
     try:
         return FORMATS[name](metadata)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 
 from dpiw.data.columns import ColumnRole
+from dpiw.data.names import name_fault
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 
 _IDENTIFYING = frozenset({"id", "person_id", "patient_id", "pid", "uuid"})
+_PADDED = "the header has white space at its ends: names are exact, so take it out of the table too"
 
 
 def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
@@ -26,7 +28,8 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
         rows = list(csv.reader([line], delimiter=delimiter, strict=True))
     except csv.Error:
         rows = []
-    names = [name.strip() for name in rows[0]] if len(rows) == 1 else []
+    cells = rows[0] if len(rows) == 1 else []
+    names = [cell.strip() for cell in cells]
     separator = next(
         (sign for sign in ";\t|" if delimiter == "," and len(names) == 1 and sign in line), ""
     )
@@ -37,16 +40,27 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
         )
     if not names or any("\n" in name for name in names):
         raise SchemaError("header: expected one line of column names")
-    if any(_is_number(name) for name in names):
-        raise SchemaError("header: a name is a number; is this a row of the table?")
-    return TableDraft(columns=tuple(_column(name) for name in names))
+    if len(names) == 1 and delimiter == "," and "\\t" in line:
+        raise SchemaError(
+            "header: a backslash and a t stand there, no tab; in bash a tab is $'\\t', as in"
+            " --header $'a\\tb' --delimiter $'\\t'"
+        )
+    for place, name in enumerate(names, start=1):
+        where = f"header: name {place} of {len(names)}"
+        if _is_number(name):
+            raise SchemaError(f"{where}: a name is a number; is this a row of the table?")
+        if fault := name_fault(name):
+            raise SchemaError(f"{where}: {fault}")
+    return TableDraft(columns=tuple(map(_column, cells)))
 
 
-def _column(name: str) -> ColumnDraft:
+def _column(cell: str) -> ColumnDraft:
+    name = cell.strip()
+    notes = () if cell == name else (_PADDED,)
     if name.casefold() in _IDENTIFYING:
         note = "taken for what names the person, by its own name alone: is it so?"
-        return ColumnDraft(name=name, role=ColumnRole.IDENTIFIER, notes=(note,))
-    return ColumnDraft(name=name)
+        return ColumnDraft(name=name, role=ColumnRole.IDENTIFIER, notes=(*notes, note))
+    return ColumnDraft(name=name, notes=notes)
 
 
 def _is_number(text: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpiw.data.headers import decoded
-from dpiw.errors import SchemaError
+from dpiw.errors import SchemaError, nearest
 
 _T = TypeVar("_T")
 
@@ -55,9 +55,14 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
         encoding: of its text, one in which a line ends with the byte 10.
 
     Raises:
-        SchemaError: not a regular file, not in that encoding, or more than one line.
+        SchemaError: no such file, not a regular one, not in that encoding, or more than one line.
     """
-    message = f"header: expected a file with one line of at most {MAX_HEADER_BYTES} bytes"
+    if not path.exists():
+        raise SchemaError(f"header: no such file: {path}{_nearest_beside(path)}")
+    message = (
+        f"header: expected a regular file with one line of at most {MAX_HEADER_BYTES} bytes; a line"
+        ' that a command prints goes to --header: --header "$(head -n 1 TABLE.csv)"'
+    )
     line, rest = b"", b"?"
     with contextlib.suppress(OSError, ValueError):
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -65,7 +70,9 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 line = stream.readline(MAX_HEADER_BYTES)
                 rest = stream.read(1)
-        message = "header: expected one line; this may be a table: give --header its first line"
+                message = (
+                    "header: expected one line; this may be a table: give --header its first line"
+                )
     marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     if line.startswith(marks) and not line.startswith(codecs.BOM_UTF32_LE):
         raise SchemaError(_UTF_16)
@@ -74,17 +81,30 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
     return decoded(line, encoding).rstrip("\r\n")
 
 
+def _nearest_beside(path: Path) -> str:
+    """The name nearest to a file's in its folder, as a question."""
+    with contextlib.suppress(OSError):
+        return nearest(path.name, [entry.name for entry in path.parent.iterdir()])
+    return ""
+
+
 def parse_json(text: str, *, what: str) -> dict[str, Any]:
     """A JSON object, without duplicate keys.
 
     Raises:
-        SchemaError: not such an object. The message never quotes the file.
+        SchemaError: not such an object, with line and column where it is no JSON. The message never
+            quotes the file.
     """
-    with contextlib.suppress(ValueError, RecursionError):
+    place = ""
+    try:
         value = json.loads(text, object_pairs_hook=_unique)
         if isinstance(value, dict):
             return value
-    raise SchemaError(f"{what}: expected a JSON object with unique keys")
+    except json.JSONDecodeError as fault:  # its words are the parser's own
+        place = f"line {fault.lineno}, column {fault.colno}: not valid JSON ({fault.msg}); "
+    except (ValueError, RecursionError):
+        pass
+    raise SchemaError(f"{what}: {place}expected a JSON object with unique keys")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -120,4 +140,9 @@ def one_of(tables: Mapping[str, _T], wanted: str | None, *, what: str) -> tuple[
     if wanted is not None and wanted in tables:
         return wanted, tables[wanted]
     names = ", ".join(name[:64] for name in list(tables)[:20] if name.isprintable())
-    raise SchemaError(f"{what}: expected one table; choose one with --table: {names or 'none'}")
+    hint = "" if wanted is None else nearest(wanted, tables)
+    raise SchemaError(
+        f"{what}: expected one table; choose one with --table: {names}{hint}"
+        if tables
+        else f"{what}: no table found"
+    )

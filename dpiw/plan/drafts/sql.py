@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnKind
-from dpiw.errors import SchemaError
+from dpiw.errors import SchemaError, nearest
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
 from dpiw.plan.drafts.reading import one_of, read_text
 
@@ -35,7 +35,8 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
         dialect: of sqlglot: `postgres`, `mysql`, `tsql`, ...; empty: what all have in common.
 
     Raises:
-        SchemaError: no such definitions, unknown dialect, or a dump with rows.
+        SchemaError: no such definitions, unknown dialect, or a dump with rows. Of the file it
+            tells a line's number and names of tables at most.
     """
     text = read_text(path, suffixes=(".sql", ".ddl"), what=_WHAT)
     if rows := _ROWS.search(text):
@@ -43,9 +44,12 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
         raise SchemaError(
             f"SQL: line {line}: holds statements with rows; expected definitions alone"
         )
+    _check_dialect(dialect)
     statements = _statements(text, dialect)
     types = {name.casefold(): levels for name, levels in _enumerations(statements)}
     tables = dict(_tables(statements))
+    if not tables:
+        raise SchemaError(_no_table(text, dialect))
     name, definition = one_of(tables, table, what=_WHAT)
     comments = dict(_comments(statements, name))
     checks = [rule for element in definition.expressions for rule in _conditions(element)]
@@ -58,6 +62,30 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
         if isinstance(element, exp.ColumnDef)
     ]
     return TableDraft(columns=tuple(columns), name=name).with_key(keys)
+
+
+def _check_dialect(dialect: str) -> None:
+    """SchemaError unless sqlglot knows it, or it is empty."""
+    from sqlglot.dialects.dialect import Dialects
+
+    known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
+    if dialect and dialect.casefold() not in known:
+        raise SchemaError(
+            f"--dialect: expected one of {', '.join(known)}, not {dialect!r:.40}"
+            f"{nearest(dialect, known)}"
+        )
+
+
+def _no_table(text: str, dialect: str) -> str:
+    """That no table is defined, and where a definition is looked for first."""
+    import sqlglot
+
+    tokens = sqlglot.tokenize(text, read=dialect or None)
+    where = "the file has no statement"
+    if tokens:
+        line = text.count("\n", 0, tokens[0].start) + 1
+        where = f"the first statement is in line {line}"
+    return f"SQL: no CREATE TABLE with columns found; {where}"
 
 
 def _statements(text: str, dialect: str) -> list[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnKind
-from dpiw.errors import SchemaError
+from dpiw.errors import SchemaError, nearest
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced, texts
 from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
 
@@ -65,12 +65,18 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
     codes = [code.get("value") if isinstance(code, Mapping) else code for code in _list(listed)]
     required = rules.get("required")
     words = tuple(_list(field.get("trueValues"))), tuple(_list(field.get("falseValues")))
+    limits = bounds(kind, rules.get("minimum"), rules.get("maximum"))
+    notes = limits.pop("notes")
+    if kind is None:
+        hint = nearest(field.get("type"), _KINDS)
+        notes = (*notes, f"its type settles no kind; that do {', '.join(_KINDS)}{hint}")
     return sourced(
         ColumnDraft(
             name=text_of(field.get("name")),
             kind=kind,
             nullable=None if not isinstance(required, bool) else not required,
-            **bounds(kind, rules.get("minimum"), rules.get("maximum")),
+            **limits,
+            notes=notes,
             levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
             words=words if all(words) else None,
             written=_cell_format(field, missing, kind),

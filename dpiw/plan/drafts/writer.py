@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,11 @@ _LONG_LIST = 30
 
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WORDS = frozenset({"true", "false", "null"})
+_LETTERS = str.maketrans(
+    {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l"}
+)
+"""Letters that plain ones stand for where no other mark can be left out."""
+
 _LINE = 120
 """Characters of a column that stands in one line."""
 
@@ -174,11 +180,17 @@ publish_to: releases
 def dictionary_name(*candidates: str) -> str:
     """The first candidate that a dictionary can be called by, once its signs are made plain.
 
+    Letters with marks become plain ones, as on a passport: `Süd` is `sued`, `café` is `cafe`.
+
     Raises:
         SchemaError: none of them has a letter or digit.
     """
     for text in candidates:
-        plain = re.sub(r"[^a-z0-9_-]+", "-", text.casefold()).strip("-_")[:63]
+        folded = unicodedata.normalize("NFC", text).casefold().translate(_LETTERS)
+        bare = "".join(
+            c for c in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(c)
+        )
+        plain = re.sub(r"[^a-z0-9_-]+", "-", bare).strip("-_")[:63]
         if plain:
             return plain
     raise SchemaError("--name: expected lower-case letters, digits, `-` and `_`")

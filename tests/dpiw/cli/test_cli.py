@@ -40,7 +40,7 @@ def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys)
     workplace.source.unlink()
     call = ["plan", str(workplace.spec), "--header"]
     assert main([*call, "\ufeffage,income,region,ill\r"]) == 0
-    capsys.readouterr()
+    assert "header: its 4 names are those of the data dictionary" in capsys.readouterr().out
     for line, hint in (
         ("age,incomme,region,ill", "missing in the file: income; income stands there but for a"),
         ("age;income;region;ill", "holds the declared names between ';'; the spec says"),
@@ -193,3 +193,26 @@ def test_alone_it_shows_its_commands(capsys):
     assert main([]) == 2
     stderr = capsys.readouterr().err
     assert all(f"\n    {name} " in stderr for name in ("init", "plan", "release", "audit"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("init new --headr secret,b", "unrecognized arguments: --headr; did you mean '--header'?"),
+        ("init new --headr -1,secret", "unrecognized arguments: --headr; did you mean '--header'?"),
+        ("plan a.yaml --headr=secret", "unrecognized arguments: --headr; did you mean '--header'?"),
+        ("plan -header secret", "unrecognized arguments: -header; did you mean '--header'?"),
+        ("plan a.yaml secret.yaml", "unrecognized arguments: secret.yaml"),
+        ("ledger register n --ledger", "argument --ledger: expected one argument"),
+        ("ledger help", "did you mean `dpiw ledger --help`?"),
+    ],
+)
+def test_a_word_that_is_not_understood_is_told_with_the_nearest(words, told, capsys):
+    """An option alone, not what was given to it; nor what is missing because it is misspelt."""
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.endswith(f"{told}\n")
+    assert "required" not in shown
+    assert "secret" not in shown.replace("secret.yaml", "")

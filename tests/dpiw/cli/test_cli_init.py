@@ -8,7 +8,7 @@ import pytest
 from dpiw.cli.init import _ENCODINGS
 from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import SchemaError, SpecError
+from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.drafts.formats import FORMATS
 from dpiw.plan.sections import SourceSpec
 from dpiw.plan.spec import load_spec
@@ -138,7 +138,12 @@ def test_options_reach_their_reader(desk, capsys):
     capsys.readouterr()
     for wrong, hint in (
         (["--sql", "persons.sql", "--table", "others"], "--table: persons"),
+        (
+            ["--sql", "persons.sql", "--table", "person"],
+            "--table: persons; did you mean 'persons'?",
+        ),
         (["--header", "a,b", "--delimiter", ";;"], "--delimiter: expected one character"),
+        (["--header", "a,b", "--delimiter", "\\t"], "one character; a tab is $'\\t' in bash"),
         (["--header", "a,b", "--target", "c"], "target: no column of that name"),
         (["--header", "patient_id,b", "--identifier", "patient"], "did you mean 'patient_id'?"),
         (["--header", "a;b"], "header: its names stand between ';', not ','; add --delimiter ';'"),
@@ -215,3 +220,20 @@ def test_a_header_in_utf_16_is_told_what_to_do(desk, capsys, text):
 def test_the_encodings_are_those_of_a_spec_whose_lines_end_with_one_byte():
     known = get_args(SourceSpec.model_fields["encoding"].annotation)
     assert set(_ENCODINGS) == {name for name in known if "\n".encode(name) == b"\n"}
+
+
+@pytest.mark.parametrize("command", ["init town --header", "plan release.yaml --header"])
+def test_a_table_s_name_is_no_header(workplace, monkeypatch, capsys, command):
+    """It was drafted as the one column of its table."""
+    monkeypatch.chdir(workplace.root)
+    os.chmod(workplace.source, 0)
+    name = workplace.source.name
+    assert main([*command.split(), name]) == SourceError.exit_code
+    shown = capsys.readouterr().err
+    assert f'{name} is a file; expected a line of names, such as its first: --header "$(h' in shown
+    assert "mend it, then" not in shown
+
+
+def test_one_column_and_one_open_field_are_counted_as_one(desk, capsys):
+    assert main(["init", "town", "--header", "age"]) == 0
+    assert "to town: 1 column, 5 open fields; no data" in capsys.readouterr().out

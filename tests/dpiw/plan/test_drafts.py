@@ -113,6 +113,28 @@ def test_table_schema(tmp_path):
     )
 
 
+def test_what_a_table_schema_states_and_nothing_takes_is_told_in_the_draft(tmp_path):
+    fields = [
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": "forty"}},
+        {"name": "day", "type": "date", "constraints": {"minimum": 1900}},
+        {"name": "size", "type": "int"},
+        {"name": "place", "type": "geopoint"},
+        {"name": "code", "type": "any", "constraints": {"enum": ["a"]}},
+    ]
+    _, draft = drafted(tmp_path, "table-schema", json.dumps({"fields": fields}))
+    (text,) = dictionary_files(draft, name="town", origin="").values()
+    notes = [line.strip() for line in text.splitlines() if line.startswith("    #")]
+    assert notes[:2] == [
+        "# the metadata's upper bound is no integer value: left out",
+        "# the metadata's lower bound is no date value: left out",
+    ]
+    assert notes[2].startswith("# its type settles no kind; that do string, number, ")
+    assert notes[2].endswith("; did you mean 'integer'?")
+    assert notes[3].endswith("date, datetime")
+    assert len(notes) == 4
+    assert "forty" not in text
+
+
 def test_a_resource_of_a_data_package(tmp_path):
     resources = [
         {"name": "towns", "path": "towns.csv", "schema": {"fields": [{"name": "town"}]}},
@@ -248,9 +270,18 @@ def test_a_header_leaves_all_but_names_open():
     assert [column.name for column in draft.columns] == ["ID", "age", "net; income"]
     assert draft.columns[0].role is ColumnRole.IDENTIFIER
     assert draft.columns[1] == ColumnDraft(name="age")
-    for line in ("", "age,,sex", "age,AGE", "age,42,sex", "1.5"):
+    assert not draft.columns[2].notes
+    padded = draft_table("header", Metadata(place="age, sex")).columns
+    assert [column.name for column in padded] == ["age", "sex"]
+    assert ["white space" in str(column.notes) for column in padded] == [False, True]
+    for line, told in (
+        ("", "one line of column names"), ("age,,sex", "name 2 of 3: a column name is empty"),
+        ("age,AGE", "columns 1 and 2"), ("age,42,sex", "name 2 of 3: a name is a number"),
+        ("1.5", "name 1 of 1: a name is a number"), (r"a\tb", r"in bash a tab is $'\t'"),
+    ):  # fmt: skip
         with pytest.raises(SchemaError) as refusal:
             draft_table("header", Metadata(place=line))
+        assert told in str(refusal.value)
         assert "42" not in str(refusal.value)
 
 
@@ -298,7 +329,11 @@ def test_long_lists_of_levels_go_to_files_of_their_own():
 
 
 def test_names_of_dictionaries():
-    assert dictionary_name("", "Bevölkerung 2024", "x") == "bev-lkerung-2024"
+    for text, plain in (
+        ("Bevölkerung 2024", "bevoelkerung-2024"), ("Tierklinik Su\u0308d", "tierklinik-sued"),
+        ("Straße", "strasse"), ("Élèves & Łódź", "eleves-lodz"), ("人口 B", "b"),
+    ):  # fmt: skip
+        assert dictionary_name("", text, "x") == plain
     with pytest.raises(SchemaError, match="--name"):
         dictionary_name("", "人口")
 

@@ -119,10 +119,13 @@ def test_a_header_file_is_a_regular_file_with_a_bounded_line(tmp_path):
     pipe, long = tmp_path / "pipe", tmp_path / "long"
     os.mkfifo(pipe)
     long.write_text("a," * 300_000)
-    assert "one line" in refused("header-file", pipe)
-    assert "one line" in refused("header-file", long)
-    assert "one line" in refused("header-file", tmp_path)
-    assert "one line" in refused("header-file", tmp_path / "none")
+    for place in (pipe, tmp_path):
+        shown = refused("header-file", place)
+        assert "a regular file with one line" in shown
+        assert "head -n 1 TABLE.csv" in shown
+    assert "one line; this may be a table" in refused("header-file", long)
+    absent = tmp_path / "pipes"
+    assert f"no such file: {absent}; did you mean 'pipe'?" in refused("header-file", absent)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +192,29 @@ def test_sql_that_cannot_be_read_is_not_quoted(tmp_path, caplog):
     place.write_text(f"SELECT '{SECRET}'; DROP TABLE a;")
     refused("sql", place)
     place.write_text(metadata.SQL)
-    assert "--dialect" in refused("sql", place, dialect="klingon")
+    assert "--dialect: expected one of " in refused("sql", place, dialect="klingon")
+    near = refused("sql", place, dialect="postgresql")
+    assert near.endswith(", not 'postgresql'; did you mean 'postgres'?")
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"-- {SECRET}\n\nCREAT TABLE {SECRET} (a int);", "the first statement is in line 3"),
+        (f"-- {SECRET}\n", "the file has no statement"),
+    ],
+)
+def test_sql_without_a_table_says_where_one_was_looked_for(text, told, tmp_path):
+    place = tmp_path / "m.sql"
+    place.write_text(text)
+    assert refused("sql", place) == f"SQL: no CREATE TABLE with columns found; {told}"
+
+
+def test_json_that_ends_too_early_is_placed(tmp_path):
+    place = tmp_path / "m.json"
+    place.write_text(f'{{"fields": [\n  {{"name": "{SECRET}"')
+    assert "line 2, column 21: not valid JSON (Expecting " in refused("table-schema", place)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Plans: one total, noise solved jointly, feasibility from public facts. No data exists here."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -199,6 +200,32 @@ def test_a_person_column_that_names_nobody_is_told():
     assert told in plan_table(compile_plan(spec(weights=weights), schema))
     unit = {"id_column": "client", "max_rows": 2}
     assert told not in plan_table(compile_plan(spec(weights=weights, unit=unit), schema))
+
+
+def test_the_page_for_people_shows_the_bounds_that_were_read():
+    """A German `1.000` is one, and `dpiw plan` is the last to tell before it counts."""
+    numbers = [
+        {"name": f"n {place}", "kind": "continuous", "lower": -0.5, "upper": 1.000}
+        for place in range(62)
+    ]
+    day = {"name": "day", "kind": "date", "lower": "2025-01-01", "upper": "2025-12-31"}
+    sex = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
+    wage = {"name": "wage", "kind": "integer", "lower": 0, "upper": 150_000}
+    schema = PublicSchema.from_mapping({"name": "town", "columns": [day, sex, wage, *numbers]})
+    plan = compile_plan(spec(), SCHEMA)
+    lines = plan_table(dataclasses.replace(plan, schema=schema)).splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("  bounds  "))
+    assert (
+        lines[start]
+        .split("bounds          ")[1]
+        .startswith(
+            "day 2025-01-01 to 2025-12-31, wage 0 to 150,000, n 0 -0.5 to 1, n 1 -0.5 to 1,"
+        )
+    )
+    end = next(place for place, line in enumerate(lines) if line.startswith("  cells  "))
+    assert all(line.endswith(" to 1,") for line in lines[start : end - 1])
+    assert all(len(line) <= 102 for line in lines[start:end])
+    assert lines[end - 1].endswith(", 4 more")
 
 
 def test_an_epsilon_too_small_to_be_drawn_is_refused():

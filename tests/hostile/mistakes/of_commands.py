@@ -22,7 +22,15 @@ def _torn(folder: Path) -> None:
 
 COMMANDS: dict[str, Mistake] = {
     # the ledger
-    "no such command": typed("pln release.yaml", 2, "invalid choice: 'pln'", "'plan'"),
+    "no such command": typed("pln release.yaml", 2, "invalid choice: 'pln'", "mean 'plan'?"),
+    "a command of a command misspelt": typed("ledger regster", 2, "did you mean 'register'?"),
+    "a document misspelt": typed("schema spek", 2, "did you mean 'spec'?"),
+    "the word help": typed("help", 2, "did you mean `dpiw --help`?"),
+    "an option misspelt": typed(
+        "release release.yaml --peroid 3", 2, "dpiw release: error", "--peroid; did you mean '--p"),
+    "an option that is needed misspelt": typed(
+        "init new --headr a,b", 2, "arguments: --headr; did you mean '--header'?"),
+    "an option before any command misspelt": typed("--verson", 2, "did you mean '--version'?"),
     "no ledger named": typed("ledger show", 2, "required: --ledger"),
     "a ledger misspelt": typed(
         "ledger show --ledger state/ledgr.sqlite", 30, "did you mean 'ledger.sqlite'?"),
@@ -73,6 +81,14 @@ COMMANDS: dict[str, Mistake] = {
         "init new --sql t.sql", 11, "SQL: line 2: holds statements with rows",
         slip=lambda folder: (folder / "t.sql").write_text(
             "create table t (a int);\ninsert into t values (1);\n") and None),
+    "a dialect by another name": typed(
+        "init new --sql t.sql --dialect postgresql", 11, "not 'postgresql'; did you mean 'postgr",
+        slip=lambda folder: (folder / "t.sql").write_text("create table t (a int);") and None),
+    "a header's file misspelt": typed(
+        "init new --header-file dta.csv", 11, "no such file: dta.csv; did you mean 'data.csv'?"),
+    "a table for a header": typed(
+        "plan release.yaml --header data.csv", 12, "data.csv is a file; expected a line of names"),
+    "no name in a header": typed("init new --header age,,ill", 11, "name 2 of 3: a column name"),
     "a name twice in a header": typed("init new --header a,b,A", 11, "columns 1 and 3"),
     "a header between other signs, and a slip": typed(
         "plan release.yaml --header 'age;incme;region;ill'", 12,

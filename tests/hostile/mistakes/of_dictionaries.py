@@ -17,7 +17,7 @@ def constrained(constraint: str, *words: str) -> Mistake:
 DICTIONARIES: dict[str, Mistake] = {
     "another word for integer": in_dictionary(
         "kind: integer", "kind: int", PLACE + "4, column 17: column age: kind: expected one of",
-        "did you mean 'integer'?"),
+        "datetime, not 'int'; did you mean 'integer'?"),
     "a field misspelt": in_dictionary(
         "kind: integer", "knd: integer", "column age: knd: unknown key; did you mean 'kind'?"),
     "no kind": in_dictionary(
@@ -38,7 +38,14 @@ DICTIONARIES: dict[str, Mistake] = {
         "'0,5' is no continuous value; expected a number with a decimal point, such as 18.5"),
     "a German date": in_dictionary(
         "kind: continuous, lower: 0, upper: 1000", "kind: date, lower: 01.01.2024, upper: x",
-        "'01.01.2024' is no date value; expected an ISO date (year-month-day), such as 2024-01-31"),
+        "column income: lower: '01.01.2024' is no date value; expected an ISO date (year-month-",
+        "day), such as 2024-01-31"),
+    "a German date as upper bound": in_dictionary(
+        "kind: continuous, lower: 0, upper: 1000", "kind: date, lower: 2024-01-01, upper: 31.12.29",
+        PLACE + "5, column 51: column income: upper: '31.12.29' is no date value"),
+    "a cut in letters": in_dictionary(
+        "upper: 100}", "upper: 100, cuts: [ten]}", PLACE + "4, column 54: column age: cuts",
+        "'ten' is no integer value"),
     "a bound of half a year": in_dictionary(
         "upper: 100}", "upper: 99.5}", "column age: lower/upper: expected whole numbers"),
     "a date that is none": in_dictionary(
@@ -58,6 +65,18 @@ DICTIONARIES: dict[str, Mistake] = {
     "another word for target": in_dictionary(
         "role: target", "role: targt", PLACE + "7, column 32: column ill: role: expected one of",
         "did you mean 'target'?"),
+    "another word for identifier, and no kind": in_dictionary(
+        "kind: integer, lower: 0, upper: 100", "role: identifer", PLACE + "4, column 17",
+        "column age: role: expected one of", "not 'identifer'; did you mean 'identifier'?"),
+    "a provenance misspelt": in_dictionary(
+        "upper: 100}", "upper: 100, provenance: codebok}", PLACE + "4, column 54",
+        "at most, not 'codebok'; did you mean 'codebook'?"),
+    "a name with a question mark": in_dictionary(
+        "name: age", "name: age?", PLACE + "4, column 5", "one of ? : , # [ ] { } in it stands in"),
+    "a name in braces": in_dictionary(
+        "name: age", "name: {{age}}", PLACE + "4, column 13: a key is not plain text; with a bra"),
+    "a name with a space before it": in_dictionary(
+        "name: age", 'name: " age"', PLACE + "4, column 6: column  age: name: white space"),
     "two targets": in_dictionary(
         "upper: 100}", "upper: 100, role: target}", "more than one target"),
     "a column twice": in_dictionary(
