@@ -82,7 +82,7 @@ READS: dict[str, Mistake] = {
     "commas where semicolons are declared": run(
         spec("format: csv}", "format: csv, delimiter: ;}"), 12, "names between ','; the spec says"),
     "a workbook's encoding": run(
-        _saved(encoding="utf-16"), 12, "columns missing in the file: age, income, region, ill"),
+        _saved(encoding="utf-16"), 12, "expected source.encoding: utf-16"),
     "no header": run(
         _headless, 12, "columns missing in the file: age, income, region, ill",
         "the first line must hold the declared names"),
