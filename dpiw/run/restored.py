@@ -16,6 +16,7 @@ from dpiw.ledger import AttemptRecord, Ledger, PublishedHead, RunRecord
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.measurement import Measurement
 from dpiw.release.folders import release_folders
+from dpiw.release.manifest import Manifest
 from dpiw.release.verification import read_signed_manifest
 from dpiw.run.checkpoints import check_checkpoints
 from dpiw.run.run import measurement_file, workspace_folder
@@ -48,6 +49,19 @@ def unknown_releases(spec: ReleaseSpec, ledger: Ledger) -> tuple[str, ...]:
 def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[tuple[str, PublishedHead]]:
     """Name and head of every release in sight of a population that is registered."""
     registered = {population.name for population in ledger.populations()}
+    for _, manifest in manifests_in_sight(spec):
+        facts = manifest.facts
+        head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
+        if facts.population in registered:
+            yield facts.release_id, head
+
+
+def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
+    """Folder and manifest of every release in sight, of whatever population.
+
+    Raises:
+        ReleaseError: as `check_heads`.
+    """
     folders = sorted(workspace_folder(Path(spec.state)).glob("*/*/"))
     roots = {Path(spec.publish_to), *filter(None, map(_publishes_to, folders))}
     releases = [folder / "built" for folder in folders if (folder / "built").exists()]
@@ -59,10 +73,7 @@ def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[tuple[str, PublishedHe
             manifest = read_signed_manifest(folder, expected=None)
         except ReleaseError as error:
             raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
-        facts = manifest.facts
-        head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
-        if facts.population in registered:
-            yield facts.release_id, head
+        yield folder, manifest
 
 
 def _publishes_to(folder: Path) -> Path | None:
