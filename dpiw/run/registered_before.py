@@ -61,25 +61,27 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
     except ReleaseError as error:
         raise SpecError(
             f"publish_to: {error}; whether {place} holds releases of population"
-            f" {spec.population}, and with which terms it was registered, is not known until that"
-            " folder is mended or moved away. Nothing was registered"
+            f" {spec.population}, and with which terms it was registered, is not known: get that"
+            " folder again from whoever has it, or, if it is no release, move it away. Nothing was"
+            " registered"
         ) from None
     for certificate, certified in zip(certificates, terms, strict=True):
         if differing := certified.differing(population):
             raise SpecError(
-                f"{_published_text(certificates, spec)}, and the certificate of {certificate.release_id}"
-                f" names other terms ({differing}): {terms_text(certificate)}. They are set once,"
-                " for life, and a ledger with others can neither recover these releases nor spend"
-                " beside them. If the ledger was lost:"
+                f"{_published_text(certificates, spec)}, and the certificate of"
+                f" {certificate.release_id} names other terms ({differing}):"
+                f" {terms_text(certificate)}. They are set once, for life, and a ledger"
+                " with others can neither recover these releases nor spend beside them. If the"
+                " ledger was lost:"
                 f" {_again(certificate, path)}; then: {recover_command(spec)}. If these are other"
                 " people, name another population in the spec. Nothing was registered"
             )
     if not certificates:
         return []
     return [
-        f"{_published_text(certificates, spec)}, which this ledger does not know: recover them first, for a"
-        f" release is refused until then: {recover_command(spec)} (state as loss what was drawn and"
-        " not published; 0 must be typed)"
+        f"{_published_text(certificates, spec)}, which this ledger does not know: recover them"
+        f" first, for a release is refused until then: {recover_command(spec)} (state as loss what"
+        " was drawn and not published; 0 must be typed)"
     ]
 
 
