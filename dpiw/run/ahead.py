@@ -34,9 +34,16 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     )
     if suffix_format != spec.source.format:
         yield f"source.path: {source.name}, and source.format is {spec.source.format}"
-    if not os.path.isfile(spec.signing_key):  # as False where its folder is closed
-        key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
-        yield f"signing_key: no such file; dpiw key new {key} makes one"
+    key = Path(spec.signing_key)
+    private = os.path.relpath(key.with_suffix(".key"))
+    if key.suffix == ".pub":
+        makes = "" if os.path.isfile(private) else f" (dpiw key new {private[:-4]} makes both)"
+        yield (
+            f"signing_key: {key.name} is named like the public half of a pair, which signs nothing;"
+            f" name the private one: {Path(private).name}{makes}"
+        )
+    elif not os.path.isfile(key):  # as False where its folder is closed
+        yield f"signing_key: no such file; dpiw key new {private[:-4]} makes one"
 
 
 def source_fault(spec: ReleaseSpec) -> str:

@@ -44,7 +44,7 @@ def budget_line(plan: Plan, path: Path) -> str:
         account = ledger.account(name)
     except DPIWError as error:
         return f"ledger: not known what is left: {filled_in(str(error), plan.spec, path)}"
-    check_registered(plan.spec, account.population)
+    check_registered(plan.spec, ledger)
     if doubt := _doubt(plan.spec, ledger, account):
         return doubt
     stages = frozenset(stage.name for stage in plan.stages)

@@ -47,9 +47,9 @@ def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[s
     of_people(unregistered, "{id_column: who, max_rows: 3}")
     assert register("--spec", "release.yaml", *BUDGET, "--create") == 0
     spec = load_spec(unregistered.spec)
-    known = Ledger.open(unregistered.ledger).population("town")
-    check_registered(spec, known)  # a release is not refused for its terms
-    assert known.protects(spec.privacy_unit)
+    ledger = Ledger.open(unregistered.ledger)
+    check_registered(spec, ledger)  # a release is not refused for its terms
+    assert ledger.population("town").protects(spec.privacy_unit)
     promised, fits = capsys.readouterr().out.splitlines()
     assert promised.startswith("population town: epsilon=7, delta=0.0001, add_or_remove_one; a per")
     assert fits.startswith("terms as release.yaml states them; ")
