@@ -77,12 +77,13 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
         )
     meant = f"; did you mean {near!r}?" if near else ""
     raise SpecError(
-        f"period {period}: cadence {spec.cadence} has labels such as {_current(spec)}{meant}"
+        f"period {period}: cadence {spec.cadence} has labels such as {current_label(spec)}{meant}"
         "\n(releases that follow no calendar: cadence: once, and a source.snapshot for each)"
     )
 
 
-def _current(spec: ReleaseSpec) -> str:
+def current_label(spec: ReleaseSpec) -> str:
+    """The label of the current period, at the spec's cadence."""
     return current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
 
 
@@ -95,7 +96,7 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         period: a label that was asked for; None: the current one.
     """
     spec = plan.spec
-    label = period or _current(spec)
+    label = period or current_label(spec)
     key = plan.run_key(label)
     same = [
         run
@@ -112,4 +113,4 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         )
 
 
-__all__ = ["check_label", "missing_files", "paid_anew", "source_fault"]
+__all__ = ["check_label", "current_label", "missing_files", "paid_anew", "source_fault"]
