@@ -24,7 +24,7 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a promise that is not the population's.
 
     Another name for the same people is another budget: it is offered only while nothing was ever
-    reserved from this one (docs/sharp-edges.md, "A wrong registration stays").
+    reserved from this one (docs/sharp-edges.md: a wrong registration).
 
     Raises:
         UnsupportedRelationError, SpecError: naming the field, and what may be typed instead.
