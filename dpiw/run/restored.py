@@ -21,6 +21,13 @@ from dpiw.release.verification import read_signed_manifest
 from dpiw.run.checkpoints import check_checkpoints
 from dpiw.run.run import measurement_file, workspace_folder
 
+_UNTIL = (
+    "; nothing is released until this folder is got again, or, where `dpiw ledger show` has its run"
+    " as published, moved out of where it lies (if its run is in this workspace, its own command"
+    " then publishes it anew, with the same bytes, at no cost)"
+)
+"""What follows a folder that cannot be read, and may hide a release."""
+
 
 def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a ledger that lacks the head of a release of any population registered in it.
@@ -33,7 +40,11 @@ def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
             anew. It must not spend until it is recovered.
         ReleaseError: a folder beside the releases cannot be read as one.
     """
-    ledger.check_heads([head for _, head in _heads(spec, ledger)])
+    try:
+        heads = [head for _, head in _heads(spec, ledger)]
+    except ReleaseError as error:
+        raise type(error)(f"{error}{_UNTIL}") from error
+    ledger.check_heads(heads)
 
 
 def unknown_releases(spec: ReleaseSpec, ledger: Ledger) -> tuple[str, ...]:

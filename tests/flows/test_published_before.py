@@ -167,6 +167,23 @@ def test_a_damaged_release_is_named_and_published_anew(
     assert Ledger.open(workplace.ledger).spent("town") == spent
 
 
+def test_a_damaged_signature_says_how_to_go_on(
+    workplace: Any, capsys: pytest.CaptureFixture[str], started_here: Callable[[Any], int]
+) -> None:
+    run, folder = publish_run(workplace.spec)
+    contents = bytes_of(folder)
+    change(folder / "manifest.sig")
+    assert started_here(workplace) == SignatureError.exit_code
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"releases/{folder.name}: the signature does not verify" in output
+    assert (
+        "nothing is released until this folder is got again, or, where `dpiw ledger show" in output
+    )
+    folder.rename(workplace.root / "damaged")
+    steps.publish(run)
+    assert bytes_of(folder) == contents
+
+
 def test_another_signing_key_is_told_to_be_another(
     workplace: Any, capsys: pytest.CaptureFixture[str], started_here: Callable[[Any], int]
 ) -> None:
