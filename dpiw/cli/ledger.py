@@ -161,11 +161,15 @@ def run_void(arguments: argparse.Namespace) -> int:
             "state: the folder of this run is not in its workspace; expected the spec's state"
             " folder, so that a draw that lies there is not given back"
         )
+    before = False
     for attempt in run.attempts:
         if attempt.attempt == arguments.attempt and not attempt.armed:
             check_undrawn(folder, run, attempt)
+            before = attempt.voided
     ledger.void(run.run_key, arguments.attempt)
-    write_lines(arguments, [f"voided; population {name} has {ledger.remaining(name)} left"])
+    again = f"attempt {arguments.attempt} was voided before; nothing was changed"
+    done = again if before else "voided"
+    write_lines(arguments, [f"{done}; population {name} has {ledger.remaining(name)} left"])
     return 0
 
 

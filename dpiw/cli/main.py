@@ -44,6 +44,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import load_schema, load_spec
+    from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
     from dpiw.run.ahead import missing_files, period_line
     from dpiw.run.budget import budget_line
@@ -51,6 +52,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
+        check_publish_to(spec)
         schema = load_schema(spec)
         if arguments.header is not None:
             names, source = [column.name for column in schema.columns], spec.source

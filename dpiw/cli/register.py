@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +77,8 @@ def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error.
 
     Raises:
-        SpecError: a term is not admissible, or is not the spec's; or the budget pays for no release
-            of the spec. Nothing was written.
+        SpecError: a term is not admissible, or is not the spec's or that of a release that it
+            published; or the budget pays for no release of the spec. Nothing was written.
         LedgerConflictError: the name is registered with other terms.
     """
     spec = None if arguments.spec is None else _read(arguments.spec)
@@ -94,8 +95,10 @@ def run_register(arguments: argparse.Namespace) -> int:
         _take_over(arguments, spec)
     population = _population(arguments)
     pays = [] if spec is None else [_pays_for(population, spec, arguments.spec)]
+    before = _is_registered(arguments)
+    if spec is not None and not before:
+        pays = _check_published(population, spec, arguments.spec) or pays
     ledger = _opened(arguments)
-    before = population.name in {registered.name for registered in ledger.populations()}
     terms = ledger.register(population)
     lines = [_terms_text(terms, arguments.id_column), *pays]
     if before:  # the count above is of what is left, not of what was given for life
@@ -115,9 +118,11 @@ def run_register(arguments: argparse.Namespace) -> int:
 def _read(path: Path) -> ReleaseSpec:
     from dpiw.data.yaml import told_in
     from dpiw.plan.spec import load_schema, load_spec
+    from dpiw.plan.spec_paths import check_publish_to
 
     with told_in(path, SpecError):
         spec = load_spec(path)
+        check_publish_to(spec)
         load_schema(spec)  # the unit's column is one that it declares
     return spec
 
@@ -153,6 +158,13 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
         )
     for option, value in options.items():
         setattr(arguments, option, value)
+
+
+def _check_published(population: Population, spec: ReleaseSpec, path: Path) -> list[str]:
+    """As `check_registrable`, which looks at releases: a ledger that was lost has published."""
+    from dpiw.run.registered_before import check_registrable
+
+    return check_registrable(spec, population, path)
 
 
 def _same_place(one: str, other: str) -> bool:
@@ -204,6 +216,16 @@ def _population(arguments: argparse.Namespace) -> Population:
         id_column=arguments.id_column,
         max_unpaid_reads=MAX_UNPAID_READS if reads is None else reads,
     )
+
+
+def _is_registered(arguments: argparse.Namespace) -> bool:
+    """Whether the ledger is there and knows the name; makes nothing."""
+    from dpiw.ledger import Ledger
+
+    with suppress(LedgerError):  # `_opened` tells it
+        ledger = Ledger.open(arguments.ledger)
+        return arguments.name in {population.name for population in ledger.populations()}
+    return False
 
 
 def _opened(arguments: argparse.Namespace) -> Ledger:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.charges import charge_facts, charge_lines
 from dpiw.cli.recover import since
-from dpiw.cli.text import aligned, check_population, named_ledger, write_lines
+from dpiw.cli.text import aligned, check_population, named_ledger, names_a_spec, write_lines
 from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
@@ -40,7 +42,22 @@ def run_show(arguments: argparse.Namespace) -> int:
         write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
     else:
         write_lines(arguments, _table(facts, arguments.since))
+    warnings = _doubts(arguments.ledger, ledger)
+    if arguments.csv or arguments.json:
+        sys.stderr.writelines(f"{line}\n" for line in warnings)
+    else:
+        write_lines(arguments, warnings)
     return 0
+
+
+def _doubts(named: str, ledger: Ledger) -> list[str]:
+    """What is published and the ledger lacks, where a spec says where to look: as a plan tells."""
+    if not names_a_spec(named):
+        return []
+    from dpiw.plan.spec import load_spec
+    from dpiw.run.budget import doubts
+
+    return doubts(load_spec(Path(named)), ledger)
 
 
 def _facts(

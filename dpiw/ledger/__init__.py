@@ -9,6 +9,7 @@
     book      what all entries amount to, and whether one may come next
     transitions  the rules of a run: what may become of it
     attempts  the rules of reserving: which attempt may come next
+    certified_terms  the registration that a certificate names, and how to begin a lost one again
     recovery  the rules of taking a ledger up again that lost entries
     replay    replaying stored entries against chain and rules, and the report
     stores    the database: a SQLite file or a PostgreSQL server

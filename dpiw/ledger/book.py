@@ -34,10 +34,13 @@ class Book:
         """What a population holds against its budget, or UnknownPopulationError."""
         if name not in self._accounts:
             command = REGISTER.format(name=name, ledger="PATH")
+            near = nearest(name, self._accounts)
+            register = (
+                " If these are other people, to register them" if near else "; to register it"
+            )
             raise UnknownPopulationError(
-                f"no population {name!r} is registered in this ledger"
-                f"{nearest(name, self._accounts)}; to register it, once for its life: {command}"
-                f"{AS_IN_THE_SPEC}"
+                f"no population {name!r} is registered in this ledger{near}{register}, once for"
+                f" {'their' if near else 'its'} life: {command}{AS_IN_THE_SPEC}"
             )
         return self._accounts[name]
 

@@ -23,12 +23,13 @@ from dpiw.ledger import (
     Recovery,
 )
 from dpiw.ledger.accounts import Account, check_kind
+from dpiw.ledger.certified_terms import check_terms, way_out
 from dpiw.ledger.charges import Charge
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.rounding import float_above
-from dpiw.privacy.units import PrivacyBudget, PrivacyCost
+from dpiw.privacy.units import PrivacyCost
 from dpiw.release.certificate import Certificate
 from dpiw.release.folders import release_folders
 from dpiw.release.manifest import MANIFEST
@@ -131,7 +132,7 @@ def recovered_release(missing: MissingRelease, population: Population) -> Recove
             cannot be read for this population.
     """
     certificate = missing.release.certificate
-    _check_terms(certificate, population)
+    check_terms(certificate, population)
     return RecoveredRelease(
         hash=certificate.ledger_head,
         manifest_digest=missing.digest,
@@ -172,22 +173,6 @@ def _account(certificate: Certificate, part: str, population: Population) -> Cha
 
 def _cost(certificate: Certificate, epsilon: str, delta: str) -> PrivacyCost:
     return PrivacyCost.of(Decimal(epsilon), Decimal(delta), certificate.relation)
-
-
-def _check_terms(certificate: Certificate, population: Population) -> None:
-    budget = PrivacyBudget.of(
-        Decimal(certificate.budget_epsilon), Decimal(certificate.budget_delta), certificate.relation
-    )
-    composition = certificate.account["composition"]
-    theirs = (certificate.population, budget, composition)
-    ours = (population.name, population.budget, population.composition.value)
-    if theirs != ours or not population.protects(certificate.unit):
-        raise LedgerConflictError(
-            f"release {certificate.release_id}: its certificate states other terms for population"
-            f" {population.name} (budget {budget}, {certificate.relation.value},"
-            f" max_rows={certificate.unit.max_rows}, id_column={certificate.unit.id_column},"
-            f" composition {composition}) than this ledger's registration"
-        )
 
 
 def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
@@ -286,6 +271,13 @@ def recover(
         LedgerConflictError: nothing is missing, or a certificate's terms or cost do not fit.
     """
     terms = ledger.population(population)
+    for missing in releases:
+        try:
+            check_terms(missing.release.certificate, terms)
+        except LedgerConflictError as error:
+            raise LedgerConflictError(
+                f"{error}{way_out(ledger, missing.release.certificate)}"
+            ) from None
     if not previous_lost:
         _check_previous(ledger, releases)
     for name, value in (("epsilon", loss_epsilon), ("delta", loss_delta)):

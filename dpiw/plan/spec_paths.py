@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dpiw.plan.spec import ReleaseSpec
 
 
+_FOLDER = "releases or state/releases"
+"""What `publish_to` may say, for people."""
+
+
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
     """The spec with absolute paths, and the SHA-256 of public rows for a calibration.
 
@@ -47,6 +51,39 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
             "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
         }
     )
+
+
+def check_publish_to(spec: ReleaseSpec) -> None:
+    """Refuse to publish where confidential files lie, or where no folder of releases can be.
+
+    Whoever may read releases would look among them; and whatever else lies beside releases is
+    taken for one that cannot be read, so that every release would be refused.
+
+    Args:
+        spec: with absolute paths.
+
+    Raises:
+        SpecError: `publish_to` is a file, holds the source, or is the state folder or its
+            workspace.
+    """
+    releases, state = Path(spec.publish_to), Path(spec.state)
+    source = Path(spec.source.path)
+    fault = ""
+    if releases.exists() and not releases.is_dir():
+        fault = "is a file"
+    elif source.parent == releases:
+        fault = "is the folder of source.path, the confidential table"
+    elif releases == state:
+        fault = "is the state folder, in which the ledger and the confidential workspace lie"
+    elif releases.is_relative_to(state / "workspace"):
+        fault = "lies in the confidential workspace of the state folder"
+    elif any(place.is_relative_to(releases) for place in (source, state)):
+        fault = "holds the folder of source.path, or the state folder"
+    if fault:
+        raise SpecError(
+            f"publish_to: {fault}; expected a folder of releases alone, such as {_FOLDER},"
+            " which is made if it is not there; nothing was read or held"
+        )
 
 
 def _located_generator(spec: ReleaseSpec, base: Path) -> GeneratorSpec:

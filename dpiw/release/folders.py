@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +40,15 @@ def _beside(root: Path) -> list[str]:
     with suppress(OSError):
         return [path.name for path in root.parent.iterdir() if any(path.glob(f"*/{MANIFEST}"))]
     return []
+
+
+def publish_anew(folder: Path) -> str:
+    """What its publisher does about a published folder that was damaged."""
+    return (
+        f"; {os.path.relpath(folder)} is not as it was published: move it out of"
+        f" {os.path.relpath(folder.parent)}, and start the same command again, which publishes the"
+        " same bytes at no cost"
+    )
 
 
 def no_release(folder: Path) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from dpiw.data.files import copy_file, rename_exclusively, sync_directory
 from dpiw.errors import ManifestError, ReleaseError
+from dpiw.release.folders import publish_anew
 from dpiw.release.manifest import (
     MANIFEST,
     SIGNATURE,
@@ -36,7 +37,7 @@ from dpiw.release.verification import (
     check_files,
     file_digest,
     manifest_digest,
-    read_signed_manifest,
+    read_signed,
 )
 
 FileSource = bytes | Callable[[Path], None]
@@ -109,7 +110,7 @@ def publish_built(
             `built` is not whole or not signed by `key`. Then nothing is visible and the staging
             folder is gone. What `commit` raises goes through unchanged, with the same effect.
     """
-    manifest = read_signed_manifest(built, expected=key)
+    manifest = read_signed(built, kind=Manifest, expected=[key])
     check_files(built, manifest)
     with _staging(destination.parent) as folder:
         for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
@@ -261,7 +262,9 @@ def _already_published(destination: Path, manifest: Manifest, key: PublicKey) ->
             f"release folder {destination.name} exists and holds something else: a release is "
             "never replaced, a correction is a new release"
         )
-    check_files(destination, read_signed_manifest(destination, expected=key))
+    then = publish_anew(destination)
+    read = read_signed(destination, kind=Manifest, expected=[key], then=then)
+    check_files(destination, read, then=then)
     _make_durable(destination.parent)  # the run that renamed it may have ended before this
     return Publication(folder=destination, manifest_digest=manifest.digest, already_published=True)
 

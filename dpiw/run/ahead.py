@@ -34,9 +34,16 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     )
     if suffix_format != spec.source.format:
         yield f"source.path: {source.name}, and source.format is {spec.source.format}"
-    if not os.path.isfile(spec.signing_key):  # as False where its folder is closed
-        key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
-        yield f"signing_key: no such file; dpiw key new {key} makes one"
+    key = Path(spec.signing_key)
+    private = os.path.relpath(key.with_suffix(".key"))
+    if key.suffix == ".pub":
+        makes = "" if os.path.isfile(private) else f" (dpiw key new {private[:-4]} makes both)"
+        yield (
+            f"signing_key: {key.name} is named like the public half of a pair, which signs nothing;"
+            f" name the private one: {Path(private).name}{makes}"
+        )
+    elif not os.path.isfile(key):  # as False where its folder is closed
+        yield f"signing_key: no such file; dpiw key new {private[:-4]} makes one"
 
 
 def source_fault(spec: ReleaseSpec) -> str:
@@ -70,7 +77,7 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
         )
     meant = f"; did you mean {near!r}?" if near else ""
     raise SpecError(
-        f"period {period}: cadence {spec.cadence} has labels such as {_current(spec)}{meant}"
+        f"period {period}: cadence {spec.cadence} has labels such as {current_label(spec)}{meant}"
         "\n(releases that follow no calendar: cadence: once, and a source.snapshot for each)"
     )
 
@@ -80,10 +87,11 @@ def period_line(spec: ReleaseSpec, period: str | None) -> list[str]:
     if spec.cadence == "once":
         return []
     todays = "" if period else " (today's: --period names another, before anything is paid)"
-    return [f"period {period or _current(spec)}{todays}"]
+    return [f"period {period or current_label(spec)}{todays}"]
 
 
-def _current(spec: ReleaseSpec) -> str:
+def current_label(spec: ReleaseSpec) -> str:
+    """The label of the current period, at the spec's cadence."""
     return current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
 
 
@@ -96,7 +104,7 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         period: a label that was asked for; None: the current one.
     """
     spec = plan.spec
-    label = period or _current(spec)
+    label = period or current_label(spec)
     key = plan.run_key(label)
     same = [
         run
@@ -113,4 +121,11 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
         )
 
 
-__all__ = ["check_label", "missing_files", "paid_anew", "period_line", "source_fault"]
+__all__ = [
+    "check_label",
+    "current_label",
+    "missing_files",
+    "paid_anew",
+    "period_line",
+    "source_fault",
+]

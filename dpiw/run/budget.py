@@ -17,6 +17,7 @@ from dpiw.run.commands import filled_in, recover_command
 from dpiw.run.declared import check_registered
 from dpiw.run.restored import unknown_releases
 from dpiw.run.run import ledger_url
+from dpiw.run.standing import goes_on_with, refused_or_paid_again
 
 _SHOWN = 3
 """Names of releases that are told; one shows it as well as all."""
@@ -44,7 +45,7 @@ def budget_line(plan: Plan, path: Path) -> str:
         account = ledger.account(name)
     except DPIWError as error:
         return f"ledger: not known what is left: {filled_in(str(error), plan.spec, path)}"
-    check_registered(plan.spec, account.population)
+    check_registered(plan.spec, ledger)
     if doubt := _doubt(plan.spec, ledger, account):
         return doubt
     stages = frozenset(stage.name for stage in plan.stages)
@@ -52,9 +53,9 @@ def budget_line(plan: Plan, path: Path) -> str:
     charge = Charge(cost=plan.cost, renyi=vector)
     count = account.admits(charge)
     fits, balance = count_text(count), f"{account.remaining} left of {account.population.budget}"
-    done = _published(plan, ledger)
+    done = [*_published(plan, ledger), *goes_on_with(plan, ledger)]
     warned = [*([] if count or done else [fits + _why(account, charge)])]
-    warned += paid_anew(plan, ledger, None)
+    warned += [*paid_anew(plan, ledger, None), *refused_or_paid_again(plan, ledger)]
     return "\n".join(
         [
             f"ledger: population {name} has {balance}" + (f"; {fits}" if count or done else ""),
@@ -89,23 +90,48 @@ def _doubt(spec: ReleaseSpec, ledger: Ledger, account: Account) -> str:
     """
     name = f"population {account.population.name}"
     try:
-        unknown = unknown_releases(spec, ledger)
+        warning = _lacking(spec, ledger)
     except ReleaseError as error:
-        return (
-            f"ledger: {name}: not known what is left\nwarning: {error}; whether the ledger knows"
-            " every release is not known, and a release is refused until that folder is mended or"
-            " moved away"
-        )
+        return f"ledger: {name}: not known what is left\nwarning: {_unread(error)}"
+    if not warning:
+        return ""
+    return (
+        f"ledger: not known what is left of {name}: its ledger lacks releases, and says"
+        f" {account.remaining} of {account.population.budget}\nwarning: {warning}"
+    )
+
+
+def doubts(spec: ReleaseSpec, ledger: Ledger) -> list[str]:
+    """What whoever reads a ledger's counts must know of releases in sight of a spec; or nothing."""
+    try:
+        warning = _lacking(spec, ledger)
+    except ReleaseError as error:
+        warning = _unread(error)
+    return [f"warning: {warning}"] if warning else []
+
+
+def _lacking(spec: ReleaseSpec, ledger: Ledger) -> str:
+    """Which releases in sight the ledger lacks, and what to do; empty where it knows all.
+
+    Raises:
+        ReleaseError: a folder beside the releases cannot be read as one.
+    """
+    unknown = unknown_releases(spec, ledger)
     if not unknown:
         return ""
     names = ", ".join(unknown[:_SHOWN]) + (", ..." if unknown[_SHOWN:] else "")
     return (
-        f"ledger: not known what is left of {name}: its ledger lacks releases, and says"
-        f" {account.remaining} of {account.population.budget}\n"
-        f"warning: it lacks what was published: {names}. It was"
+        f"it lacks what was published: {names}. It was"
         " restored from an old copy, or is another ledger; a release is refused until it is put"
         f" back or recovered: {recover_command(spec)} (with the folder that holds them;"
         " state as loss what was drawn and not published since the copy; 0 must be typed)"
+    )
+
+
+def _unread(error: ReleaseError) -> str:
+    return (
+        f"{error}; whether the ledger knows every release is not known, and a release is refused"
+        " until that folder is mended or moved away"
     )
 
 
@@ -117,4 +143,4 @@ def _why(account: Account, charge: Charge) -> str:
     return account.what_fits(charge)
 
 
-__all__ = ["budget_line"]
+__all__ = ["budget_line", "doubts"]

@@ -20,17 +20,18 @@ from dpiw.privacy.measurement import Measurement
 from dpiw.run.run import ReleaseRun, measurement_file, run_folder
 
 
-def check_registered(spec: ReleaseSpec, population: Population) -> None:
+def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a promise that is not the population's.
+
+    Another name for the same people is another budget: it is offered only while nothing was ever
+    reserved from this one (docs/sharp-edges.md: a wrong registration).
 
     Raises:
         UnsupportedRelationError, SpecError: naming the field, and what may be typed instead.
+        UnknownPopulationError: nobody registered it.
     """
-    unit = spec.privacy_unit
-    mend = (
-        "; it keeps these terms for life: state them in the spec, or name another population there"
-        f" and register that: {REGISTER.format(name='OTHER', ledger='PATH')}"
-    )
+    unit, population = spec.privacy_unit, ledger.population(spec.population)
+    mend = f"; it keeps these terms for life: state them in the spec{_instead(population, ledger)}"
     name = f"population {population.name} is registered"
     if population.relation is not unit.relation:
         raise UnsupportedRelationError(
@@ -42,6 +43,19 @@ def check_registered(spec: ReleaseSpec, population: Population) -> None:
         raise SpecError(
             f"unit.id_column={unit.id_column}: {name} with {population.id_column}{mend}"
         )
+
+
+def _instead(population: Population, ledger: Ledger) -> str:
+    """What may be done where the registration is wrong, or that nothing may be."""
+    if ledger.runs(population.name) or ledger.recoveries(population.name):
+        return (
+            ", for something was reserved from it, and they are the promise to these people"
+            " (docs/sharp-edges.md: a wrong registration)"
+        )
+    return (
+        ", or, as nothing was ever reserved from it, name another population there, register that,"
+        f" and never use this one: {REGISTER.format(name='OTHER', ledger='PATH')}"
+    )
 
 
 def check_paid(run: ReleaseRun, ledger: Ledger) -> None:

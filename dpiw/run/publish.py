@@ -18,7 +18,7 @@ from dpiw.data.files import make_folder, sync_directory
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.scaled import regrouped
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import LedgerTamperedError, ReleaseError
+from dpiw.errors import LedgerTamperedError, ReleaseError, SignatureError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunState
 from dpiw.methods.late_levels import FindsLevels
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
@@ -92,6 +92,13 @@ def _publish(run: ReleaseRun) -> Path:
     ledger = run.open_ledger(key=key)
     built = _built(run, ledger, key)
     manifest = verify(built, then="").manifest  # our own folder: nobody else has it
+    if manifest.signer != key.public:
+        raise SignatureError(
+            f"release {run.release_id}: it was signed by key id {manifest.signer.key_id}, and"
+            f" signing_key is key id {key.public.key_id} now; a release keeps the signature that it"
+            " was published with: put the old key back, or name it in signing_key; the new one"
+            " signs what is published from here on (another period or source.snapshot)"
+        )
     head = PublishedHead(hash=manifest.facts.ledger_head, manifest_digest=manifest.digest)
     if not ledger.knows(head):
         raise LedgerTamperedError(

@@ -57,7 +57,7 @@ def reserve(run: ReleaseRun) -> None:
     key = load_private_key(Path(run.spec.signing_key))  # what cannot be signed is not paid for
     ledger = run.open_ledger(key=key)
     check_heads(run.spec, ledger)
-    check_registered(run.spec, ledger.population(run.spec.population))
+    check_registered(run.spec, ledger)
     record = ledger.find_run(run.key)
     _check_not_recovered(run, ledger, record)
     if record is None:
@@ -107,8 +107,9 @@ def check_ahead(spec_path: Path, period: str | None) -> None:
     if fault := source_fault(spec):
         raise SourceError(fault)
     check_state_folder(Path(spec.state))
-    account = Ledger.open(ledger_url(spec)).account(spec.population)
-    check_registered(spec, account.population)
+    ledger = Ledger.open(ledger_url(spec))
+    check_registered(spec, ledger)
+    account = ledger.account(spec.population)
     if not account.population.renyi:
         account.admit(Charge(cost=spec.cost))
 

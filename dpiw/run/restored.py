@@ -16,9 +16,17 @@ from dpiw.ledger import AttemptRecord, Ledger, PublishedHead, RunRecord
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.measurement import Measurement
 from dpiw.release.folders import release_folders
+from dpiw.release.manifest import Manifest
 from dpiw.release.verification import read_signed_manifest
 from dpiw.run.checkpoints import check_checkpoints
 from dpiw.run.run import measurement_file, workspace_folder
+
+_UNTIL = (
+    "; nothing is released until this folder is got again, or, where `dpiw ledger show` has its run"
+    " as published, moved out of where it lies (if its run is in this workspace, its own command"
+    " then publishes it anew, with the same bytes, at no cost)"
+)
+"""What follows a folder that cannot be read, and may hide a release."""
 
 
 def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
@@ -32,7 +40,11 @@ def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
             anew. It must not spend until it is recovered.
         ReleaseError: a folder beside the releases cannot be read as one.
     """
-    ledger.check_heads([head for _, head in _heads(spec, ledger)])
+    try:
+        heads = [head for _, head in _heads(spec, ledger)]
+    except ReleaseError as error:
+        raise type(error)(f"{error}{_UNTIL}") from error
+    ledger.check_heads(heads)
 
 
 def unknown_releases(spec: ReleaseSpec, ledger: Ledger) -> tuple[str, ...]:
@@ -48,6 +60,19 @@ def unknown_releases(spec: ReleaseSpec, ledger: Ledger) -> tuple[str, ...]:
 def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[tuple[str, PublishedHead]]:
     """Name and head of every release in sight of a population that is registered."""
     registered = {population.name for population in ledger.populations()}
+    for _, manifest in manifests_in_sight(spec):
+        facts = manifest.facts
+        head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
+        if facts.population in registered:
+            yield facts.release_id, head
+
+
+def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
+    """Folder and manifest of every release in sight, of whatever population.
+
+    Raises:
+        ReleaseError: as `check_heads`.
+    """
     folders = sorted(workspace_folder(Path(spec.state)).glob("*/*/"))
     roots = {Path(spec.publish_to), *filter(None, map(_publishes_to, folders))}
     releases = [folder / "built" for folder in folders if (folder / "built").exists()]
@@ -59,10 +84,7 @@ def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[tuple[str, PublishedHe
             manifest = read_signed_manifest(folder, expected=None)
         except ReleaseError as error:
             raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
-        facts = manifest.facts
-        head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
-        if facts.population in registered:
-            yield facts.release_id, head
+        yield folder, manifest
 
 
 def _publishes_to(folder: Path) -> Path | None:

@@ -34,6 +34,7 @@ from dpiw.methods.generators.base import Synthesizer
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
+from dpiw.plan.spec_paths import check_publish_to
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.run.periods import current_period
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
@@ -107,6 +108,7 @@ class _Named:
             _check_period(period)
         with told_in(spec_path, SpecError):
             spec = load_spec(spec_path)
+            check_publish_to(spec)
             schema = load_schema(spec)
         load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
         label = period or current_period(

@@ -15,9 +15,11 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
-from dpiw.errors import ChecksumError, LedgerTamperedError, ManifestError
+from dpiw.errors import ChecksumError, LedgerTamperedError, ManifestError, SignatureError
 from dpiw.ledger import Ledger
+from dpiw.release.signing import create_key_pair, load_public_key
 from dpiw.release.verification import verify
+from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows import console
 from flows.server import ServerUnreachableError
@@ -146,6 +148,60 @@ def test_what_was_harmed_since_is_not_called_published(
     output = capsys.readouterr().out
     assert "already published" not in output
     assert "not published:" in output
+
+
+def test_a_damaged_release_is_named_and_published_anew(
+    workplace: Any, capsys: pytest.CaptureFixture[str], started_here: Callable[[Any], int]
+) -> None:
+    """What the message says to do gives the same bytes, and spends nothing."""
+    run, folder = publish_run(workplace.spec)
+    contents, spent = bytes_of(folder), Ledger.open(workplace.ledger).spent("town")
+    change(folder / "report.html")
+    assert started_here(workplace) == ChecksumError.exit_code
+    output = capsys.readouterr().out
+    assert f"{folder.name} is not as it was published: move it out of " in output
+    assert "the same command again, which publishes the same bytes at no cost" in output
+    folder.rename(workplace.root / "damaged")
+    steps.publish(run)
+    assert bytes_of(folder) == contents
+    assert Ledger.open(workplace.ledger).spent("town") == spent
+
+
+def test_a_damaged_signature_says_how_to_go_on(
+    workplace: Any, capsys: pytest.CaptureFixture[str], started_here: Callable[[Any], int]
+) -> None:
+    run, folder = publish_run(workplace.spec)
+    contents = bytes_of(folder)
+    change(folder / "manifest.sig")
+    assert started_here(workplace) == SignatureError.exit_code
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"releases/{folder.name}: the signature does not verify" in output
+    assert (
+        "nothing is released until this folder is got again, or, where `dpiw ledger show" in output
+    )
+    folder.rename(workplace.root / "damaged")
+    steps.publish(run)
+    assert bytes_of(folder) == contents
+
+
+def test_another_signing_key_is_told_to_be_another(
+    workplace: Any, capsys: pytest.CaptureFixture[str], started_here: Callable[[Any], int]
+) -> None:
+    """The curator is told, who has both; not to ask the curator."""
+    _, folder = publish_run(workplace.spec)
+    keys = workplace.root / "state/keys"
+    old = load_public_key(keys / "test.pub").key_id
+    for half in ("key", "pub"):
+        (keys / f"test.{half}").rename(keys / f"old.{half}")
+    create_key_pair(keys, "test")
+    new = load_public_key(keys / "test.pub").key_id
+    assert started_here(workplace) == SignatureError.exit_code
+    output = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"{folder.name}: it was signed by key id {old}, and signing_key is key id {new}" in output
+    )
+    assert "put the old key back, or name it in signing_key" in output
+    assert "ask the curator" not in output
 
 
 def test_a_release_that_is_gone_is_published_by_the_flow(

@@ -171,7 +171,10 @@ def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
             f"ledger {path}: its folder is to lie in one that does not exist; make that one first"
         ) from error
     except OSError as error:
-        raise LedgerError(f"ledger {path}: its folder cannot be made") from error
+        reason = (
+            f"{folder.name} is a file; expected a folder" if folder.is_file() else error.strerror
+        )
+        raise LedgerError(f"ledger {path}: its folder cannot be made: {reason}") from error
 
 
 def _check_file_system(path: Path, folder: Path, local_file_system: str | None) -> None:

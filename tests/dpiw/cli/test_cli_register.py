@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -9,11 +12,12 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import LedgerError, SpecError
+from dpiw.errors import LedgerConflictError, LedgerError, SpecError
 from dpiw.ledger import Ledger, Population
 from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.declared import check_registered
+from tests.support.whole_runs import publish_run
 
 BUDGET = ("--epsilon", "7", "--delta", "1e-4")
 
@@ -43,9 +47,9 @@ def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[s
     of_people(unregistered, "{id_column: who, max_rows: 3}")
     assert register("--spec", "release.yaml", *BUDGET, "--create") == 0
     spec = load_spec(unregistered.spec)
-    known = Ledger.open(unregistered.ledger).population("town")
-    check_registered(spec, known)  # a release is not refused for its terms
-    assert known.protects(spec.privacy_unit)
+    ledger = Ledger.open(unregistered.ledger)
+    check_registered(spec, ledger)  # a release is not refused for its terms
+    assert ledger.population("town").protects(spec.privacy_unit)
     promised, fits = capsys.readouterr().out.splitlines()
     assert promised.startswith("population town: epsilon=7, delta=0.0001, add_or_remove_one; a per")
     assert fits.startswith("terms as release.yaml states them; ")
@@ -177,3 +181,106 @@ def test_renyi_leaves_the_count_to_the_plan(
 ) -> None:
     assert register("--spec", "release.yaml", *BUDGET, "--composition", "renyi", "--create") == 0
     assert "how many such releases fit: dpiw plan release.yaml" in capsys.readouterr().out
+
+
+@pytest.fixture
+def lost(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A release is published, and the folder with its ledger is lost; keys and release are not."""
+    workplace.write_spec(weights="none")
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("state: state\n", "state: ops\nledger: lost/l.sqlite\n"))
+    (workplace.root / "lost").mkdir(mode=0o700)
+    workplace.ledger.rename(workplace.root / "lost" / "l.sqlite")
+    monkeypatch.chdir(workplace.root)
+    publish_run(workplace.spec)
+    shutil.rmtree(workplace.root / "lost")
+    shutil.rmtree(workplace.root / "ops")
+    return workplace
+
+
+AS_CERTIFIED = ("--spec", "release.yaml", "--epsilon", "5", "--delta", "1e-4")
+
+
+def typed_after(text: str, command: str, end: str) -> list[str]:
+    """The words of a command that a message names, for `main`."""
+    typed = text[text.index(f"dpiw {command}") :].partition(end)[0]
+    for letter in ("epsilon E", "delta D", "reads N"):
+        typed = typed.replace(letter, f"{letter.split()[0]} 0")
+    return shlex.split(typed)[1:]
+
+
+@pytest.mark.parametrize(
+    ("other", "term"),
+    [
+        (("--epsilon", "6"), "epsilon"),
+        (("--delta", "2e-4"), "delta"),
+        (("--composition", "renyi"), "composition, renyi"),
+        (("--max-unpaid-reads", "99"), "max_unpaid_reads"),
+    ],
+)
+def test_a_lost_ledger_is_not_begun_again_with_other_terms(
+    lost: Any, capsys: pytest.CaptureFixture[str], other: tuple[str, ...], term: str
+) -> None:
+    """What the releases' certificates name is for life; the commands that are named recover it."""
+    assert register(*AS_CERTIFIED, *other, "--create") == SpecError.exit_code
+    said = capsys.readouterr().err
+    assert "publish_to: 1 release of population town is published (town-once-" in said
+    assert f"names other terms ({term}): budget epsilon=5, delta=0.0001, add_or_remove" in said
+    assert not (lost.root / "lost").exists()
+    assert main(typed_after(said, "ledger register", "; then: ")) == 0
+    assert main(typed_after(said, "ledger recover", ". If these")) == 0
+    assert Ledger.open("lost/l.sqlite").spent("town").epsilon == 2
+
+
+def test_with_the_same_terms_it_says_what_must_be_recovered(
+    lost: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert register(*AS_CERTIFIED, "--create") == 0
+    said = capsys.readouterr().out
+    assert "which this ledger does not know: recover them first" in said
+    assert "such release" not in said
+    assert main(typed_after(said, "ledger recover", " (state")) == 0
+
+
+def test_a_release_of_other_people_hinders_nobody(
+    lost: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost.write_spec(population="village")
+    assert register("--spec", "release.yaml", *BUDGET, "--create") == 0
+    assert "recover" not in capsys.readouterr().out
+
+
+def test_a_folder_that_is_no_release_leaves_the_terms_unknown(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (unregistered.releases / "torn").mkdir(parents=True)
+    assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
+    assert "publish_to: releases/torn: manifest.json: not in" in capsys.readouterr().err
+    assert not unregistered.ledger.exists()
+
+
+def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
+    lost: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "add_or_remove_one", "--create")
+    assert register(*by_hand, "--epsilon", "6", "--delta", "1e-4") == 0
+    recover = [
+        "ledger", "recover", "--ledger", "lost/l.sqlite", "--releases", str(lost.releases),
+        "--key", "state/keys/test.pub", "--loss-epsilon", "0", "--loss-delta", "0",
+        "--loss-reads", "0",
+    ]  # fmt: skip
+    assert main(recover) == LedgerConflictError.exit_code
+    said = capsys.readouterr().err
+    assert "this ledger holds nothing but that registration. Move it away" in said
+    shutil.move("lost/l.sqlite", "wrong.sqlite")
+    assert main(typed_after(said, "ledger register", ", and then")) == 0
+    assert main(recover) == 0
+    Ledger.open("wrong.sqlite").register(
+        dataclasses.replace(Ledger.open("lost/l.sqlite").population("town"), name="village")
+    )
+    recover[3] = "wrong.sqlite"
+    capsys.readouterr()
+    assert main(recover) == LedgerConflictError.exit_code
+    said = capsys.readouterr().err
+    assert "holds more than that registration, so it stays as it is" in said
+    assert "Move it away" not in said

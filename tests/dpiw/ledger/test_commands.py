@@ -42,6 +42,10 @@ def test_the_command_line_tells_and_does(
         0,
         "voided; population adult has epsilon=2, delta=1E-5 left\n",
     )
+    entries = len(ledger.entries())
+    again = cli("void", RUN[:12], "--attempt", "1", "--ledger", path, "--state", str(tmp_path))[1]
+    assert again.startswith("attempt 1 was voided before; nothing was changed; population adult")
+    assert len(ledger.entries()) == entries
     ledger.reserve(**ask(attempt=2))
     finish(ledger, attempt=2)
     ledger.publish(RUN, MANIFEST)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError, SpecError
+from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger
 from dpiw.plan import promise
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.ahead import missing_files, paid_anew
 from dpiw.run.reserve import check_ahead
@@ -53,6 +54,37 @@ def test_a_plan_warns_of_a_link_and_beside_json(
     assert captured.err.startswith(
         "warning: source.path: a symbolic link; expected the table's regular"
     )
+
+
+def test_a_plan_says_that_a_public_key_signs_nothing(workplace: Any) -> None:
+    """Before a pair is made, and after: `dpiw key new` makes both halves."""
+    rewritten(workplace, "keys/test.key", "keys/mine.pub")
+    spec, keys = load_spec(workplace.spec), workplace.root / "state/keys"
+    (before,) = missing_files(spec)
+    assert "signing_key: mine.pub is named like the public half of a pair" in before
+    assert "name the private one: mine.key (dpiw key new " in before
+    create_key_pair(keys, "mine")
+    (after,) = missing_files(spec)
+    assert after.endswith("name the private one: mine.key")
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_another_name_is_offered_only_while_nothing_was_reserved(
+    workplace: Any, capsys: pytest.CaptureFixture[str], reserved: bool
+) -> None:
+    """Another name for the same people is another budget; what was given back tells of them too."""
+    if reserved:
+        run = ReleaseRun.prepare(workplace.spec, period=None)
+        steps.reserve(run)
+        Ledger.open(workplace.ledger).void(run.key, 1)
+    rewritten(workplace, "relation: add_or_remove_one", "relation: replace_one")
+    with pytest.raises(UnsupportedRelationError) as refused:
+        check_ahead(workplace.spec, None)
+    assert main(["plan", str(workplace.spec)]) == UnsupportedRelationError.exit_code
+    for text in (str(refused.value), capsys.readouterr().err):
+        assert ("register OTHER" in text) is not reserved
+        assert ("and never use this one" in text) is not reserved
+        assert ("something was reserved from it" in text) is reserved
 
 
 def test_a_closed_folder_is_a_warning_of_a_plan(

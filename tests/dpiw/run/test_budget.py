@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import LedgerTamperedError
+from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerTamperedError
+from dpiw.ledger import Ledger
 from dpiw.run import steps
 from tests.support.ledger import restore
-from tests.support.whole_runs import prepared, publish_run
+from tests.support.whole_runs import draw, prepared, publish_run
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_the_command_that_is_named_recovers_it(
         assert f"--loss-{letter}" in command
         command = command.replace(letter, f"{letter.split()[0]} 0")
     assert main(shlex.split(command)[1:]) == 0
-    assert "such release" in planned(capsys)[-1]
+    assert "such release" in planned(capsys)[-2]
 
 
 def test_what_a_run_built_and_did_not_publish_shows_it_too(
@@ -74,6 +75,99 @@ def test_many_are_not_all_named(
 ) -> None:
     monkeypatch.setattr("dpiw.run.budget.unknown_releases", lambda *_: tuple("abcd"))
     assert "published: a, b, c, .... It was" in planned(capsys)[-1]
+
+
+def test_a_recovered_release_is_told_to_be_refused(
+    forgetful: tuple[Any, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ledger would pay for more such releases, and not for this one."""
+    place, _ = forgetful
+    recover = planned(capsys)[-1].partition("recovered: ")[2].partition(" (with the folder")[0]
+    for letter in ("epsilon E", "delta D", "reads N"):
+        recover = recover.replace(letter, f"{letter.split()[0]} 0")
+    assert main(shlex.split(recover)[1:]) == 0
+    warned = planned(capsys)[-1]
+    assert warned.startswith("warning: town once: its release was recovered by ledger entry 3 and")
+    assert "so a release of it is refused; another source.snapshot is a new run" in warned
+    assert warned in planned(capsys, "--json")
+    with pytest.raises(GrantSpentError, match="recovered by ledger entry 3"):
+        steps.reserve(prepared(place))
+
+
+def cut_off(place: Any) -> tuple[Any, Ledger]:
+    """A run whose process was killed while it drew."""
+    run, ledger = prepared(place), Ledger.open(place.ledger)
+    steps.reserve(run)
+    steps.ingest(run)
+    ledger.arm(run.key, 1, "fit_generator")
+    return run, ledger
+
+
+def test_a_draw_that_was_cut_off_is_told_before_it_is_settled_and_after(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_workplace(weights="none")
+    monkeypatch.chdir(place.root)
+    run, ledger = cut_off(place)
+    entries = len(ledger.entries())
+    begun = "warning: town once: the draw of fit_generator was cut off and stays charged"
+    refused = (
+        "; this run was reserved with max_attempts 1 and cannot draw again, so a release of it is"
+        " refused; another source.snapshot is a new run, and pays anew"
+    )
+    doubt = ", unless a process draws it at this moment"
+    assert planned(capsys)[-1] == begun + doubt + refused
+    assert len(ledger.entries()) == entries  # a plan settles nothing
+    run.directory.rename(place.root / "elsewhere")  # as on another host: it may be drawn there
+    assert not any("cut off" in line for line in planned(capsys))
+    (place.root / "elsewhere").rename(run.directory)
+    with pytest.raises(GrantSpentError, match="max_attempts=1"):
+        steps.reserve(run)
+    assert planned(capsys)[-1] == begun + refused
+
+
+@pytest.mark.parametrize(("epsilon", "fits"), [("5", ""), ("3", ", which does not fit any more")])
+def test_a_draw_that_may_be_paid_again_says_what_it_costs(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    epsilon: str, fits: str,
+) -> None:  # fmt: skip
+    place = make_workplace(epsilon=epsilon, weights="none", max_attempts=2)
+    monkeypatch.chdir(place.root)
+    run, ledger = cut_off(place)
+    warned = planned(capsys)[-1]
+    assert f"a release of it draws that again, and pays epsilon=2, delta=1E-6{fits}" in warned
+    if fits:
+        with pytest.raises(BudgetExceededError):
+            steps.reserve(run)
+    else:
+        steps.reserve(run)
+        assert ledger.spent("town").epsilon == 4
+
+
+def test_what_is_held_already_goes_on(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No second such release fits; this one need not."""
+    place = make_workplace(epsilon="3", weights="none")
+    monkeypatch.chdir(place.root)
+    steps.reserve(prepared(place))
+    assert planned(capsys)[-1].startswith("begun: as planned here (once) is held; to run that goes")
+    draw(prepared(place))
+    begun = planned(capsys)[-1]
+    assert begun.startswith("begun: as planned here (once) is drawn, not published; to run that")
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+
+
+def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(
+    forgetful: tuple[Any, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its own path nobody says where to look."""
+    warned = planned(capsys)[-1]
+    for words, shown in (((), "out"), (("--json",), "err"), (("--csv",), "err")):
+        assert main(["ledger", "show", "--ledger", "release.yaml", *words]) == 0
+        assert getattr(capsys.readouterr(), shown).splitlines()[-1] == warned
+    assert main(["ledger", "show", "--ledger", "state/ledger.sqlite"]) == 0
+    assert "warning" not in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_read_leaves_it_unknown(

@@ -40,6 +40,9 @@ COMMANDS: dict[str, Mistake] = {
         "--max-rows 3 --id-column pid --create"),
     "a ledger in a folder of a folder": typed(
         f"ledger register village --ledger a/b/l.sqlite {TERMS} --create", 30, "make that one"),
+    "a file for the state folder": typed(
+        f"ledger register village --ledger schema.yaml/l.sqlite {TERMS} --create", 30,
+        "its folder cannot be made: schema.yaml is a file; expected a folder"),
     "the table for the ledger": typed("ledger show --ledger data.csv", 30, "not a database"),
     "a folder for the ledger": typed("ledger show --ledger state", 30, "the ledger's own file"),
     "a ledger that is torn": typed(f"ledger show {LEDGER}", 30, "not a database", slip=_torn),

@@ -119,12 +119,18 @@ BEGINNINGS: dict[str, Mistake] = {
     "a signing key open to others": run(
         mode("state/keys/test.key", 0o644), 50, "mode 0644: expected 0600 (chmod 600)"),
     "the public key to sign": run(_public_for_secret, 50, "it is the public one: name the .key"),
+    "releases beside the table": run(
+        spec("publish_to: state/releases", "publish_to: ."), 10,
+        "publish_to: is the folder of source.path, the confidential table; expected a folder of"),
     "the table for a key": run(
         spec("state/keys/test.key", "schema.yaml"), 50, "key file schema.yaml"),
     "a population that nobody registered": run(
         spec("population: town", "population: tawn"), 31, "no population 'tawn' is registered",
-        "did you mean 'town'?",
-        "once for its life: dpiw ledger register --spec ", "--epsilon E --delta D"),
+        "did you mean 'town'? If these are other people, to register them,",
+        "once for their life: dpiw ledger register --spec ", "--epsilon E --delta D"),
+    "a population like none": run(
+        spec("population: town", "population: hospital"), 31,
+        "in this ledger; to register it, once for its life: dpiw ledger register --spec "),
     "another relation": run(
         spec("relation: add_or_remove_one", "relation: replace_one"), 21,
         "relation=replace_one: population town is registered under add_or_remove_one"),

@@ -160,6 +160,18 @@ SPECS: dict[str, Mistake] = {
     "a date as people write it": in_spec(
         "format: csv}", "format: csv, date_format: DD.MM.YYYY}",
         'such as "%d.%m.%Y" (in quotes) for 31.12.2027'),
+    "releases among the table's files": in_spec(
+        "publish_to: state/releases", "publish_to: .", "publish_to: is the folder of source.path"),
+    "releases in the state folder itself": in_spec(
+        "publish_to: state/releases", "publish_to: state", "publish_to: is the state folder, in"
+        " which the ledger", "expected a folder of releases alone, such as releases or state/rel"),
+    "releases in the workspace": in_spec(
+        "publish_to: state/releases", "publish_to: state/workspace/out",
+        "publish_to: lies in the confidential workspace"),
+    "releases around the table": in_spec(
+        "publish_to: state/releases", "publish_to: ..", "publish_to: holds the folder of source"),
+    "a file for the releases": in_spec(
+        "publish_to: state/releases", "publish_to: schema.yaml", "publish_to: is a file; expected"),
     "a spec in another encoding": typed(
         "plan release.yaml", 10, "release.yaml: not UTF-8; save it as UTF-8",
         slip=_in_latin),

@@ -1,0 +1,103 @@
+"""Before a population is registered: whether releases say that it was, and with which terms.
+
+A ledger that was lost is made anew with the terms that its certificates name. With others it could
+neither take their releases up again nor spend beside them, and a registration is for life.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpiw.errors import ReleaseError, SpecError
+from dpiw.ledger import Population
+from dpiw.ledger.certified_terms import budget_options, certified_terms, terms_text
+from dpiw.plan.spec import ReleaseSpec
+from dpiw.release.certificate import Certificate
+from dpiw.release.verification import verify
+from dpiw.run.commands import recover_command
+from dpiw.run.restored import manifests_in_sight
+
+_SHOWN = 3
+"""Names of releases that are told."""
+
+
+def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
+    """Of every release in sight that names the spec's population; each release once.
+
+    Raises:
+        ReleaseError: a folder beside the releases cannot be read as one, or is not whole.
+    """
+    by_name = {}
+    for folder, manifest in manifests_in_sight(spec):
+        if manifest.facts.population == spec.population:
+            try:
+                by_name[manifest.digest] = verify(folder, then="").certificate
+            except ReleaseError as error:
+                raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
+    return tuple(by_name.values())
+
+
+def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> list[str]:
+    """Refuse terms that the certificates of this population's releases do not name.
+
+    Args:
+        spec: that the population is for.
+        population: that nobody has registered in its ledger.
+        path: of the spec, as it was typed.
+
+    Returns:
+        What has to be done next, for people: nothing where there is no such release.
+
+    Raises:
+        SpecError: a certificate names other terms, or it is not known which ones they name.
+    """
+    place = os.path.relpath(spec.publish_to)
+    try:
+        certificates = certificates_of(spec)
+        terms = [certified_terms(certificate) for certificate in certificates]
+    except ReleaseError as error:
+        raise SpecError(
+            f"publish_to: {error}; whether {place} holds releases of population"
+            f" {spec.population}, and with which terms it was registered, is not known: get that"
+            " folder again from whoever has it, or, if it is no release, move it away. Nothing was"
+            " registered"
+        ) from None
+    for certificate, certified in zip(certificates, terms, strict=True):
+        if differing := certified.differing(population):
+            raise SpecError(
+                f"{_published_text(certificates, spec)}, and the certificate of"
+                f" {certificate.release_id} names other terms ({differing}):"
+                f" {terms_text(certificate)}. They are set once, for life, and a ledger"
+                " with others can neither recover these releases nor spend beside them. If the"
+                " ledger was lost:"
+                f" {_again(certificate, path)}; then: {recover_command(spec)}. If these are other"
+                " people, name another population in the spec. Nothing was registered"
+            )
+    if not certificates:
+        return []
+    return [
+        f"{_published_text(certificates, spec)}, which this ledger does not know: recover them"
+        f" first, for a release is refused until then: {recover_command(spec)} (state as loss what"
+        " was drawn and not published; 0 must be typed)"
+    ]
+
+
+def _again(certificate: Certificate, path: Path) -> str:
+    options = f"--spec {shlex.quote(str(path))} {budget_options(certificate)}"
+    return f"dpiw ledger register {options} --create"
+
+
+def _published_text(certificates: Sequence[Certificate], spec: ReleaseSpec) -> str:
+    names = [certificate.release_id for certificate in certificates]
+    told = ", ".join(names[:_SHOWN]) + ", ..." * bool(names[_SHOWN:])
+    count = f"{len(names)} release{'s' * (len(names) > 1)}"
+    return (
+        f"publish_to: {count} of population {spec.population}"
+        f" {'are' if names[1:] else 'is'} published ({told})"
+    )
+
+
+__all__ = ["certificates_of", "check_registrable"]

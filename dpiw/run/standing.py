@@ -1,0 +1,111 @@
+"""Where the run of a plan and the current period stands: what a release would do with it.
+
+Told from the ledger and from which draws lie in the workspace: nothing is read, held or changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpiw.ledger import Ledger, RunRecord, RunState, StageState
+from dpiw.ledger.charges import Charge
+from dpiw.plan.plan import Plan
+from dpiw.run.ahead import current_label
+from dpiw.run.checkpoints import last_checkpoint
+from dpiw.run.run import ReleaseRun, run_folder
+
+_ANEW = "is a new run, and pays anew"
+
+
+def run_of(plan: Plan) -> ReleaseRun:
+    """The run of a plan and the current period, which need not have been prepared."""
+    spec, label = plan.spec, current_label(plan.spec)
+    key = plan.run_key(label)
+    folder = run_folder(Path(spec.state), spec.population, key)
+    return ReleaseRun(directory=folder, key=key, period=label, plan=plan)
+
+
+def goes_on_with(plan: Plan, ledger: Ledger) -> list[str]:
+    """That a release holds nothing more, as its run is reserved or drawn already; else nothing."""
+    run = run_of(plan)
+    record = ledger.find_run(run.key)
+    if record is None or _recovered(run, ledger, record):
+        return []
+    stands = {RunState.RESERVED: "is held", RunState.COMMITTED: "is drawn, not published"}
+    if record.state not in stands:
+        return []
+    return [
+        f"begun: as planned here ({run.period}) {stands[record.state]}; to run that goes on, and"
+        " pays nothing more"
+    ]
+
+
+def refused_or_paid_again(plan: Plan, ledger: Ledger) -> Iterator[str]:
+    """Why a release would be refused for what became of its run, or what it would pay again."""
+    run = run_of(plan)
+    record = ledger.find_run(run.key)
+    name = f"{plan.spec.name} {run.period}"
+    if recovered := _recovered(run, ledger, record):
+        yield f"{name}: {recovered}, so a release of it is refused; {_another(run)} {_ANEW}"
+        return
+    if record is None or record.state is RunState.PUBLISHED:
+        return
+    cut_off = _cut_off(run, record)
+    if not cut_off:
+        return
+    armed = any(record.stages[stage].state is StageState.ARMED for stage in cut_off)
+    doubt = ", unless a process draws it at this moment" if armed else ""
+    begun = f"{name}: the draw of {' and '.join(sorted(cut_off))} was cut off and stays charged"
+    if record.counted_attempts >= record.max_attempts:
+        yield (
+            f"{begun}{doubt}; this run was reserved with max_attempts {record.max_attempts} and"
+            f" cannot draw again, so a release of it is refused; {_another(run)} {_ANEW}"
+        )
+        return
+    account = ledger.account(plan.spec.population)
+    vector = plan.stage_renyi(cut_off) if account.population.renyi else None
+    whole = cut_off == {stage.name for stage in plan.stages}  # as `reserve` asks for it
+    charge = Charge(cost=plan.cost if whole else plan.stage_cost(cut_off), renyi=vector)
+    fits = "" if account.admits(charge) else ", which does not fit any more, so it is refused"
+    yield f"{begun}{doubt}; a release of it draws that again, and pays {charge.cost}{fits}"
+
+
+def _recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> str:
+    """That the run's release was recovered and is never drawn again; empty: it is not so."""
+    recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
+    if recovery is None or (record is not None and _is_drawn(record)):
+        return ""
+    return f"its release was recovered by ledger entry {recovery.head.seq} and is never drawn again"
+
+
+def _is_drawn(record: RunRecord) -> bool:
+    return all(stage.state is StageState.COMMITTED for stage in record.stages.values())
+
+
+def _cut_off(run: ReleaseRun, record: RunRecord) -> frozenset[str]:
+    """Stages that are lost, or armed without an output or a checkpoint to go on from.
+
+    Whether there is one, nobody knows who has not the run's folder: a ledger may serve many hosts.
+    """
+    here = os.path.isdir(run.directory)  # False, too, where the workspace is closed to who plans
+    return frozenset(
+        name
+        for name, stage in record.stages.items()
+        if stage.state is StageState.LOST
+        or (
+            here
+            and stage.state is StageState.ARMED
+            and not run.measurement(name).exists()
+            and last_checkpoint(run, stage) is None
+        )
+    )
+
+
+def _another(run: ReleaseRun) -> str:
+    period = "" if run.spec.cadence == "once" else "period or "
+    return f"another {period}source.snapshot"
+
+
+__all__ = ["goes_on_with", "refused_or_paid_again", "run_of"]
