@@ -43,10 +43,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     else:
         write_lines(arguments, _table(facts, arguments.since))
     warnings = _doubts(arguments.ledger, ledger)
-    if arguments.csv or arguments.json:
-        sys.stderr.writelines(f"{line}\n" for line in warnings)
-    else:
-        write_lines(arguments, warnings)
+    aside = argparse.Namespace(stream=sys.stderr)  # what a program reads stays what it is
+    write_lines(aside if arguments.csv or arguments.json else arguments, warnings)
     return 0
 
 
