@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import prefect  # noqa: F401  # its logging closes the streams of absl's (jax), which may be ours
 import pytest
 
 from flows import PATIENCE
