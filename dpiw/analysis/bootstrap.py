@@ -268,7 +268,7 @@ def rehearse(
         replay = mechanism.release(scaled.take(chosen), rng)
         try:
             replays.append(estimator(replay).values)
-        except WeightError:
+        except (ReleaseError, WeightError):  # as where nobody is left in a group
             failed += 1
     if len(replays) < MIN_REPLICATES:
         raise ReleaseError("rehearsal: the estimator failed in most replays")

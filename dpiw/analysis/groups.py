@@ -27,7 +27,7 @@ def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np
     """
     present = ~np.isnan(values)
     if not sample.weights[present].sum() > 0:
-        raise ReleaseError(f"{what}: every value is missing, or no row with weight meets `where`")
+        raise ReleaseError(f"{what}: every value is missing in the rows that count")
     return present
 
 

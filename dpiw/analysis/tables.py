@@ -33,8 +33,6 @@ def describe(source: Source, *, where: Column | None = None) -> pd.DataFrame:
     """
     sample = weighted_sample(source)
     weights = sample.weights * chosen(sample, where)
-    if not weights.sum() > 0:
-        raise ReleaseError("describe: no row with weight")
     table = sample.table
     rows = {name: _described(table[name], weights) for name in table.columns}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
@@ -83,8 +81,6 @@ def value_counts(
     """
     sample = weighted_sample(source)
     parts, mask = levels(sample, column, bins), chosen(sample, where)
-    if not sample.weights[mask].sum() > 0:
-        raise ReleaseError("value_counts: no row with weight")
     names = tuple(f"{column}={label}" for label in parts.labels)
     return shares(sample, _indicators(parts) * mask[:, None], names)
 
@@ -137,7 +133,7 @@ def crosstab(
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Raises:
-        ReleaseError: no such column, too many different numbers, or not a condition.
+        ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
     first, second = (binned_levels(sample, name, bins) for name in (rows, columns))
