@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.analysis.columns import row_weights
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError, WeightError
@@ -137,8 +138,7 @@ def weighted_sample(source: Source) -> WeightedSample:
         return source
     if isinstance(source, tuple) and len(source) == 2:
         table, given = source
-        weights = np.ones(len(table)) if given is None else np.asarray(given, dtype=np.float64)
-        return _sample(table, weights)
+        return _sample(table, given)
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
         sample: WeightedSample = source.sample
         return sample
@@ -171,15 +171,13 @@ def sample_of_release(release: Release) -> WeightedSample:
 
 def _sample(
     table: pd.DataFrame,
-    weights: Array,
+    given: Any,
     *,
     factor: float = 1.0,
     law: ErrorLaw | None = None,
     release: Release | None = None,
 ) -> WeightedSample:
-    good = weights.shape == (len(table),) and bool(np.all(np.isfinite(weights) & (weights >= 0)))
-    if not good or not weights.sum() > 0:
-        raise WeightError("weights: expected one finite number >= 0 per row, not all zero")
+    weights = row_weights(table, given)
     mean = float(weights.mean())
     return WeightedSample(
         table=table, weights=weights / mean, scale=mean * factor, law=law, release=release

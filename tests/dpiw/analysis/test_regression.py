@@ -210,3 +210,15 @@ def test_a_target_of_one_value_or_of_none_is_told_as_such():
         analysis.logistic_regression((frame, w), "flag", ["x"], where="flag")
     with pytest.raises(WeightError, match="target or features are missing in every row"):
         analysis.linear_regression((frame.assign(z=np.nan), w), "y", ["z"])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        ("x", "with a method fit, then the source, .*; found str"),
+        (LinearRegression, r"expected an instance: write LinearRegression\(\)"),
+    ],
+)
+def test_what_is_no_estimator_is_told(estimator, words):
+    with pytest.raises(ReleaseError, match=words):
+        analysis.fit_sklearn(estimator, source(), "y", ["x"])

@@ -234,6 +234,10 @@ def test_a_description_of_every_column():
     assert shown.loc["born", ["top", "top share", "50%"]].isna().all()  # some day is no main one
     with pytest.raises(ReleaseError, match="no row with weight"):
         analysis.describe(SOURCE, where="age > 1000")
+    some = analysis.describe(SOURCE, "region", "age", where="age > 30")
+    pd.testing.assert_frame_equal(some, shown.loc[["region", "age"]][some.columns])
+    with pytest.raises(ReleaseError, match="column 'agee': not in this table; did you mean 'age'"):
+        analysis.describe(SOURCE, "agee")
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
@@ -330,5 +334,11 @@ def test_only_estimates_of_one_sample_are_joined():
         analysis.joint(analysis.mean(SOURCE, "age"), unweighted)
     with pytest.raises(ReleaseError, match="of one sample"):
         analysis.joint()
+    with pytest.raises(
+        ReleaseError, match=r"found list of estimates: write joint\(first, second\)"
+    ):
+        analysis.joint([unweighted, unweighted])
+    with pytest.raises(ReleaseError, match=r"joint: expected an estimate, such as .*; found str"):
+        analysis.joint(unweighted, "age")
     with pytest.raises(ReleaseError, match="join it with quantiles"):
         analysis.joint(analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age"))
