@@ -201,6 +201,8 @@ def t_test(
     sample = weighted_sample(source)
     is_present = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
     mask = chosen(sample, where) & is_present
+    if not sample.weights[mask].sum() > 0:
+        raise ReleaseError(f"t_test: column {by!r} is missing in every row that counts")
     means = mean(sample, column, where=lambda _: mask, by=by, name=label)
     if len(means.names) != 2:
         raise ReleaseError(

@@ -134,7 +134,7 @@ def test_what_is_refused():
         analysis.wald_test(analysis.mean((frame.assign(y=1.0), w), "y"))
     with pytest.raises(ReleaseError, match="expected two levels"):
         analysis.t_test((frame, w), "y", by="g")
-    with pytest.raises(ReleaseError, match="a column has one level"):
+    with pytest.raises(ReleaseError, match="column 'g' has one level"):
         analysis.chi_square_test((frame.assign(g="p"), w), "g", "h")
 
 
@@ -206,6 +206,10 @@ def test_what_tests_refuse_is_named():
             "value: expected a number, found '5",
         ),
         (lambda: analysis.t_test((frame, w), "y", value=np.nan), "expected a number, found nan"),
+        (
+            lambda: analysis.t_test((frame.assign(half=None), w), "y", by="half"),
+            "column 'half' is missing in every row that counts",
+        ),
         (lambda: analysis.chi_square_test((frame, w), "g", "g"), "column 'g' stands twice"),
         (
             lambda: analysis.chi_square_test((frame, w), "g", "h", where="h == 'u'"),
