@@ -120,6 +120,9 @@ class Comparisons(Columns):
         texts = [side for side in sides if _is_text(side)]
         by_kind = {self.kind(column): column for column in reversed(columns)}
         if Kind.OTHER in kinds:
+            for column in columns:
+                if self.table[column.id].dtype == object:
+                    self.check_levels(column, texts)
             return node
         if Kind.DATE in by_kind:
             self._check_beside(by_kind[Kind.DATE], sides, self.how_dated(by_kind[Kind.DATE]))

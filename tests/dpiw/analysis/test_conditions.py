@@ -146,6 +146,14 @@ def test_numbers_of_zero_and_one_are_truth_values():
     assert condition(table, "`age` > 55 and age < 65").tolist() == [False, True, False]
 
 
+def test_a_column_of_numbers_and_text_has_levels_too():
+    table = pd.DataFrame({"code": pd.Series([1, "a", 2.5, None], dtype=object)})
+    assert condition(table, "code == 'a'").tolist() == [False, True, False, False]
+    assert condition(table, "code == 1").tolist() == [True, False, False, False]
+    with pytest.raises(ReleaseError, match="column 'code' has no level 'b'"):
+        condition(table, "code == 'b'")
+
+
 @pytest.mark.parametrize(
     ("where", "held"),
     [
