@@ -43,6 +43,7 @@ class WeightedSample:
         original: the sample as released, where `unshrunk` moved the weights.
         totals: unnormalised weights, of mean one with `scale`; `weights` then debias ratios.
         release: where the rows come from, if they come from a release.
+        schema: of rows that are replayed; else it is the release's.
     """
 
     table: pd.DataFrame
@@ -53,6 +54,7 @@ class WeightedSample:
     original: WeightedSample | None = field(default=None, repr=False)
     totals: Array | None = field(default=None, repr=False)
     release: Release | None = field(default=None, repr=False)
+    schema: PublicSchema | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
@@ -98,10 +100,11 @@ class WeightedSample:
 
     @cached_property
     def declared(self) -> Mapping[str, Column]:
-        """The released columns' public declarations by name; none where no release is known."""
-        if self.release is None:
-            return {}
-        return {c.name: c for c in PublicSchema.from_mapping(self.release.schema).released}
+        """The released columns' public declarations by name; none where no schema is known."""
+        schema = self.schema
+        if schema is None and self.release is not None:
+            schema = PublicSchema.from_mapping(self.release.schema)
+        return {} if schema is None else {c.name: c for c in schema.released}
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -137,8 +140,7 @@ def weighted_sample(source: Source) -> WeightedSample:
     if isinstance(source, WeightedSample):
         return source
     if isinstance(source, tuple) and len(source) == 2:
-        table, given = source
-        return _sample(table, given)
+        return _sample(*source)
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
         sample: WeightedSample = source.sample
         return sample
