@@ -1,5 +1,7 @@
 """What an analyst imports: estimates from weighted synthetic rows, with honest intervals."""
 
+from typing import TYPE_CHECKING
+
 from dpiw.analysis.bayes import (
     linear_posterior,
     logistic_nuts,
@@ -8,6 +10,7 @@ from dpiw.analysis.bayes import (
 )
 from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.descriptive import correlation, mean, std, total, variance
+from dpiw.analysis.export_files import export
 from dpiw.analysis.groups import joint
 from dpiw.analysis.intervals import Interval, confidence_interval, unshrunk
 from dpiw.analysis.learners import fit_sklearn, to_statsmodels
@@ -27,9 +30,18 @@ from dpiw.methods.weights.resampling import Resampling, resample
 __all__ = [
     "Estimate", "Interval", "Resampling", "WaldTest", "WeightedSample", "box",
     "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
-    "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
+    "export", "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
     "linear_regression", "logistic_nuts", "logistic_posterior", "logistic_regression", "mean",
     "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile", "rehearse",
     "resample", "std", "t_test", "to_statsmodels", "total", "unshrunk", "value_counts",
     "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:  # a type checker knows better what is not there
+
+    def __getattr__(name: str) -> object:
+        """Say which function of here has nearly that name."""
+        from dpiw.errors import nearest
+
+        near = "" if name.startswith("_") else nearest(name, __all__)
+        raise AttributeError(f"dpiw.analysis: no {name!r}{near}", name=name)

@@ -15,7 +15,7 @@ Source: Ferrando, Wang & Sheldon (2022), parametric bootstrap for DP releases.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,7 +110,7 @@ def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
 
     rows, weights, estimator = played.rows, played.weights, played.estimator
     if estimator is None:
-        return weighted_sample((rows.frame(), None))
+        return replace(weighted_sample((rows.frame(), None)), schema=rows.schema)
     published = PublishedWeights(
         schema=rows.schema,
         rows=rows.scaled,
@@ -122,7 +122,10 @@ def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
     )
     law = law_of_weights(estimator.method, estimator.parameters(), published)
     exponentials = np.exp(weights.log_weights - weights.log_weights.max())
-    return WeightedSample(table=rows.frame(), weights=exponentials / exponentials.mean(), law=law)
+    weights_of_mean_one = exponentials / exponentials.mean()
+    return WeightedSample(
+        table=rows.frame(), weights=weights_of_mean_one, law=law, schema=rows.schema
+    )  # fmt: skip
 
 
 def mechanism_of(release: Release) -> Mechanism:
@@ -268,7 +271,7 @@ def rehearse(
         replay = mechanism.release(scaled.take(chosen), rng)
         try:
             replays.append(estimator(replay).values)
-        except WeightError:
+        except (ReleaseError, WeightError):  # as where nobody is left in a group
             failed += 1
     if len(replays) < MIN_REPLICATES:
         raise ReleaseError("rehearsal: the estimator failed in most replays")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import ColumnKind
 from dpiw.data.dates import is_zone, second_number
-from dpiw.errors import ReleaseError, nearest
+from dpiw.errors import ReleaseError, WeightError, nearest
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Array, WeightedSample
@@ -51,6 +51,43 @@ def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
     raise ReleaseError(f"column {name!r}: not in this table{hint}")
 
 
+def row_weights(table: pd.DataFrame, weights: Any) -> Array:
+    """Weights as numbers, shape (n,); all one where none are given.
+
+    Raises:
+        WeightError: not one finite weight >= 0 per row, or no row with weight.
+    """
+    if not isinstance(table, pd.DataFrame):
+        found = type(table).__name__
+        raise WeightError(f"source: expected a pair (pandas table, weights); found ({found}, ...)")
+    if weights is None:
+        return np.ones(len(table))
+    expected = "weights: expected one finite number >= 0 per row, not all zero"
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WeightError(f"{expected}; found {type(weights).__name__}") from None
+    if values.shape != (len(table),):
+        raise WeightError(f"{expected}; found {values.size:,} for {len(table):,} rows")
+    bad = int((~(np.isfinite(values) & (values >= 0))).sum())
+    if bad or not values.sum() > 0:
+        raise WeightError(f"{expected}; found {f'{bad:,} others' if bad else 'zeros alone'}")
+    return values
+
+
+def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> Any:
+    """What the analyst's function makes of the table; a misspelt column is told as elsewhere."""
+    try:
+        return function(table)
+    except (KeyError, AttributeError) as reason:
+        name = reason.args[0] if isinstance(reason, KeyError) else reason.name
+        if not isinstance(name, str) or name in table.columns:
+            raise
+        if isinstance(reason, AttributeError) and reason.obj is not table:
+            raise
+    return checked_column(table, name)
+
+
 def cells(sample: WeightedSample, column: Column) -> pd.Series:
     """One number or truth value per row.
 
@@ -66,7 +103,13 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
     if isinstance(column, str):
         values = checked_column(table, column)
     else:
-        values = pd.Series(column(table) if callable(column) else column)
+        computed = _computed(table, column) if callable(column) else column
+        if np.ndim(computed) > 1:
+            raise ReleaseError(
+                f"expected one number or truth value per row; found a table of"
+                f" {np.shape(computed)[1]} columns: name one, as in lambda table: table['age']"
+            )
+        values = pd.Series(computed)
     subject = f"column {column!r} holds" if isinstance(column, str) else "found"
     expected = "expected one number or truth value per row"
     if len(values) != sample.rows:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ast
 import io
+import keyword
 import re
 import tokenize
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Column, checked_column, moment, numbers
+from dpiw.analysis.columns import Column, checked_column, numbers
+from dpiw.analysis.comparisons import Comparisons
+from dpiw.analysis.condition_kinds import Kind, Levels, kind_of
 from dpiw.analysis.sample import WeightedSample
-from dpiw.analysis.spelling import nearest_first
+from dpiw.analysis.spelling import MOST_TOLD
+from dpiw.data.columns import Column as Declared
+from dpiw.data.columns import ColumnKind
 from dpiw.errors import ReleaseError
 
 _ALLOWED = (
@@ -25,8 +29,27 @@ _ALLOWED = (
     ast.Tuple,
 )  # fmt: skip
 
-Levels = Mapping[str, Sequence[str]]
-"""By column of text: the levels it is declared to have."""
+_WORDS: Mapping[type[ast.AST], str] = {
+    ast.Call: "a function", ast.Attribute: "a name behind a dot", ast.Subscript: "`[...]`",
+    ast.FloorDiv: "`//`", ast.Mod: "`%`", ast.Pow: "`**`", ast.MatMult: "`@`",
+    ast.BitXor: "`^`", ast.LShift: "`<<`", ast.RShift: "`>>`", ast.IfExp: "`if ... else`",
+    ast.Is: "`is`", ast.IsNot: "`is not`", ast.UAdd: "`+` before a number",
+    ast.JoinedStr: "text with `f` before it", ast.NamedExpr: "`:=`", ast.Starred: "`*`",
+    ast.Set: "`{...}`", ast.Dict: "`{...}`",
+}  # fmt: skip
+"""What Python calls otherwise."""
+
+_INSTEAD = (
+    (r"&&|\bAND\b", "write `and`"),
+    (r"\|\||\bOR\b", "write `or`"),
+    (r"!(?!=)|\bNOT\b", "write `not`"),
+    (r"(?i)\bbetween\b", "write 18 <= age <= 40"),
+    (r"(?i)%in%|\bIN\b\s*\(", "write in [...], with `in` in small letters"),
+    (r"<>", "write !="),
+    (r"(?i)\bis\s+(not\s+)?null\b", "rows with a missing value are left out as it is"),
+    (r"(?<![=!<>])=(?!=)", "write == for a comparison"),
+)
+"""Signs and words of other languages, and what stands for them here."""
 
 
 def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
@@ -38,29 +61,69 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
             A truth value per row, or a function from the table to them.
 
     Raises:
-        ReleaseError: not a condition, or not one truth value per row.
+        ReleaseError: not a condition, not one truth value per row, or no row with weight meets it.
     """
     if where is None:
         return np.ones(sample.rows, dtype=bool)
     if isinstance(where, str) and where not in sample.table.columns:
-        declared = {
-            name: column.level_names
-            for name, column in sample.declared.items()
-            if column.is_discrete
-        }
-        return condition(sample.table, where, declared=declared)
-    values = numbers(sample, where)
-    if not np.isin(values[~np.isnan(values)], (0, 1)).all():
-        subject = f"column {where!r} holds" if isinstance(where, str) else "found"
-        raise ReleaseError(
-            f"where: expected one truth value per row; {subject} other numbers than 0 and 1:"
-            " compare, as in 'age > 40'"
+        discrete = [column for column in sample.declared.values() if column.is_discrete]
+        is_chosen = condition(
+            sample.table,
+            where,
+            declared={column.name: column.level_names for column in discrete},
+            ordered=[column.name for column in discrete if column.kind is ColumnKind.ORDINAL],
         )
-    return np.asarray(values == 1)
+    else:
+        values = numbers(sample, where)
+        if not np.isin(values[~np.isnan(values)], (0, 1)).all():
+            subject = f"column {where!r} holds" if isinstance(where, str) else "found"
+            raise ReleaseError(
+                f"where: expected one truth value per row; {subject} other numbers than 0 and 1:"
+                " compare, as in 'age > 40'"
+            )
+        is_chosen = np.asarray(values == 1)
+    if not sample.weights[is_chosen].sum() > 0:
+        condition_text = f"where={where!r}" if isinstance(where, str) else "`where`"
+        raise ReleaseError(f"no row with weight meets {condition_text}{_what_holds(sample, where)}")
+    return is_chosen
+
+
+def _what_holds(sample: WeightedSample, where: Column) -> str:
+    """Ranges and levels of the columns that a condition names: public, or those in the rows."""
+    if not isinstance(where, str) or where in sample.table.columns:
+        return ""
+    tree, plain = _parsed(sample.table, where)
+    names = {new: old for old, new in plain.items()}
+    held = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            name = names.get(node.id, node.id)
+            if told := _held(sample.declared.get(name), sample.table[name]):
+                held.append(f"column {name!r} {told}")
+    return f"; {'; '.join(dict.fromkeys(held))}" if held else ""
+
+
+def _held(declared: Declared | None, values: pd.Series) -> str:
+    kind = kind_of(values)
+    if kind in (Kind.NUMBER, Kind.DATE) and values.notna().any():
+        if declared is not None and declared.is_numeric:
+            return f"goes from {declared.lower} to {declared.upper} by the schema"
+        return f"goes from {values.min()} to {values.max()} in the rows"
+    if kind is Kind.TEXT:
+        levels = sorted(map(str, values.dropna().unique()))
+        if declared is not None and declared.is_discrete:
+            levels = list(declared.level_names)
+        more = f" and {len(levels) - MOST_TOLD} more" if len(levels) > MOST_TOLD else ""
+        return f"has the levels {', '.join(map(repr, levels[:MOST_TOLD]))}{more}"
+    return ""
 
 
 def condition(
-    table: pd.DataFrame, text: str, *, declared: Levels | None = None
+    table: pd.DataFrame,
+    text: str,
+    *,
+    declared: Levels | None = None,
+    ordered: Collection[str] = (),
 ) -> NDArray[np.bool_]:
     """Rows where a condition is true, shape (n,), by `pandas.DataFrame.eval`.
 
@@ -73,38 +136,26 @@ def condition(
         table: the rows.
         text: the condition.
         declared: levels of columns of text; of others those in the rows count.
+        ordered: those of them whose levels have an order, in which `<` compares them. Other text
+            has none, but for a column of ordered categories of pandas.
 
     Raises:
         ReleaseError: anything else stands in it, a column is not there, text that is no level of
-            its column or no ISO date, or it is not one truth value per row.
+            its column or no ISO date, columns and values of other kinds are compared, or it is
+            not one truth value per row.
     """
-    quoted = dict.fromkeys(re.findall(r"`([^`]+)`", text))
-    plain = {str(checked_column(table, name).name): f"quoted_{i}_" for i, name in enumerate(quoted)}
-    code = re.sub(r"`([^`]+)`", lambda match: plain[match[1]], text.strip())
-    try:
-        tree = ast.parse(_in_words(code), mode="eval")
-    except (SyntaxError, ValueError, tokenize.TokenError):
-        raise ReleaseError(
-            f"where={text!r}: expected a condition such as \"age > 40 and region == 'south'\";"
-            " a column whose name is not one plain word stands in backticks"
-        ) from None
+    tree, plain = _parsed(table, text)
     renamed = table.rename(columns=plain)
-    is_present = np.ones(len(table), dtype=bool)
-    for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED):
-            raise ReleaseError(
-                f"where={text!r}: {type(node).__name__} is not allowed in it; columns, numbers,"
-                " text, comparisons, in, and, or, not, + - * / are; or give a function of the table"
-            )
-        if isinstance(node, ast.Name):
-            if node.id not in renamed.columns and _is_level(node.id, table, declared or {}):
-                raise ReleaseError(f"where={text!r}: text stands in quotes: {node.id!r}")
-            is_present &= checked_column(renamed, node.id).notna().to_numpy()
-    literals = _Literals(text=text, table=renamed, names={new: old for old, new in plain.items()},
-                         declared=declared or {})  # fmt: skip
-    code = ast.unparse(literals.visit(tree))
+    _checked(text, tree, renamed, declared or {})
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    is_present = renamed[sorted(named)].notna().all(axis=1).to_numpy()
+    comparisons = Comparisons(
+        text=text, table=renamed, names={new: old for old, new in plain.items()},
+        declared=declared or {}, ordered=ordered,
+    )  # fmt: skip
+    code = ast.unparse(comparisons.truth(tree))
     try:
-        truth = renamed.eval(code, engine="python", resolvers=[literals.moments])
+        truth = renamed.eval(code, engine="python", resolvers=[comparisons.stand_ins])
         truth = pd.Series(truth, index=table.index)
     except (TypeError, ValueError, KeyError, NotImplementedError) as reason:
         raise ReleaseError(
@@ -112,10 +163,63 @@ def condition(
         ) from None
     if not pd.api.types.is_bool_dtype(truth.dtype):
         raise ReleaseError(
-            f"where={text!r}: expected one truth value per row; found numbers or text: compare, as"
-            " in 'age > 40'"
+            f"where={text!r}: expected one truth value per row: compare, as in 'age > 40'"
         )
     return np.asarray(is_present & truth.to_numpy(dtype=bool, na_value=False))
+
+
+def _parsed(table: pd.DataFrame, text: str) -> tuple[ast.expr, dict[str, str]]:
+    """A condition's tree, and the names in it for columns that stand in backticks."""
+    quoted = dict.fromkeys(re.findall(r"`([^`]+)`", text))
+    plain = {
+        str(checked_column(table, name).name): name if _is_plain(name) else f"quoted_{i}_"
+        for i, name in enumerate(quoted)
+    }
+    code = re.sub(r"`([^`]+)`", lambda match: plain[match[1]], text.strip())
+    try:
+        tree = ast.parse(_in_words(code), mode="eval")
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        raise ReleaseError(
+            f"where={text!r}: expected a condition such as \"age > 40 and region == 'south'\";"
+            f" {_instead(text) or 'a column whose name is not one plain word stands in backticks'}"
+        ) from None
+    return tree.body, plain
+
+
+def _is_plain(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _checked(text: str, tree: ast.expr, renamed: pd.DataFrame, declared: Levels) -> None:
+    """Refuses what a condition may not hold, and columns that are not there."""
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            word = _WORDS.get(type(node), f"`{type(node).__name__.lower()}`")
+            allowed = (
+                "columns, numbers, text, comparisons, in, and, or, not, + - * / are; or give a"
+                " function of the table"
+            )
+            raise ReleaseError(
+                f"where={text!r}: {word} is not allowed in it; {_instead(text) or allowed}"
+            )
+        if isinstance(node, ast.Constant) and not isinstance(node.value, str | int | float):
+            raise ReleaseError(
+                f"where={text!r}: {node.value!r} is not allowed in it; rows with a missing value in"
+                " a column that it names are left out; or give a function of the table"
+            )
+        if isinstance(node, ast.Name) and node.id not in renamed.columns:
+            if _is_level(node.id, renamed, declared):
+                raise ReleaseError(f"where={text!r}: text stands in quotes: {node.id!r}")
+            checked_column(renamed, node.id)
+
+
+def _instead(text: str) -> str:
+    """What to write for the first sign of another language; nothing where there is none."""
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", " ", text)
+    for pattern, advice in _INSTEAD:
+        if re.search(pattern, bare):
+            return advice
+    return ""
 
 
 def _is_level(word: str, table: pd.DataFrame, declared: Levels) -> bool:
@@ -133,96 +237,3 @@ def _in_words(code: str) -> str:
         (tokenize.NAME, words[token.string]) if token.string in words else token[:2]
         for token in tokens
     )
-
-
-@dataclass(kw_only=True)
-class _Literals(ast.NodeTransformer):
-    """Checks what text is compared with, and makes moments of ISO text.
-
-    Attributes:
-        text: the condition, for messages.
-        table: the rows, by the names that the condition has.
-        names: the names that stood in backticks.
-        declared: levels of columns of text.
-        moments: the moments, by the names that stand for them.
-    """
-
-    text: str
-    table: pd.DataFrame
-    names: Mapping[str, str]
-    declared: Levels
-    moments: dict[str, pd.Timestamp] = field(default_factory=dict)
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """One comparison, or a chain of them."""
-        sides = [node.left, *node.comparators]
-        compared = [side.id for side in sides if isinstance(side, ast.Name)]
-        literals = [literal for side in sides for literal in _texts(side)]
-        if not literals or not compared:
-            return self.generic_visit(node)
-        for name in compared:
-            values = self.table[name]
-            if pd.api.types.is_datetime64_any_dtype(values.dtype):
-                return self._dated(node, values)
-            if pd.api.types.is_numeric_dtype(values.dtype):
-                kind, hint = "numbers", "numbers compare with numbers, text with text"
-                if pd.api.types.is_bool_dtype(values.dtype):
-                    typed = f"`{self.names[name]}`" if name in self.names else name
-                    kind, hint = "truth values", f"write {typed}, or not {typed}"
-                raise ReleaseError(
-                    f"where={self.text!r}: column {self._name(name)!r} holds {kind}, not text;"
-                    f" {hint}"
-                )
-            self._check_levels(name, literals)
-        return node
-
-    def _name(self, name: str) -> str:
-        return self.names.get(name, name)
-
-    def _check_levels(self, name: str, literals: Sequence[ast.Constant]) -> None:
-        levels = self.declared.get(self._name(name)) or self.table[name].dropna().unique()
-        level_names = [str(level) for level in levels]
-        for text in (str(literal.value) for literal in literals):
-            if text not in level_names:
-                raise ReleaseError(
-                    f"where={self.text!r}: column {self._name(name)!r} has no level {text!r}; its"
-                    f" levels, {nearest_first(text, level_names)}"
-                )
-
-    def _dated(self, node: ast.Compare, values: pd.Series) -> ast.AST:
-        """The same comparison with moments; `in` as one `==` for each."""
-        for literal in [text for side in (node.left, *node.comparators) for text in _texts(side)]:
-            try:
-                series = values.rename(self._name(str(values.name)))
-                self.moments[_stands_for(literal)] = moment(str(literal.value), series)
-            except ReleaseError as reason:
-                raise ReleaseError(f"where={self.text!r}: {reason}") from None
-        node = _Named().visit(node)
-        last = node.comparators[-1]
-        if len(node.ops) > 1 or not isinstance(last, ast.List | ast.Tuple):
-            return node
-        equal: list[ast.expr] = [
-            ast.Compare(left=node.left, ops=[ast.Eq()], comparators=[element])
-            for element in last.elts
-        ]
-        either = ast.BoolOp(op=ast.Or(), values=[*equal, *equal[:1]])
-        return either if isinstance(node.ops[0], ast.In) else ast.UnaryOp(ast.Not(), either)
-
-
-class _Named(ast.NodeTransformer):
-    """Names of moments instead of their text."""
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Name(id=_stands_for(node)) if isinstance(node.value, str) else node
-
-
-def _stands_for(literal: ast.Constant) -> str:
-    return f"moment_{literal.col_offset}_"
-
-
-def _texts(side: ast.expr) -> list[ast.Constant]:
-    """Text that stands on a side of a comparison, alone or in a list."""
-    parts = side.elts if isinstance(side, ast.List | ast.Tuple) else [side]
-    return [
-        part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
-    ]

@@ -34,7 +34,7 @@ def mean(
         column: a numeric or boolean column, or a function of the table. Missing values are
             left out.
         where: rows that count: a condition such as `age > 40 and region == 'south'`, a boolean
-            column, or a function of the table (`dpiw.analysis.columns.condition`).
+            column, or a function of the table (`dpiw.analysis.conditions.condition`).
         by: a column; one value for each of its levels.
         name: what the estimate is called; the column's name if there is one.
 

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import checked_column
+from dpiw.analysis.formula_faults import check_left, check_right, uncomputed
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array
 from dpiw.errors import ReleaseError, one_of
@@ -110,9 +111,11 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     they compute from the unweighted rows, and intervals hold it fixed.
 
     Raises:
-        ReleaseError: formulaic is not installed, no such column, or not a formula of one target.
+        ReleaseError: formulaic is not installed, no such column, not a formula of one target,
+            arithmetic on the left side outside `I(...)`, or a target among the features.
     """
     library = optional("formulaic", extra="formula")
+    check_left(formula)
     try:
         parsed = library.Formula(formula)
         column_names = sorted(str(name) for name in parsed.required_variables)
@@ -126,6 +129,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
             f"formula {formula!r}: expected a target, `~` and features, such as"
             " 'income ~ age + smoker'; or give the features as a list of columns"
         )
+    check_right(formula, parsed)
     for name in column_names:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):
             functions = sorted(library.transforms.TRANSFORMS)
@@ -140,9 +144,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
         with np.errstate(all="ignore"):  # what is not finite is refused, by `Design.kept`
             matrices = parsed.get_model_matrix(frame[complete], context={}, na_action="ignore")
     except Exception as reason:  # formulaic runs what the analyst wrote: anything can be raised
-        raise ReleaseError(
-            f"formula {formula!r}: {type(reason).__name__} when it was computed"
-        ) from None
+        raise uncomputed(formula, parsed, frame[complete], reason) from None
     if matrices.lhs.shape[1] != 1:
         raise ReleaseError(f"formula {formula!r}: expected one number or truth value as target")
     matrix = np.full((len(table), matrices.rhs.shape[1]), np.nan)
@@ -171,6 +173,21 @@ def _design(
         undefined=complete & ~present,
         terms=tuple(map(int, terms)),
     )
+
+
+def dependent(parts: Design, weights: Array) -> str:
+    """The first column that the ones before it give, in words; nothing where there is none."""
+    x = parts.matrix * np.sqrt(weights * parts.present)[:, None]
+    for place, name in enumerate(parts.names):
+        size = float(np.linalg.norm(x[:, place]))
+        left = x[:, place]
+        if place:
+            left = left - x[:, :place] @ np.linalg.lstsq(x[:, :place], left, rcond=1e-12)[0]
+        if np.linalg.norm(left) <= 1e-7 * size:
+            alone = place == 1 and parts.names[0] == INTERCEPT
+            rest = "" if alone else f", or a combination of {', '.join(parts.names[:place])}"
+            return f"{name!r} is the same in every row that counts{rest}; leave it out"
+    return ""
 
 
 def _plain(values: pd.Series) -> pd.Series:

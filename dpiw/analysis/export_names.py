@@ -14,7 +14,7 @@ import pandas as pd
 
 from dpiw.data.columns import Column
 from dpiw.data.names import RESERVED_NAMES, folded_name, name_fault
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, nearest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,8 @@ def renamed(
 def _check_new(columns: Sequence[Column], names: Mapping[str, str]) -> None:
     unknown = [name for name in names if name not in {column.name for column in columns}]
     if unknown:
-        raise ReleaseError(f"export: names: no column {unknown[0]!r}")
+        near = nearest(unknown[0], [column.name for column in columns])
+        raise ReleaseError(f"export: names: no column {unknown[0]!r}{near}")
     for old, name in names.items():
         fault = name_fault(name)
         if fault is None and name in RESERVED_NAMES:

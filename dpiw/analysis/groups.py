@@ -27,7 +27,7 @@ def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np
     """
     present = ~np.isnan(values)
     if not sample.weights[present].sum() > 0:
-        raise ReleaseError(f"{what}: every value is missing, or no row with weight meets `where`")
+        raise ReleaseError(f"{what}: every value is missing in the rows that count")
     return present
 
 
@@ -149,12 +149,30 @@ def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
     return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
 
 
+def check_estimate(value: object, function: str) -> None:
+    """Refuses what is not an estimate of this package.
+
+    Raises:
+        ReleaseError: it is none; says what to write.
+    """
+    if isinstance(value, Estimate):
+        return
+    found = type(value).__name__
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Estimate):
+        found += f" of estimates: write {function}(first, second), or {function}(*estimates)"
+    raise ReleaseError(
+        f"{function}: expected an estimate, such as mean(release, 'age'); found {found}"
+    )
+
+
 def joint(*estimates: Estimate) -> Estimate:
     """Several estimates of the same rows as one, for their joint covariance.
 
     Raises:
-        ReleaseError: none, or of different rows or weights.
+        ReleaseError: none, something else, or of different rows or weights.
     """
+    for estimate in estimates:
+        check_estimate(estimate, "joint")
     if not estimates or any(
         not np.array_equal(estimate.sample.weights, estimates[0].sample.weights)
         for estimate in estimates

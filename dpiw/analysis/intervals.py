@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from statistics import NormalDist
 from typing import Any
 
@@ -36,7 +37,7 @@ import pandas as pd
 
 from dpiw.analysis.coefficients_law import tilt
 from dpiw.analysis.group_sizes import size_objections, untold
-from dpiw.analysis.groups import ends_of
+from dpiw.analysis.groups import check_estimate, ends_of
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import diagnose
@@ -204,6 +205,18 @@ def _verdicts(
     )
 
 
+def _check_level(level: Any) -> None:
+    if isinstance(level, int | float | np.floating) and 0 < level < 1:
+        return
+    advice = ""
+    if isinstance(level, str):
+        is_number = level.replace(".", "", 1).isdigit()
+        advice = "; write it without quotes" if is_number else f"; write method={level!r}"
+    elif isinstance(level, int | float | np.floating) and 1 < level < 100:
+        advice = f"; write level={float(level) / 100:g}"
+    raise ReleaseError(f"level: expected a number between 0 and 1, found {level!r}{advice}")
+
+
 def confidence_interval(
     estimate: Estimate,
     *,
@@ -229,10 +242,11 @@ def confidence_interval(
         rng: of the bootstraps.
 
     Raises:
-        ReleaseError: unknown method, a law that is needed and not known, or no `rng`.
+        ReleaseError: not an estimate, a level that is none, unknown method, a law that is needed
+            and not known, no `rng`, or fewer than two replicates.
     """
-    if not 0 < level < 1:
-        raise ReleaseError("level: expected a number between 0 and 1")
+    check_estimate(estimate, "confidence_interval")
+    _check_level(level)
     chosen = method or ("sandwich" if estimate.sample.law is None else "noise_aware")
     if chosen not in METHODS:
         raise ReleaseError(f"method: {one_of(chosen, METHODS)}")
@@ -246,6 +260,10 @@ def confidence_interval(
     else:
         if not isinstance(rng, np.random.Generator):
             raise ReleaseError(f"method {chosen}: expected rng=numpy.random.default_rng(a seed)")
+        if not isinstance(replicates, Integral) or replicates < 2:
+            raise ReleaseError(
+                f"replicates: expected a whole number >= 2, such as 400; found {replicates!r}"
+            )
         draws = _draws(estimate, replicates, rng, noisy=chosen != "bootstrap")
         low, high = 2 * estimate.values - np.quantile(
             draws, [(1 + level) / 2, (1 - level) / 2], axis=0

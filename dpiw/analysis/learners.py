@@ -36,8 +36,10 @@ def fit_sklearn(
         The estimator.
 
     Raises:
-        ReleaseError: no such column, a missing target, or an estimator without `sample_weight`.
+        ReleaseError: not an estimator, no such column, a missing target, or an estimator without
+            `sample_weight`.
     """
+    _check_fits(estimator)
     sample = weighted_sample(source)
     others = [c for c in sample.table.columns if c != target]
     feature_names = [features] if isinstance(features, str) else features
@@ -50,6 +52,17 @@ def fit_sklearn(
     name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
     _check_takes_weights(estimator if steps is None else steps[-1][1])
     return estimator.fit(x, y, **{name: sample.weights[present]})
+
+
+def _check_fits(estimator: Any) -> None:
+    name = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
+    if isinstance(estimator, type) and hasattr(estimator, "fit"):
+        raise ReleaseError(f"fit_sklearn: estimator: expected an instance: write {name}()")
+    if not callable(getattr(estimator, "fit", None)):
+        raise ReleaseError(
+            "fit_sklearn: estimator: expected one of scikit-learn's, with a method fit, then the"
+            f" source, as in fit_sklearn(LogisticRegression(), release, 'ill'); found {name}"
+        )
 
 
 def _check_takes_weights(estimator: Any) -> None:

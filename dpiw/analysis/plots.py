@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import checked_column, levels, numbers
+from dpiw.analysis.columns import Bins, checked_column, levels, moment, numbers
 from dpiw.analysis.optional import optional
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
@@ -17,20 +18,21 @@ from dpiw.errors import ReleaseError
 _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
-def histogram(source: Source, column: str, *, bins: int = 30, ax: Any = None) -> Any:
+def histogram(source: Source, column: str, *, bins: Bins = 30, ax: Any = None) -> Any:
     """Draw the weighted shares of a column of numbers or dates, or of a column's levels.
 
     Args:
         source: a release, or (table, weights).
         column: its name.
-        bins: equal parts of the range, for numbers and dates.
+        bins: equal parts of the range, for numbers and dates; or increasing edges, of dates as ISO
+            text.
         ax: where to draw; a new figure if None.
 
     Returns:
         The Matplotlib Axes.
 
     Raises:
-        ReleaseError: Matplotlib is not installed, or no such column.
+        ReleaseError: Matplotlib is not installed, no such column, or `bins` that are none.
     """
     sample = weighted_sample(source)
     ax = _axes() if ax is None else ax
@@ -39,18 +41,37 @@ def histogram(source: Source, column: str, *, bins: int = 30, ax: Any = None) ->
     return ax
 
 
-def _histogram(ax: Any, sample: WeightedSample, column: str, bins: int) -> None:
+def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) -> Any:
+    """A whole number, or edges of `values`: numbers, or moments that were ISO text."""
+    if isinstance(bins, int | np.integer) and not isinstance(bins, bool) and bins >= 1:
+        return bins
+    example = ""
+    if values is not None:
+        is_dated = values.dtype.kind == "M"
+        if np.ndim(bins) == 1 and len(bins) > 1:
+            edges = [moment(str(edge), values) for edge in bins] if is_dated else bins
+            index = pd.Index(edges)
+            if index.dtype.kind in "fiuM" and index.is_monotonic_increasing and index.is_unique:
+                return index.to_numpy()
+        some = "['2025-01-01', '2025-07-01']" if is_dated else "[18, 40, 65, 95]"
+        example = f", or two or more increasing edges such as {some}"
+    raise ReleaseError(f"{function}: bins: expected a whole number >= 1{example}; found {bins!r}")
+
+
+def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None:
     values = checked_column(sample.table, column)
     share = sample.weights / sample.weights.sum()
     if values.dtype.kind in "fiu":
         raw = numbers(sample, column)
         is_present = ~np.isnan(raw)
-        ax.hist(raw[is_present], bins=bins, weights=share[is_present])
+        edges = _checked_bins("histogram", bins, values=values)
+        ax.hist(raw[is_present], bins=edges, weights=share[is_present])
         return
     if values.dtype.kind == "M":
         days = values.dt.tz_localize(None)  # as the clocks there showed
         is_present = days.notna().to_numpy()
-        ax.hist(days[is_present].to_numpy(), bins=bins, weights=share[is_present])
+        edges = _checked_bins("histogram", bins, values=days)
+        ax.hist(days[is_present].to_numpy(), bins=edges, weights=share[is_present])
         return
     parts = levels(sample, column)
     heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
@@ -115,8 +136,12 @@ def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
         ReleaseError: Matplotlib is not installed, fewer than two columns, or not numbers.
     """
     sample = weighted_sample(source)
-    if len(columns) < 2:
-        raise ReleaseError("pairs: expected at least two columns")
+    if isinstance(columns, str) or len(columns) < 2:
+        raise ReleaseError(
+            f"pairs: columns: expected a list of two or more, such as ['age', 'hours']; found"
+            f" {columns!r}"
+        )
+    _checked_bins("pairs", bins)
     values = [numbers(sample, column) for column in columns]
     size = len(columns)
     figure, grid = _pyplot().subplots(size, size, figsize=(2.2 * size, 2.2 * size))

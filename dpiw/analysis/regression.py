@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Column
 from dpiw.analysis.compared import compared
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.design import INTERCEPT, Design, design
+from dpiw.analysis.design import Design, dependent, design
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import WeightError
 
@@ -104,31 +104,24 @@ def _regression(
     sample = weighted_sample(source)
     parts = design(sample.table, target, features)
     subset = parts.kept(chosen(sample, where))
-    if family is not None and not np.all(
-        family.takes(subset.outcome[subset.present & (sample.weights > 0)])
-    ):
+    outcome = subset.outcome[subset.present & (sample.weights > 0)]
+    if not outcome.size:
+        raise WeightError(
+            f"regression: target or features are missing in every row that counts, of {target!r}"
+        )
+    if family is LOGISTIC and np.all(outcome == outcome[0]):
+        raise WeightError(
+            f"{family.name}: the target of {target!r} is the same, {bool(outcome[0])}, in every row"
+            " that counts"
+        )
+    if family is not None and not np.all(family.takes(outcome)):
         message = f"{family.name}: expected {family.expected}"
         raise WeightError(f"{message}; {target!r} has others")
     try:
         return _fitted(sample, subset, family)
     except WeightError as reason:
-        fault = _dependent(subset, sample.weights)
+        fault = dependent(subset, sample.weights)
         raise WeightError(f"regression: {fault}" if fault else str(reason)) from None
-
-
-def _dependent(parts: Design, weights: Array) -> str:
-    """The first column that the ones before it give, in words; nothing where there is none."""
-    x = parts.matrix * np.sqrt(weights * parts.present)[:, None]
-    for place, name in enumerate(parts.names):
-        size = float(np.linalg.norm(x[:, place]))
-        left = x[:, place]
-        if place:
-            left = left - x[:, :place] @ np.linalg.lstsq(x[:, :place], left, rcond=1e-12)[0]
-        if np.linalg.norm(left) <= 1e-7 * size:
-            alone = place == 1 and parts.names[0] == INTERCEPT
-            rest = "" if alone else f", or a combination of {', '.join(parts.names[:place])}"
-            return f"{name!r} is the same in every row that counts{rest}; leave it out"
-    return ""
 
 
 def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Estimate:

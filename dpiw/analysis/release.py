@@ -19,12 +19,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis import descriptive, quantiles, tables
-from dpiw.analysis import export as files
+from dpiw.analysis import descriptive, export_files, quantiles, tables
 from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.analysis.spelling import spelt
 from dpiw.data.documents import parse_canonical
-from dpiw.errors import ChecksumError, ManifestError
+from dpiw.errors import ChecksumError, ManifestError, nearest
 from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, listed_row_files
@@ -112,7 +111,7 @@ class Release:
     correlation = descriptive.correlation
     crosstab = tables.crosstab
     describe = tables.describe
-    export = files.export
+    export = export_files.export
     mean = descriptive.mean
     median = quantiles.median
     quantile = quantiles.quantile
@@ -135,6 +134,10 @@ class Release:
         return self._table.iloc[chosen].reset_index(drop=True)
 
 
+def _own_names() -> list[str]:
+    return [*Release.__dataclass_fields__, *(name for name in vars(Release) if name[0] != "_")]
+
+
 def _lies(name: str) -> str:
     """Where an analyst finds what a release itself lacks; nothing for Python's own questions."""
     from dpiw import analysis
@@ -147,7 +150,7 @@ def _lies(name: str) -> str:
         return f"; it is in release.certificate.{name}"
     if hasattr(pd.DataFrame, name):
         return f"; release.table.{name} is of the rows alone, without their weights"
-    return ""
+    return nearest(name, [*filter(str.islower, analysis.__all__), *_own_names()])
 
 
 @spelt(key="public_key")

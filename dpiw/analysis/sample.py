@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.analysis.columns import row_weights
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError, WeightError
@@ -42,6 +43,7 @@ class WeightedSample:
         original: the sample as released, where `unshrunk` moved the weights.
         totals: unnormalised weights, of mean one with `scale`; `weights` then debias ratios.
         release: where the rows come from, if they come from a release.
+        schema: of rows that are replayed; else it is the release's.
     """
 
     table: pd.DataFrame
@@ -52,6 +54,7 @@ class WeightedSample:
     original: WeightedSample | None = field(default=None, repr=False)
     totals: Array | None = field(default=None, repr=False)
     release: Release | None = field(default=None, repr=False)
+    schema: PublicSchema | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
@@ -97,10 +100,11 @@ class WeightedSample:
 
     @cached_property
     def declared(self) -> Mapping[str, Column]:
-        """The released columns' public declarations by name; none where no release is known."""
-        if self.release is None:
-            return {}
-        return {c.name: c for c in PublicSchema.from_mapping(self.release.schema).released}
+        """The released columns' public declarations by name; none where no schema is known."""
+        schema = self.schema
+        if schema is None and self.release is not None:
+            schema = PublicSchema.from_mapping(self.release.schema)
+        return {} if schema is None else {c.name: c for c in schema.released}
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -136,9 +140,7 @@ def weighted_sample(source: Source) -> WeightedSample:
     if isinstance(source, WeightedSample):
         return source
     if isinstance(source, tuple) and len(source) == 2:
-        table, given = source
-        weights = np.ones(len(table)) if given is None else np.asarray(given, dtype=np.float64)
-        return _sample(table, weights)
+        return _sample(*source)
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
         sample: WeightedSample = source.sample
         return sample
@@ -171,15 +173,13 @@ def sample_of_release(release: Release) -> WeightedSample:
 
 def _sample(
     table: pd.DataFrame,
-    weights: Array,
+    given: Any,
     *,
     factor: float = 1.0,
     law: ErrorLaw | None = None,
     release: Release | None = None,
 ) -> WeightedSample:
-    good = weights.shape == (len(table),) and bool(np.all(np.isfinite(weights) & (weights >= 0)))
-    if not good or not weights.sum() > 0:
-        raise WeightError("weights: expected one finite number >= 0 per row, not all zero")
+    weights = row_weights(table, given)
     mean = float(weights.mean())
     return WeightedSample(
         table=table, weights=weights / mean, scale=mean * factor, law=law, release=release

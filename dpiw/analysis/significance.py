@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,12 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Bins, Column, Levels
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import mean
-from dpiw.analysis.groups import picked
+from dpiw.analysis.groups import check_estimate, picked
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
 from dpiw.analysis.tables import binned_levels
-from dpiw.errors import ReleaseError
+from dpiw.analysis.tails import chi_square_tail
+from dpiw.errors import ReleaseError, nearest, one_of
 from dpiw.methods.weights.diagnostics import Verdict
 
 _DEPENDENT = 1e-10
@@ -33,6 +35,9 @@ _DEPENDENT = 1e-10
 
 _ROUNDING = 1e-12
 """Errors of less than this share of their value are rounding."""
+
+_LEAST_TOLD = 0.0001
+"""Least p-value that is printed as it is: these laws are asymptotic."""
 
 _ORDER = (
     *(verdict.value for verdict in (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)),
@@ -71,7 +76,8 @@ class WaldTest:
             if single
             else (f"W = {self.statistic:.4g}, {self.degrees} degrees of freedom")
         )
-        text = f"{self.hypothesis}: {test}, p = {self.p_value:.3g}"
+        p_value = f"= {self.p_value:.3g}" if self.p_value >= _LEAST_TOLD else f"< {_LEAST_TOLD:.4f}"
+        text = f"{self.hypothesis}: {test}, p {p_value}"
         text += f" ({self.method.replace('_', '-')}; {self.verdict})"
         if single:
             name, value = self.estimate.names[0], self.estimate.value
@@ -93,24 +99,6 @@ class WaldTest:
         return float(getattr(self.estimate.interval(method=self.method), name)[0])
 
 
-def chi_square_tail(statistic: float, degrees: int) -> float:
-    """Probability that a chi-square variable is larger than `statistic`, in closed form.
-
-    Q(k/2, x/2) from Q(1/2, y) = erfc(sqrt(y)) or Q(1, y) = exp(-y) by
-    Q(a + 1, y) = Q(a, y) + y^a exp(-y) / Gamma(a + 1) (DLMF 8.8.6).
-
-    Args:
-        statistic: >= 0.
-        degrees: >= 1.
-    """
-    y, a = statistic / 2, 1.0 if degrees % 2 == 0 else 0.5
-    tail = math.exp(-y) if degrees % 2 == 0 else math.erfc(math.sqrt(y))
-    while a < degrees / 2:
-        tail += math.exp(a * math.log(y) - y - math.lgamma(a + 1)) if y > 0 else 0.0
-        a += 1
-    return min(tail, 1.0)
-
-
 def wald_test(
     estimate: Estimate,
     names: Sequence[str] | None = None,
@@ -130,14 +118,17 @@ def wald_test(
         ReleaseError: no such name, unknown method, a law that is needed and not known, or values
             that depend on each other.
     """
+    check_estimate(estimate, "wald_test")
+    names = [names] if isinstance(names, str) else names
     tested_names = list(estimate.names if names is None else names)
     unknown = sorted(set(tested_names) - set(estimate.names))
     if unknown or not tested_names:
-        raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}")
+        near = nearest(unknown[0], estimate.names) if unknown else ""
+        raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}{near}")
     part = picked(estimate, [estimate.names.index(name) for name in tested_names])
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
     if used not in ("sandwich", NOISE_AWARE[0]):
-        raise ReleaseError(f"method: expected {NOISE_AWARE[0]} or sandwich")
+        raise ReleaseError(f"method: {one_of(used, (NOISE_AWARE[0], 'sandwich'))}")
     covariance = part.covariance() if used == "sandwich" else noise_aware_covariance(part)
     size, squared = len(tested_names), _distance(part.values, covariance)
     signed = math.copysign(math.sqrt(squared), part.values[0])
@@ -189,10 +180,12 @@ def t_test(
         method: as in `wald_test`.
 
     Raises:
-        ReleaseError: `by` has not two levels, or both `by` and `value` are given; or as `mean` and
-            `wald_test`.
+        ReleaseError: `by` has not two levels, `value` is no finite number, or both `by` and `value`
+            are given; or as `mean` and `wald_test`.
     """
     label = column if isinstance(column, str) else "value"
+    if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
+        raise ReleaseError(f"t_test: value: expected a number, found {value!r}")
     if by is None:
         estimate, null = mean(source, column, where=where), 0.0 if value is None else float(value)
         moved = replace(
@@ -208,6 +201,8 @@ def t_test(
     sample = weighted_sample(source)
     is_present = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
     mask = chosen(sample, where) & is_present
+    if not sample.weights[mask].sum() > 0:
+        raise ReleaseError(f"t_test: column {by!r} is missing in every row that counts")
     means = mean(sample, column, where=lambda _: mask, by=by, name=label)
     if len(means.names) != 2:
         raise ReleaseError(
@@ -248,12 +243,15 @@ def chi_square_test(
         method: as in `wald_test`.
 
     Raises:
-        ReleaseError: a column of one level, too many different numbers; or as `wald_test`.
+        ReleaseError: a column of one level or named twice, too many different numbers; or as
+            `wald_test`.
     """
     sample = weighted_sample(source)
+    if rows == columns:
+        raise ReleaseError(f"chi_square_test: column {rows!r} stands twice; name two columns")
     mask = chosen(sample, where) * 1.0
     (first, a), (second, b) = (
-        _all_but_one(binned_levels(sample, name, bins), sample.weights * mask)
+        _all_but_one(name, binned_levels(sample, name, bins), sample.weights * mask)
         for name in (rows, columns)
     )
     cells = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
@@ -286,9 +284,9 @@ def _rarer(a: Array, b: Array, weights: Array) -> NDArray[np.bool_]:
     return np.asarray(members.reshape(len(a), -1))
 
 
-def _all_but_one(parts: Levels, weights: Array) -> tuple[list[Any], Array]:
+def _all_but_one(name: str, parts: Levels, weights: Array) -> tuple[list[Any], Array]:
     """Levels with weight, without the last of them, and which rows have them, shape (n, k - 1)."""
     codes = [k for k in range(len(parts.labels)) if weights[parts.codes == k].sum() > 0][:-1]
     if not codes:
-        raise ReleaseError("chi_square_test: a column has one level")
+        raise ReleaseError(f"chi_square_test: column {name!r} has one level in the rows that count")
     return [parts.labels[k] for k in codes], np.equal.outer(parts.codes, codes).astype(np.float64)

@@ -12,7 +12,7 @@ from dpiw.errors import ReleaseError
 B = TypeVar("B")
 P = ParamSpec("P")
 
-_MOST_TOLD = 10
+MOST_TOLD = 10
 """Names that a message lists."""
 
 
@@ -20,8 +20,8 @@ def nearest_first(word: str, known: Iterable[str]) -> str:
     """`its levels, nearest first: 'south', 'north' and 12 more`, without the first two words."""
     names = list(dict.fromkeys(known))
     near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0)
-    rest = f" and {len(near) - _MOST_TOLD} more" if len(near) > _MOST_TOLD else ""
-    return f"nearest first: {', '.join(map(repr, near[:_MOST_TOLD]))}{rest}"
+    rest = f" and {len(near) - MOST_TOLD} more" if len(near) > MOST_TOLD else ""
+    return f"nearest first: {', '.join(map(repr, near[:MOST_TOLD]))}{rest}"
 
 
 def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:

@@ -18,7 +18,7 @@ from dpiw.errors import ReleaseError
 QUARTERS = np.array([0.25, 0.5, 0.75])
 
 
-def describe(source: Source, *, where: Column | None = None) -> pd.DataFrame:
+def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
     """One row per column: share known; mean, spread and quarters of numbers; the main level.
 
     Numbers without intervals. Least and largest are left out: in synthetic rows they are the
@@ -26,17 +26,17 @@ def describe(source: Source, *, where: Column | None = None) -> pd.DataFrame:
 
     Args:
         source: a release, or (table, weights).
+        columns: their names; all if none is given.
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Raises:
-        ReleaseError: not a condition, or no row with weight fulfils it.
+        ReleaseError: no such column, not a condition, or no row with weight meets it.
     """
     sample = weighted_sample(source)
     weights = sample.weights * chosen(sample, where)
-    if not weights.sum() > 0:
-        raise ReleaseError("describe: no row with weight")
     table = sample.table
-    rows = {name: _described(table[name], weights) for name in table.columns}
+    names = columns or tuple(table.columns)
+    rows = {name: _described(checked_column(table, name), weights) for name in names}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
 
 
@@ -83,8 +83,6 @@ def value_counts(
     """
     sample = weighted_sample(source)
     parts, mask = levels(sample, column, bins), chosen(sample, where)
-    if not sample.weights[mask].sum() > 0:
-        raise ReleaseError("value_counts: no row with weight")
     names = tuple(f"{column}={label}" for label in parts.labels)
     return shares(sample, _indicators(parts) * mask[:, None], names)
 
@@ -137,7 +135,7 @@ def crosstab(
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Raises:
-        ReleaseError: no such column, too many different numbers, or not a condition.
+        ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
     first, second = (binned_levels(sample, name, bins) for name in (rows, columns))

@@ -237,6 +237,14 @@ def test_what_is_refused():
     for bad in (w[:-1], -w, np.zeros(300), np.where(w > 1, np.nan, w)):
         with pytest.raises(WeightError, match="one finite number >= 0 per row"):
             analysis.mean((frame, bad), "x")
+    with pytest.raises(WeightError, match=r"found 3 for 300 rows$"):
+        analysis.mean((frame, [1, 2, 3]), "x")
+    with pytest.raises(WeightError, match=r"found 300 others$"):
+        analysis.mean((frame, -w), "x")
+    with pytest.raises(WeightError, match=r"found str$"):
+        analysis.mean((frame, "weight"), "x")
+    with pytest.raises(WeightError, match=r"\(pandas table, weights\); found \(ndarray, ...\)"):
+        analysis.mean((w, w), "x")
     with pytest.raises(WeightError, match="expected a release"):
         analysis.mean(frame, "x")
     with pytest.raises(ReleaseError, match="column 'z'"):
@@ -244,6 +252,8 @@ def test_what_is_refused():
     with pytest.raises(ReleaseError, match="one number or truth value"):
         analysis.mean(SOURCE, "g")
     with pytest.raises(ReleaseError, match="every value is missing"):
+        analysis.mean((frame.assign(x=np.nan), w), "x")
+    with pytest.raises(ReleaseError, match="no row with weight meets `where`"):
         analysis.mean(SOURCE, "x", where=lambda t: t["g"] == "nobody")
     with pytest.raises(ReleaseError, match="0 < probability < 1"):
         analysis.quantile(SOURCE, "x", 1.0)
@@ -299,3 +309,32 @@ def test_numbers_of_nullable_columns():
     values = numbers(weighted_sample(SOURCE), "n")
     assert values.dtype == np.float64
     assert np.isnan(values).sum() == SOURCE[0]["n"].isna().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (lambda t: t["yy"], "column 'yy': not in this table"),
+        (lambda t: t.missing_one, "column 'missing_one': not in this table"),
+        (lambda t: t, r"found a table of \d columns: name one, as in lambda table: table\['age'\]"),
+        (lambda t: t[["x"]], "found a table of 1 columns"),
+    ],
+)
+def test_what_a_function_of_the_table_misses_is_told(column, words):
+    with pytest.raises(ReleaseError, match=words):
+        analysis.mean(SOURCE, column)
+    with pytest.raises(ReleaseError, match=words):
+        analysis.mean(SOURCE, "x", where=column)
+
+
+def test_other_faults_of_a_function_stay_its_own():
+    with pytest.raises(AttributeError, match="no attribute 'foo'"):
+        analysis.mean(SOURCE, lambda t: t["x"].foo)
+    with pytest.raises(KeyError, match="x"):
+        analysis.mean(SOURCE, lambda t: {}["x"])
+
+
+def test_a_misspelt_function_is_told_with_the_nearest():
+    with pytest.raises(AttributeError, match="no 'medan'; did you mean 'median'"):
+        analysis.medan  # noqa: B018
+    assert not hasattr(analysis, "__no_such_thing__")

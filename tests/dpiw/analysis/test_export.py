@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.export import export
+from dpiw.analysis.export_files import export
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
@@ -242,6 +242,8 @@ def test_what_is_refused(released, tmp_path):
     for ending in ("dta", "sav"):
         with pytest.raises(ReleaseError, match=r"column 'a b': .* names=\{'a b': 'a_b'\}"):
             renamed.export(tmp_path / f"x.{ending}")
+    with pytest.raises(ReleaseError, match="names: no column 'incme'; did you mean 'income'"):
+        renamed.export(tmp_path / "x.csv", names={"incme": "c"})
     with pytest.raises(ReleaseError, match="names: no column 'b'"):
         renamed.export(tmp_path / "x.csv", names={"b": "c"})
     for word in ("Weight", "INCOME"):
@@ -393,3 +395,10 @@ def test_the_recipe_of_r_gives_the_same_estimates(tmp_path):
         factor = rows / (rows - 1) if name.startswith("variance") else 1.0
         np.testing.assert_allclose(chosen["estimate"], estimate.values * factor, rtol=1e-5)
         np.testing.assert_allclose(chosen["error"], errors * factor, rtol=1e-3)
+
+
+def test_only_a_release_is_exported(tmp_path, released):
+    path = analysis.export(released, tmp_path / "x.csv")
+    assert path.read_bytes() == released.export(tmp_path / "y.csv").read_bytes()
+    with pytest.raises(ReleaseError, match=r"expected a release, .*; found WeightedSample"):
+        analysis.export(released.sample, tmp_path / "x.csv")

@@ -60,6 +60,22 @@ def test_names_functions_and_no_intercept():
     assert len(cubic.names) == 4
 
 
+@pytest.mark.parametrize(
+    ("formula", "naive"),
+    [
+        ("I(age - 30) ~ ill", lambda t: t["age"] - 30),
+        ("I((age - 30) * 2) ~ ill", lambda t: (t["age"] - 30) * 2),
+        ("I(log(age) - 20) ~ ill", lambda t: np.log(t["age"]) - 20),
+        ("{age - 30} ~ ill", lambda t: t["age"] - 30),
+        ("(log(age)) ~ ill", lambda t: np.log(t["age"])),
+        ("`age` ~ ill", lambda t: t["age"]),
+    ],
+)
+def test_the_left_side_is_what_it_says(formula, naive):
+    frame, _ = source()
+    np.testing.assert_allclose(design(frame, formula, None).outcome, naive(frame))
+
+
 def test_statsmodels_takes_the_same_formula():
     pytest.importorskip("statsmodels")
     frame, w = source()
@@ -80,7 +96,23 @@ def test_statsmodels_takes_the_same_formula():
         ("ill ~ age | smoker", "expected a target"),
         ("ill ~ unknown(age)", "function 'unknown': expected one of .*, bs, .*, poly, "),
         ("ill ~ log(age - 50)", r"not a finite number in \d+ of 300 synthetic rows, though"),
-        ("ill ~ log(region)", "when it was computed"),
+        ("ill ~ log(region)", "'log.region.': .*when it was computed: column 'region' holds text"),
+        ("ill ~ age + poly(region, 2)", "'poly.region, 2.': .*column 'region' holds text"),
+        (
+            "ill ~ C(region, Treatment('Mars'))",
+            "column 'region' has no level 'Mars'; its levels, nearest first: ",
+        ),
+        ("age - 30 ~ ill", r"'age - 30' is arithmetic, .* write 'I\(age - 30\) ~ ill'"),
+        ("(age - 30) ~ ill", r"write 'I\(age - 30\) ~ ill'"),
+        ("log(age) - 20 ~ ill", r"write 'I\(log\(age\) - 20\) ~ ill'"),
+        ("-age ~ ill", r"write 'I\(-age\) ~ ill'"),
+        ("age/2 ~ ill", r"write 'I\(age/2\) ~ ill'"),
+        ("log(age) + (ill) ~ ill", "is arithmetic"),
+        ("age:visits ~ ill", r"write 'I\(age \* visits\) ~ ill'"),
+        ("ill ~ ill", "'ill': the target stands among the features"),
+        ("age ~ age * smoker", "'age': the target stands among the features"),
+        ("log(age) ~ log(age)", r"'log\(age\)': the target stands among the features"),
+        ("age ~ 0", "no feature and no intercept; write 'age ~ 1' for the intercept"),
     ],
 )
 def test_formulas_that_are_refused(formula, words):

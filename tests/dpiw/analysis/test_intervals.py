@@ -268,3 +268,28 @@ def test_what_is_refused():
         estimate.interval(method="bootstrap")
     with pytest.raises(ReleaseError, match="law of these weights is not known"):
         analysis.unshrunk((sample.table, None))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"level": "bootstrap"}, "found 'bootstrap'; write method='bootstrap'"),
+        ({"level": "0.9"}, "found '0.9'; write it without quotes"),
+        ({"level": 95}, "found 95; write level=0.95"),
+        ({"level": None}, "found None"),
+        ({"method": "bootstrap", "replicates": 0}, "whole number >= 2, such as 400; found 0"),
+        ({"method": "noise_aware_bootstrap", "replicates": 1.5}, "whole number >= 2"),
+    ],
+)
+def test_settings_of_intervals_that_are_refused(settings, words):
+    rng = np.random.default_rng(7)
+    x = rows(200, rng)
+    estimate = analysis.mean(world(x, BETA, scale=0.05), "a")
+    with pytest.raises(ReleaseError, match=words):
+        estimate.interval(rng=rng, **settings)
+
+
+@pytest.mark.parametrize("other", ["mean", None, (1, 2)])
+def test_intervals_are_of_estimates(other):
+    with pytest.raises(ReleaseError, match="confidence_interval: expected an estimate, such as"):
+        analysis.confidence_interval(other)

@@ -25,6 +25,8 @@ def test_a_release_says_where_that_lies_which_it_lacks(released):
         "verdict": "it is in release.certificate.verdict",
         "epsilon": "it is in release.certificate.epsilon",
         "groupby": "release.table.groupby is of the rows alone, without their weights",
+        "medan": "did you mean 'median'?",
+        "tabel": "did you mean 'table'?",
     }.items():
         with pytest.raises(AttributeError, match=re.escape(f"release: no '{name}'; {hint}")):
             getattr(released, name)

@@ -19,7 +19,7 @@ from scipy.linalg import block_diag
 
 from dpiw import analysis
 from dpiw.analysis.bootstrap import mechanism_of
-from dpiw.analysis.export import export
+from dpiw.analysis.export_files import export
 from dpiw.analysis.sample import WeightedSample
 from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.data.row_weights import ReplicateWeights

@@ -202,3 +202,23 @@ def test_fit_sklearn_refuses_what_takes_no_weights():
 def test_a_missing_library_is_named_with_its_extra():
     with pytest.raises(ReleaseError, match=r"no_such_library: not installed; .*dpiw\[bayes\]"):
         optional("no_such_library.part", extra="bayes")
+
+
+def test_a_target_of_one_value_or_of_none_is_told_as_such():
+    frame, w = source()
+    with pytest.raises(WeightError, match="the target of 'flag' is the same, True, in every row"):
+        analysis.logistic_regression((frame, w), "flag", ["x"], where="flag")
+    with pytest.raises(WeightError, match="target or features are missing in every row"):
+        analysis.linear_regression((frame.assign(z=np.nan), w), "y", ["z"])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        ("x", "with a method fit, then the source, .*; found str"),
+        (LinearRegression, r"expected an instance: write LinearRegression\(\)"),
+    ],
+)
+def test_what_is_no_estimator_is_told(estimator, words):
+    with pytest.raises(ReleaseError, match=words):
+        analysis.fit_sklearn(estimator, source(), "y", ["x"])

@@ -124,7 +124,7 @@ def test_what_is_refused():
         analysis.wald_test(fit, ["x"])
     with pytest.raises(ReleaseError, match="names: expected some of"):
         analysis.wald_test(fit, [])
-    with pytest.raises(ReleaseError, match="method: expected noise_aware or sandwich"):
+    with pytest.raises(ReleaseError, match="method: expected one of noise_aware, sandwich"):
         analysis.wald_test(fit, method="bootstrap")
     with pytest.raises(ReleaseError, match="law of these weights is not known"):
         analysis.wald_test(fit, method="noise_aware")
@@ -134,7 +134,7 @@ def test_what_is_refused():
         analysis.wald_test(analysis.mean((frame.assign(y=1.0), w), "y"))
     with pytest.raises(ReleaseError, match="expected two levels"):
         analysis.t_test((frame, w), "y", by="g")
-    with pytest.raises(ReleaseError, match="a column has one level"):
+    with pytest.raises(ReleaseError, match="column 'g' has one level"):
         analysis.chi_square_test((frame.assign(g="p"), w), "g", "h")
 
 
@@ -192,3 +192,39 @@ def test_a_test_says_why_its_verdict_is_not_use(publishing):
     assert repr(dependence).splitlines()[1:] == [*dependence.reasons]
     assert any("support" in line for line in dependence.reasons)
     assert analysis.t_test((release.table, None), "income", by="ill").reasons == ()
+
+
+def test_what_tests_refuse_is_named():
+    frame, w = source()
+    slopes = analysis.linear_regression((frame, w), "y", ["half", "g"])
+    for ask, words in (
+        (lambda: analysis.wald_test(frame), "wald_test: expected an estimate, .* found DataFrame"),
+        (lambda: analysis.wald_test(slopes, ["halv"]), "did you mean 'half'"),
+        (lambda: analysis.wald_test(slopes, method="sandwhich"), "did you mean 'sandwich'"),
+        (
+            lambda: analysis.t_test((frame, w), "y", value="50"),
+            "value: expected a number, found '5",
+        ),
+        (lambda: analysis.t_test((frame, w), "y", value=np.nan), "expected a number, found nan"),
+        (
+            lambda: analysis.t_test((frame.assign(half=None), w), "y", by="half"),
+            "column 'half' is missing in every row that counts",
+        ),
+        (lambda: analysis.chi_square_test((frame, w), "g", "g"), "column 'g' stands twice"),
+        (
+            lambda: analysis.chi_square_test((frame, w), "g", "h", where="h == 'u'"),
+            "column 'h' has one level in the rows that count",
+        ),
+    ):
+        with pytest.raises(ReleaseError, match=words):
+            ask()
+    assert analysis.wald_test(slopes, "half").estimate.names == ("half",)
+
+
+def test_a_small_p_value_is_printed_as_a_bound():
+    frame, w = source()
+    far = analysis.t_test((frame, w), "y", value=50)
+    assert far.p_value < 1e-12
+    assert ", p < 0.0001 (sandwich" in repr(far)
+    near = analysis.t_test((frame, w), "y", value=0.1)
+    assert f", p = {near.p_value:.3g} (sandwich" in repr(near)

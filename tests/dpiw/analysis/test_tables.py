@@ -84,15 +84,15 @@ def test_conditions_choose_what_they_say(text, naive):
         ("region == south", "text stands in quotes: 'south'"),
         ("age > 40 and and smoker", "expected a condition such as"),
         ("odd name > 0", "expected a condition such as"),
-        ("age.abs() > 40", "Call is not allowed|Attribute is not allowed"),
-        ("__import__('os')", "Call is not allowed"),
+        ("age.abs() > 40", "a (function|name behind a dot) is not allowed"),
+        ("__import__('os')", "a function is not allowed"),
         ("@age > 3", "expected a condition such as"),
-        ("age[0] > 3", "Subscript is not allowed"),
-        ("age if smoker else 3", "IfExp is not allowed"),
-        ("age ** 2 > 4", "Pow is not allowed"),
-        ("(lambda: 1)() > 0", "Call is not allowed"),
+        ("age[0] > 3", r"`\[...\]` is not allowed"),
+        ("age if smoker else 3", "`if ... else` is not allowed"),
+        ("age ** 2 > 4", r"`\*\*` is not allowed"),
+        ("(lambda: 1)() > 0", "a function is not allowed"),
         ("age + 1", "expected one truth value per row"),
-        ("region > 3", "numbers compare with numbers"),
+        ("region > 3", "'region' holds text; 3 is a number: text stands in quotes"),
         ("age == '40'", "column 'age' holds numbers, not text"),
         ("smoker == 'yes'", "'smoker' holds truth values, not text; write smoker, or not smoker$"),
         (
@@ -183,7 +183,7 @@ def test_missing_is_a_group_and_empty_groups_are_left_out():
     assert [name.split("=")[1] for name in grouped.names] == ["0", "1", "2", "missing"]
     grouped = analysis.mean(SOURCE, "age", by="visits", where="visits != 1")
     assert [name.split("visits=")[1] for name in grouped.names] == ["0", "2"]
-    with pytest.raises(ReleaseError, match="every value is missing"):
+    with pytest.raises(ReleaseError, match="no row with weight meets where='age > 1000'; c"):
         analysis.mean(SOURCE, "age", by="visits", where="age > 1000")
 
 
@@ -234,6 +234,10 @@ def test_a_description_of_every_column():
     assert shown.loc["born", ["top", "top share", "50%"]].isna().all()  # some day is no main one
     with pytest.raises(ReleaseError, match="no row with weight"):
         analysis.describe(SOURCE, where="age > 1000")
+    some = analysis.describe(SOURCE, "region", "age", where="age > 30")
+    pd.testing.assert_frame_equal(some, shown.loc[["region", "age"]][some.columns])
+    with pytest.raises(ReleaseError, match="column 'agee': not in this table; did you mean 'age'"):
+        analysis.describe(SOURCE, "agee")
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
@@ -330,5 +334,11 @@ def test_only_estimates_of_one_sample_are_joined():
         analysis.joint(analysis.mean(SOURCE, "age"), unweighted)
     with pytest.raises(ReleaseError, match="of one sample"):
         analysis.joint()
+    with pytest.raises(
+        ReleaseError, match=r"found list of estimates: write joint\(first, second\)"
+    ):
+        analysis.joint([unweighted, unweighted])
+    with pytest.raises(ReleaseError, match=r"joint: expected an estimate, such as .*; found str"):
+        analysis.joint(unweighted, "age")
     with pytest.raises(ReleaseError, match="join it with quantiles"):
         analysis.joint(analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age"))

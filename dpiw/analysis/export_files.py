@@ -72,14 +72,19 @@ def export(
         The path.
 
     Raises:
-        ReleaseError: another ending, no replicate weights, names that the format cannot hold or
-            that are alike but for their case, a path that cannot be written, or pyreadstat is not
-            installed.
+        ReleaseError: not a release, another ending, no replicate weights, names that the format
+            cannot hold or that are alike but for their case, a path that cannot be written, or
+            pyreadstat is not installed.
     """
+    if not hasattr(release, "schema") or not hasattr(release, "table"):
+        raise ReleaseError(
+            "export: expected a release, whose schema goes into the file; found"
+            f" {type(release).__name__}"
+        )
     path = Path(path)
     writers = {".csv": (_csv, CSV), ".dta": (_stata, STATA), ".sav": (_spss, SPSS)}
     if path.suffix not in writers:
-        raise ReleaseError(f"export: expected a name that ends with {', '.join(writers)}")
+        raise ReleaseError(f"export: {path}: expected a name that ends with {', '.join(writers)}")
     weights, names = _weights(release, replicates), dict(names or {})
     write, rule = writers[path.suffix]
     released = PublicSchema.from_mapping(release.schema).released

@@ -1,0 +1,237 @@
+"""Which parts of a condition compare, and how pandas is to compute them as they read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpiw.analysis.columns import moment
+from dpiw.analysis.condition_kinds import Columns, Kind
+from dpiw.errors import ReleaseError
+
+_SIGNS: Mapping[type[ast.AST], str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.In: "in", ast.NotIn: "not in", ast.And: "and", ast.Or: "or", ast.Not: "not",
+    ast.Invert: "~",
+}  # fmt: skip
+_ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparisons(Columns):
+    """Checks what stands beside what, and makes of a condition what pandas computes as it reads.
+
+    Text of a date becomes a moment; levels with an order become their places in it.
+
+    Attributes:
+        stand_ins: moments and places, by the names that stand for them.
+    """
+
+    stand_ins: dict[str, object] = field(default_factory=dict)
+
+    def truth(self, node: ast.expr, word: str = "") -> ast.expr:
+        """The same as one truth value per row.
+
+        Args:
+            node: a condition, or a part of one.
+            word: what joins it to others, such as `and`.
+
+        Raises:
+            ReleaseError: numbers, text or dates alone, or what does not compare.
+        """
+        match node:
+            case ast.BoolOp():
+                joined = [self.truth(part, _SIGNS[type(node.op)]) for part in node.values]
+                return ast.BoolOp(op=node.op, values=joined)
+            case ast.UnaryOp(op=ast.Not() | ast.Invert()):
+                operand = self.truth(node.operand, _SIGNS[type(node.op)])
+                return ast.UnaryOp(op=node.op, operand=operand)
+            case ast.Compare():
+                return self._comparison(node)
+            case ast.Constant(value=bool()):
+                return node
+            case ast.Name() if self.kind(node) in (Kind.TRUTH, Kind.OTHER):
+                return node
+            case ast.Name() if self.kind(node) is Kind.NUMBER and self.is_flag(node):
+                return ast.Compare(left=node, ops=[ast.Eq()], comparators=[ast.Constant(value=1)])
+        place = f" beside `{word}`" if word else ""
+        if isinstance(node, ast.Name):
+            raise self.refusal(
+                f"expected one truth value per row{place}; {self.column(node)} holds"
+                f" {self.kind(node).value}: compare it, as in {self.compared(node)!r}"
+            )
+        if isinstance(node, ast.List | ast.Tuple):
+            raise self.refusal(
+                "a list stands behind `in` or `not in`, as in \"region in ['south']\""
+            )
+        raise self.refusal(
+            f"expected one truth value per row{place}; found"
+            f" {self.kind(node).value}: compare, as in 'age > 40'"
+        )
+
+    def _number(self, node: ast.expr) -> ast.expr:
+        """The same, without text or dates in it."""
+        match node:
+            case ast.BinOp():
+                if isinstance(node.op, ast.Div) and _is_zero(node.right):
+                    raise self.refusal(f"`{self.typed(node)}` divides by zero")
+                left, right = self._number(node.left), self._number(node.right)
+                return ast.BinOp(left=left, op=node.op, right=right)
+            case ast.UnaryOp(op=ast.USub()):
+                return ast.UnaryOp(op=node.op, operand=self._number(node.operand))
+        kind = self.kind(node)
+        if kind in (Kind.TEXT, Kind.DATE):
+            subject = self.column(node) if isinstance(node, ast.Name) else self.typed(node)
+            raise self.refusal(f"{subject} holds {kind.value}; + - * / take numbers")
+        if kind is Kind.TRUTH and not isinstance(node, ast.Name):
+            return self.truth(node)
+        if isinstance(node, ast.List | ast.Tuple):
+            raise self.refusal("a list stands behind `in` or `not in`, as in 'age in [18, 19]'")
+        return node
+
+    def _comparison(self, node: ast.Compare) -> ast.expr:
+        """One comparison, or a chain of them."""
+        last = node.comparators[-1]
+        if len(node.ops) == 1 and isinstance(last, ast.List | ast.Tuple):
+            listed = {ast.Eq: ast.In, ast.NotEq: ast.NotIn}.get(type(node.ops[0]))  # as in pandas
+            if listed is not None:
+                node = ast.Compare(left=node.left, ops=[listed()], comparators=[last])
+        listing = [op for op in node.ops if isinstance(op, ast.In | ast.NotIn)]
+        if not listing:
+            return self._compared_with_each(node, [node.left, *node.comparators])
+        sign = _SIGNS[type(listing[0])]
+        if len(node.ops) > 1:
+            raise self.refusal(f"`{sign}` stands in no chain of comparisons: join them by `and`")
+        if not isinstance(last, ast.List | ast.Tuple):
+            written = f"{self.typed(node.left)} {sign} [{self.typed(last)}]"
+            advice = f": write {written!r}" if _is_literal(last) else ", such as ['north', 'south']"
+            raise self.refusal(f"`{sign}` takes a list{advice}")
+        if not last.elts or not all(map(_is_literal, last.elts)):
+            raise self.refusal(f"`{sign}` takes a list of one or more numbers, dates or levels")
+        return self._compared_with_each(node, [node.left, *last.elts])
+
+    def _compared_with_each(self, node: ast.Compare, sides: Sequence[ast.expr]) -> ast.expr:
+        """The comparison by the kind of its columns; a list's parts are sides as others are."""
+        kinds = [self.kind(side) for side in sides]
+        columns = [side for side in sides if isinstance(side, ast.Name)]
+        texts = [side for side in sides if _is_text(side)]
+        by_kind = {self.kind(column): column for column in reversed(columns)}
+        if Kind.OTHER in kinds:
+            for column in columns:
+                if self.table[column.id].dtype == object:
+                    self.check_levels(column, texts)
+            return node
+        if Kind.DATE in by_kind:
+            self._check_beside(by_kind[Kind.DATE], sides, self.how_dated(by_kind[Kind.DATE]))
+            return self._dated(node, by_kind[Kind.DATE], texts)
+        if Kind.TEXT in by_kind:
+            first = by_kind[Kind.TEXT]
+            how = f"text stands in quotes, as in {self.compared(first)!r}"
+            self._check_beside(first, sides, how)
+            return self._textual(node, [side for side in columns if side in sides], texts)
+        if texts and columns:
+            column, hint = columns[0], "numbers compare with numbers, text with text"
+            if Kind.TRUTH in by_kind:
+                column = by_kind[Kind.TRUTH]
+                hint = f"write {self.typed(column)}, or not {self.typed(column)}"
+            raise self.refusal(
+                f"{self.column(column)} holds {self.kind(column).value}, not text; {hint}"
+            )
+        if texts:
+            raise self.refusal(f"text compares with a column; {self.typed(sides[0])} is none")
+        if isinstance(node.ops[0], ast.In | ast.NotIn):
+            left = self._number(node.left)
+            return ast.Compare(left=left, ops=node.ops, comparators=node.comparators)
+        left, *others = (self._number(side) for side in sides)
+        return ast.Compare(left=left, ops=node.ops, comparators=others)
+
+    def _check_beside(self, column: ast.Name, sides: Sequence[ast.expr], how: str) -> None:
+        """Refuses what compares with neither text nor dates."""
+        kind = self.kind(column)
+        for side in sides:
+            if _is_text(side) or (isinstance(side, ast.Name) and self.kind(side) is kind):
+                continue
+            what = "a truth value" if self.kind(side) is Kind.TRUTH else "a number"
+            found = f"{self.typed(side)} is {what}"
+            if isinstance(side, ast.Name):
+                found = f"{self.column(side)} holds {self.kind(side).value}"
+            raise self.refusal(f"{self.column(column)} holds {kind.value}; {found}: {how}")
+
+    def _textual(
+        self, node: ast.Compare, columns: Sequence[ast.Name], texts: Sequence[ast.expr]
+    ) -> ast.expr:
+        """The same; where an order is asked for, with places in it."""
+        for column in columns:
+            self.check_levels(column, texts)
+        orders = [op for op in node.ops if isinstance(op, _ORDERING)]
+        if not orders:
+            return node
+        sign, levels = _SIGNS[type(orders[0])], self.levels(columns[0])
+        for column in columns:
+            if not self.is_ordered(column):
+                some = ", ".join(repr(level) for level in self.levels(column)[:2])
+                raise self.refusal(
+                    f"{self.column(column)} holds text, which has no order for `{sign}`; write"
+                    f' "{self.typed(column)} in [{some}]", with the levels that you mean'
+                )
+            if self.levels(column) != levels:
+                raise self.refusal(
+                    f"{self.column(columns[0])} and {self.column(column)} have other levels:"
+                    f" they have no order together"
+                )
+        sides = [self._place(side, levels) for side in (node.left, *node.comparators)]
+        return ast.Compare(left=sides[0], ops=node.ops, comparators=sides[1:])
+
+    def _place(self, side: ast.expr, levels: Sequence[str]) -> ast.expr:
+        if isinstance(side, ast.Constant):
+            return ast.Constant(value=levels.index(side.value))
+        places: Mapping[str, int] = {level: place for place, level in enumerate(levels)}
+        column = self.table[ast.unparse(side)].astype(object)
+        return self._stand_in(column.map(places).astype(np.float64))
+
+    def _dated(self, node: ast.Compare, column: ast.Name, texts: Sequence[ast.expr]) -> ast.expr:
+        """The same comparison with moments; `in` as one `==` for each."""
+        values, moments = self.table[column.id].rename(self.plain(column)), {}
+        for literal in texts:
+            if isinstance(literal, ast.Constant):
+                try:
+                    moments[id(literal)] = self._stand_in(moment(str(literal.value), values))
+                except ReleaseError as reason:
+                    raise ReleaseError(f"where={self.text!r}: {reason}") from None
+
+        def with_moment(side: ast.expr) -> ast.expr:
+            return moments.get(id(side), side)
+
+        left, last = with_moment(node.left), node.comparators[-1]
+        if not isinstance(last, ast.List | ast.Tuple):
+            others = [with_moment(side) for side in node.comparators]
+            return ast.Compare(left=left, ops=node.ops, comparators=others)
+        equal: list[ast.expr] = [
+            ast.Compare(left=left, ops=[ast.Eq()], comparators=[with_moment(side)])
+            for side in last.elts
+        ]
+        either = ast.BoolOp(op=ast.Or(), values=[*equal, *equal[:1]])
+        return either if isinstance(node.ops[0], ast.In) else ast.UnaryOp(ast.Not(), either)
+
+    def _stand_in(self, value: object) -> ast.Name:
+        name = f"stand_in_{len(self.stand_ins)}_"
+        self.stand_ins[name] = value
+        return ast.Name(id=name)
+
+
+def _is_text(side: ast.expr) -> bool:
+    return isinstance(side, ast.Constant) and isinstance(side.value, str)
+
+
+def _is_literal(side: ast.expr) -> bool:
+    signed = isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub)
+    return isinstance(side.operand if signed else side, ast.Constant)  # type: ignore[attr-defined]
+
+
+def _is_zero(side: ast.expr) -> bool:
+    if isinstance(side, ast.UnaryOp):
+        return _is_zero(side.operand)
+    return isinstance(side, ast.Constant) and side.value in (0, False)

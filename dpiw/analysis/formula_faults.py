@@ -1,0 +1,129 @@
+"""What a formula may not say, though formulaic takes it; and which of its terms went wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpiw.analysis.optional import optional
+from dpiw.analysis.spelling import nearest_first
+from dpiw.errors import ReleaseError
+
+
+def check_left(formula: str) -> None:
+    """The left side is one term: formulaic reads `hours - 30` as `hours`, where R subtracts.
+
+    Raises:
+        ReleaseError: there is arithmetic on the left.
+    """
+    left, right = _sides(formula)
+    if left and right and not _is_one_term(left):
+        product = _bare(left).replace(":", " * ")
+        raise ReleaseError(
+            f"formula {formula!r}: {left!r} is arithmetic, which stands in I(...) on the left side:"
+            f" write {f'I({product}) ~ {right}'!r}"
+        )
+
+
+def check_right(formula: str, parsed: Any) -> None:
+    """The right side has a term, and none that holds the target.
+
+    Args:
+        formula: as typed.
+        parsed: what formulaic made of it, with two sides.
+
+    Raises:
+        ReleaseError: there is none, or the target stands in one.
+    """
+    targets = {str(factor) for term in parsed.lhs for factor in term.factors}
+    repeated = targets & {str(factor) for term in parsed.rhs for factor in term.factors}
+    if repeated:
+        name = sorted(repeated)[0]
+        raise ReleaseError(f"formula {formula!r}: {name!r}: the target stands among the features")
+    if not list(parsed.rhs):
+        written = f"{_sides(formula)[0]} ~ 1"
+        raise ReleaseError(
+            f"formula {formula!r}: it has no feature and no intercept; write {written!r} for the"
+            " intercept alone"
+        )
+
+
+def _sides(formula: str) -> tuple[str, str]:
+    """What stands left and right of the only `~`; nothing where there is another number of them."""
+    blind = _blind(formula)
+    if blind.count("~") != 1:
+        return "", ""
+    place = blind.index("~")
+    return formula[:place].strip(), formula[place + 1 :].strip()
+
+
+def _blind(text: str) -> str:
+    """The same with letters in place of what stands in backticks or quotes."""
+    return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
+
+
+def _bare(side: str) -> str:
+    """The same without brackets around it."""
+    while side.startswith("(") and _closes_last(_blind(side)):
+        side = side[1:-1].strip()
+    return side
+
+
+def _is_one_term(side: str) -> bool:
+    """Whether it is a name, a number, or one function's brackets; brackets around do not count."""
+    blind = _blind(_bare(side))
+    if re.fullmatch(r"[\w.]+", blind):
+        return True
+    brackets = re.sub(r"^[\w.]*(?=[({])", "", blind)
+    return brackets[:1] in ("(", "{") and _closes_last(brackets)
+
+
+def _closes_last(text: str) -> bool:
+    """Whether the bracket that opens first closes at the end."""
+    depth = 0
+    for place, sign in enumerate(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+def uncomputed(formula: str, parsed: Any, frame: pd.DataFrame, reason: Exception) -> ReleaseError:
+    """The error of a formula that raised when it was computed, with the term that did.
+
+    Args:
+        formula: as typed.
+        parsed: what formulaic made of it.
+        frame: its columns, in rows without missing values.
+        reason: what was raised.
+    """
+    library = optional("formulaic", extra="formula")
+    for factor in (f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors):
+        text = str(factor)
+        try:
+            with np.errstate(all="ignore"):
+                library.Formula(f"0 + {text}").get_model_matrix(frame, context={})
+        except Exception as fault:  # formulaic runs what the analyst wrote: anything can be raised
+            return ReleaseError(f"formula {formula!r}: {text!r}: {_fault(text, frame, fault)}")
+    return ReleaseError(f"formula {formula!r}: {type(reason).__name__} when it was computed")
+
+
+def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:
+    """What is wrong with one factor, as far as its text tells."""
+    texts = [
+        name
+        for name in map(str, frame.columns)
+        if frame[name].dtype == object and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", factor)
+    ]
+    for name in texts:
+        levels = sorted(map(str, frame[name].unique()))
+        for quote, word in re.findall(r"(['\"])(.*?)\1", factor):
+            if quote and word not in levels:
+                near = nearest_first(word, levels)
+                return f"column {name!r} has no level {word!r}; its levels, {near}"
+    if texts:
+        return f"it failed when it was computed: column {texts[0]!r} holds text"
+    return f"{type(fault.__cause__ or fault).__name__} when it was computed"

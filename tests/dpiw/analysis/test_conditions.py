@@ -1,0 +1,197 @@
+"""What compares with what in a condition, the order of levels, and conditions that nobody meets."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis.conditions import chosen, condition
+from dpiw.analysis.sample import WeightedSample
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import ReleaseError
+
+SCHOOLS = ("primary", "secondary", "bachelor", "master")
+SCHEMA = PublicSchema(
+    name="people",
+    columns=(
+        Column(name="age", kind=ColumnKind.INTEGER, lower=18, upper=95),
+        Column(name="school", kind=ColumnKind.ORDINAL, levels=SCHOOLS, nullable=True),
+        Column(name="mother's school", kind=ColumnKind.ORDINAL, levels=SCHOOLS),
+        Column(name="town", kind=ColumnKind.CATEGORICAL, levels=("north", "south")),
+        Column(name="ill", kind=ColumnKind.BOOLEAN),
+        Column(name="visit", kind=ColumnKind.DATE, lower="2025-01-01", upper="2025-12-31"),
+    ),
+)
+
+
+def sample(rows=200, seed=91):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 96, rows),
+            "school": rng.choice([*SCHOOLS, None], rows),
+            "mother's school": rng.choice(SCHOOLS, rows),
+            "town": rng.choice(["north", "south"], rows),
+            "ill": rng.random(rows) < 0.3,
+            "visit": pd.Timestamp("2025-01-01") + pd.to_timedelta(rng.integers(0, 365, rows), "D"),
+        }
+    )
+    release = SimpleNamespace(schema=SCHEMA.to_mapping())
+    return WeightedSample(table=frame, weights=np.ones(rows), release=release)
+
+
+PEOPLE = sample()
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("school <= 'secondary'", ["primary", "secondary"]),
+        ("school > 'secondary'", ["bachelor", "master"]),
+        ("'primary' < school <= 'bachelor'", ["secondary", "bachelor"]),
+        ("not school < 'master'", ["master"]),
+        ("school == 'bachelor' or school < 'secondary'", ["primary", "bachelor"]),
+    ],
+)
+def test_levels_of_an_ordinal_column_compare_in_the_schema_s_order(text, levels):
+    expected = PEOPLE.table["school"].isin(levels).to_numpy()  # a missing one is in none
+    assert 0 < expected.sum() < PEOPLE.rows
+    np.testing.assert_array_equal(chosen(PEOPLE, text), expected)
+
+
+def test_columns_compare_in_an_order_that_they_share():
+    places = {level: place for place, level in enumerate(SCHOOLS)}
+    own, mother = (PEOPLE.table[name].map(places) for name in ("school", "mother's school"))
+    np.testing.assert_array_equal(chosen(PEOPLE, "school > `mother's school`"), own > mother)
+    sizes = pd.CategoricalDtype(["small", "large"], ordered=True)
+    table = pd.DataFrame({"size": pd.Series(["large", "small", None], dtype=sizes)})
+    assert condition(table, "size > 'small'").tolist() == [True, False, False]
+    with pytest.raises(ReleaseError, match="have other levels"):
+        condition(
+            pd.DataFrame({"a": ["x"], "b": ["x"]}), "a < b",
+            declared={"a": ["x", "y"], "b": ["y", "x"]}, ordered=["a", "b"],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("town < 'south'", "'town' holds text, which has no order for `<`; write \"town in "),
+        (
+            "school < town",
+            r"'town' holds text, which has no order .* \"town in \['north', 'south'\]\"",
+        ),
+        ("visit > 2025", "'visit' holds dates; 2025 is a number: .* \"visit > '2025-07-01'\""),
+        ("visit == 2025", "write a date as ISO text"),
+        ("visit > 20250601", "write a date as ISO text"),
+        ("visit in [2025]", "write a date as ISO text"),
+        ("1 < visit", "write a date as ISO text"),
+        ("visit == ill", "'visit' holds dates; column 'ill' holds truth values: write a date"),
+        ("visit - 1 > 3", "'visit' holds dates; . - . / take numbers"),
+        ("school != 3", "'school' holds text; 3 is a number: .* \"school == 'primary'\""),
+        ("town not in [1]", "'town' holds text; 1 is a number"),
+        ("town == (age > 3)", "'town' holds text; age > 3 is a truth value"),
+        ("town == age", "'town' holds text; column 'age' holds numbers"),
+        ("school == 'secondry'", "no level 'secondry'; its levels, nearest first: 'secondary'"),
+        ("not age > 40 or town", "beside `or`; column 'town' holds text: compare it"),
+        ("ill and age", "beside `and`; column 'age' holds numbers: compare it, as in 'age > 40'"),
+        ("not visit", "beside `not`; column 'visit' holds dates"),
+        ("age > 40 and 'north'", "beside `and`; found text"),
+        ("age / 0 > 3", "`age / 0` divides by zero"),
+        ("age / -0.0 > 3", "divides by zero"),
+        ("town in 'north'", r"`in` takes a list: write \"town in \['north'\]\""),
+        ("age not in 40", r"write 'age not in \[40\]'"),
+        ("age in ill", r"`in` takes a list, such as \['north', 'south'\]"),
+        ("age in []", "takes a list of one or more"),
+        ("18 < age in [40]", "stands in no chain"),
+        ("[40] == age", "a list stands behind `in`"),
+        ("age + '1' > 3", "'1' holds text; . - . / take numbers"),
+        ("age + 1 > '3'", "text compares with a column; age . 1 is none"),
+        ("age == None", "None is not allowed in it; rows with a missing value"),
+        ("age = 40", "write == for a comparison"),
+        ("age > 40 && ill", "write `and`"),
+        ("age > 40 AND ill", "write `and`"),
+        ("age > 40 || ill", "write `or`"),
+        ("!ill", "write `not`"),
+        ("age between 18 and 40", "write 18 <= age <= 40"),
+        ("age <> 40", "write !="),
+        ("school is null", "rows with a missing value are left out"),
+        ("town == 'a = b' age", "stands in backticks"),
+        ("age // 2 > 3", "`//` is not allowed"),
+    ],
+)
+def test_what_does_not_compare_is_refused(text, words):
+    with warnings.catch_warnings(action="error"), pytest.raises(ReleaseError, match=words):
+        chosen(PEOPLE, text)
+
+
+def test_a_list_behind_a_sign_is_pandas_in():
+    ages, days = PEOPLE.table["age"], PEOPLE.table["visit"]
+    np.testing.assert_array_equal(chosen(PEOPLE, "age == [30, 31]"), ages.isin([30, 31]))
+    day = f"{days[0]:%Y-%m-%d}"
+    np.testing.assert_array_equal(chosen(PEOPLE, f"visit == ['{day}']"), days == days[0])
+    np.testing.assert_array_equal(chosen(PEOPLE, f"visit != ['{day}']"), days != days[0])
+
+
+def test_numbers_of_zero_and_one_are_truth_values():
+    table = pd.DataFrame({"flag": pd.array([0, 1, None], dtype="Int64"), "age": [50, 60, 70]})
+    assert condition(table, "flag and age > 40").tolist() == [False, True, False]
+    assert condition(table, "not flag").tolist() == [True, False, False]
+    assert condition(table, "`age` > 55 and age < 65").tolist() == [False, True, False]
+
+
+def test_a_column_of_numbers_and_text_has_levels_too():
+    table = pd.DataFrame({"code": pd.Series([1, "a", 2.5, None], dtype=object)})
+    assert condition(table, "code == 'a'").tolist() == [False, True, False, False]
+    assert condition(table, "code == 1").tolist() == [True, False, False, False]
+    with pytest.raises(ReleaseError, match="column 'code' has no level 'b'"):
+        condition(table, "code == 'b'")
+
+
+@pytest.mark.parametrize(
+    ("where", "held"),
+    [
+        ("age > 400", "where='age > 400'; column 'age' goes from 18 to 95 by the schema"),
+        ("visit < '2025-01-01'", "'visit' goes from 2025-01-01 to 2025-12-31 by the schema"),
+        ("town == 'north' and town == 'south' and ill",
+         "column 'town' has the levels 'north', 'south'$"),
+        ("`mother's school` < 'primary'", "column \"mother's school\" has the levels 'primary', "),
+        (lambda table: table["age"] > 400, "`where`$"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        lambda where: analysis.mean(PEOPLE, "age", where=where),
+        lambda where: analysis.median(PEOPLE, "age", by="town", where=where),
+        lambda where: analysis.total(PEOPLE, "age", population=10, where=where),
+        lambda where: analysis.correlation(PEOPLE, "age", "ill", where=where),
+        lambda where: analysis.linear_regression(PEOPLE, "age", ["ill"], where=where),
+        lambda where: analysis.logistic_regression(PEOPLE, "ill", ["age"], where=where),
+        lambda where: analysis.crosstab(PEOPLE, "town", "ill", where=where),
+        lambda where: analysis.value_counts(PEOPLE, "town", where=where),
+        lambda where: analysis.describe(PEOPLE, where=where),
+        lambda where: analysis.chi_square_test(PEOPLE, "town", "ill", where=where),
+        lambda where: analysis.t_test(PEOPLE, "age", "ill", where=where),
+    ],
+)
+def test_a_condition_that_nobody_meets_is_told_alike_by_all(estimate, where, held):
+    with pytest.raises(ReleaseError, match=f"^no row with weight meets .*{held}"):
+        estimate(where)
+
+
+def test_without_a_schema_the_ranges_are_those_of_the_rows():
+    source = (PEOPLE.table, np.where(PEOPLE.table["age"] > 90, 0.0, 1.0))
+    low, high = PEOPLE.table["age"].min(), PEOPLE.table["age"].max()
+    with pytest.raises(ReleaseError, match=f"'age' goes from {low} to {high} in the rows"):
+        analysis.mean(source, "age", where="age > 90")
+    with pytest.raises(ReleaseError, match=r"'visit' goes from 2025-0.* in the rows"):
+        analysis.mean(source, "age", where="visit > '2026-01-01'")
+    with pytest.raises(ReleaseError, match="has the levels 'north', 'south'"):
+        analysis.mean(source, "age", where="town == 'north' and town == 'south'")
