@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import prefect  # noqa: F401  # its logging closes the streams of absl's (jax), which may be ours
+import prefect.main  # noqa: F401  # its logging closes the stream of absl (jax), which may be ours
 import pytest
 
 from flows import PATIENCE
