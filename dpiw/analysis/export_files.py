@@ -76,7 +76,7 @@ def export(
             cannot hold or that are alike but for their case, a path that cannot be written, or
             pyreadstat is not installed.
     """
-    if not hasattr(release, "schema") or not hasattr(release, "table"):
+    if not isinstance(getattr(release, "schema", None), Mapping):
         raise ReleaseError(
             "export: expected a release, whose schema goes into the file; found"
             f" {type(release).__name__}"
