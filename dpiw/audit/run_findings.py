@@ -110,7 +110,8 @@ def published_otherwise(certificate: Certificate, counted: Tally) -> str:
         if same and run.manifest_digest is not None:
             return (
                 f"; run {run.key[:12]}, which it names, is published as {run.manifest_digest[:12]}:"
-                " this folder was changed and signed again"
+                " this folder was changed and signed again, or drawn once more under another"
+                " ledger"
             )
     return ""
 

@@ -13,6 +13,13 @@ from dpiw.errors import nearest
 
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
+_VALUES = (
+    (re.compile(r"[A-Za-z][\w+.-]*://[^\s']*"), "(a URL)"),
+    (re.compile(r"(--?[A-Za-z][\w-]*)=[^\s']*"), r"\1=..."),
+    (re.compile(r"(explicit argument) .*", re.DOTALL), r"\1"),
+)
+"""What a refusal does not repeat, and what stands for it: a value may hold a password."""
+
 
 class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that names unknown options before it tells which ones are missing.
@@ -45,7 +52,10 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse(self, message: str, hint: str = "") -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: error: {message}\n{hint}")
+        refusal = f"{self.prog}: error: {message}\n{hint}"
+        for value, instead in _VALUES:
+            refusal = value.sub(instead, refusal)
+        self.exit(2, refusal if refusal.endswith("\n") else f"{refusal}\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,10 +221,13 @@ def _is_registered(arguments: argparse.Namespace) -> bool:
     """Whether the ledger is there and knows the name; makes nothing."""
     from dpiw.ledger import Ledger
 
-    with suppress(LedgerError):  # `_opened` tells it
+    try:
         ledger = Ledger.open(arguments.ledger)
-        return arguments.name in {population.name for population in ledger.populations()}
-    return False
+    except LedgerError as error:
+        if "no such file" in str(error):  # `_opened` tells it, or makes one
+            return False
+        raise
+    return arguments.name in {population.name for population in ledger.populations()}
 
 
 def _opened(arguments: argparse.Namespace) -> Ledger:

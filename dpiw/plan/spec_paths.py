@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def check_publish_to(spec: ReleaseSpec) -> None:
     releases, state = Path(spec.publish_to), Path(spec.state)
     source = Path(spec.source.path)
     fault = ""
-    if releases.exists() and not releases.is_dir():
+    if os.path.exists(releases) and not os.path.isdir(releases):  # False where nobody may look
         fault = "is a file"
     elif source.parent == releases:
         fault = "is the folder of source.path, the confidential table"

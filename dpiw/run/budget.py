@@ -130,8 +130,8 @@ def _lacking(spec: ReleaseSpec, ledger: Ledger) -> str:
 
 def _unread(error: ReleaseError) -> str:
     return (
-        f"{error}; whether the ledger knows every release is not known, and a release is refused"
-        " until that folder is mended or moved away"
+        f"{error}. Whether the ledger knows every release is not known, and a release is refused"
+        " until that is done"
     )
 
 

@@ -38,6 +38,15 @@ def recover_command(spec: ReleaseSpec) -> str:
     return " ".join(["dpiw ledger recover", *words, loss])
 
 
+def loss_command(spec: ReleaseSpec) -> str:
+    """What charges draws of which nothing was published; capitals stand for a decision."""
+    return (
+        f"dpiw ledger recover --ledger {shlex.quote(ledger_place(spec))}"
+        f" --population {spec.population} --loss-only"
+        " --loss-epsilon E --loss-delta D --loss-reads N"
+    )
+
+
 def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
     """A message with the spec's own names in the commands that it advises.
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.errors import SpecError, UnsupportedRelationError
-from dpiw.ledger import Ledger, Population, StageState
+from dpiw.errors import ReleaseError, SpecError, UnsupportedRelationError
+from dpiw.ledger import Ledger, StageState
 from dpiw.ledger.location import REGISTER
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.late_levels import FindsLevels
@@ -17,6 +17,7 @@ from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import GENERATOR_STAGE
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
+from dpiw.run.registered_before import certificates_of, drawn_unreleased
 from dpiw.run.run import ReleaseRun, measurement_file, run_folder
 
 
@@ -31,7 +32,7 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
         UnknownPopulationError: nobody registered it.
     """
     unit, population = spec.privacy_unit, ledger.population(spec.population)
-    mend = f"; it keeps these terms for life: state them in the spec{_instead(population, ledger)}"
+    mend = f"; it keeps these terms for life: state them in the spec{_instead(spec, ledger)}"
     name = f"population {population.name} is registered"
     if population.relation is not unit.relation:
         raise UnsupportedRelationError(
@@ -45,9 +46,14 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
         )
 
 
-def _instead(population: Population, ledger: Ledger) -> str:
+def _instead(spec: ReleaseSpec, ledger: Ledger) -> str:
     """What may be done where the registration is wrong, or that nothing may be."""
-    if ledger.runs(population.name) or ledger.recoveries(population.name):
+    if _had_another_ledger(spec, ledger):
+        return (
+            "; but something was drawn of these people, which this ledger does not know: it was"
+            " begun anew, or is another one (docs/operations.md: a ledger that lost entries)"
+        )
+    if ledger.runs(spec.population) or ledger.recoveries(spec.population):
         return (
             ", for something was reserved from it, and they are the promise to these people"
             " (docs/sharp-edges.md: a wrong registration)"
@@ -56,6 +62,16 @@ def _instead(population: Population, ledger: Ledger) -> str:
         ", or, as nothing was ever reserved from it, name another population there, register that,"
         f" and never use this one: {REGISTER.format(name='OTHER', ledger='PATH')}"
     )
+
+
+def _had_another_ledger(spec: ReleaseSpec, ledger: Ledger) -> bool:
+    """Whether releases or draws of these people are in sight, of which the ledger knows none."""
+    if ledger.runs(spec.population) or ledger.recoveries(spec.population):
+        return False
+    try:
+        return bool(certificates_of(spec) or drawn_unreleased(spec))
+    except ReleaseError:  # a folder that may be a release
+        return True
 
 
 def check_paid(run: ReleaseRun, ledger: Ledger) -> None:

@@ -15,10 +15,12 @@ from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Population
 from dpiw.ledger.certified_terms import budget_options, certified_terms, terms_text
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.release.certificate import Certificate
 from dpiw.release.verification import verify
-from dpiw.run.commands import recover_command
+from dpiw.run.commands import loss_command, recover_command
 from dpiw.run.restored import manifests_in_sight
+from dpiw.run.run import measurement_file, workspace_folder
 
 _SHOWN = 3
 """Names of releases that are told."""
@@ -60,9 +62,8 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
         terms = [certified_terms(certificate) for certificate in certificates]
     except ReleaseError as error:
         raise SpecError(
-            f"publish_to: {error}; whether {place} holds releases of population"
-            f" {spec.population}, and with which terms it was registered, is not known: get that"
-            " folder again from whoever has it, or, if it is no release, move it away. Nothing was"
+            f"publish_to: {error}. Whether {place} holds releases of population"
+            f" {spec.population}, and with which terms it was registered, is not known. Nothing was"
             " registered"
         ) from None
     for certificate, certified in zip(certificates, terms, strict=True):
@@ -76,12 +77,41 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
                 f" {_again(certificate, path)}; then: {recover_command(spec)}. If these are other"
                 " people, name another population in the spec. Nothing was registered"
             )
+    lines = _drawn_text(spec)
     if not certificates:
-        return []
+        return lines
     return [
+        *lines,
         f"{_published_text(certificates, spec)}, which this ledger does not know: recover them"
         f" first, for a release is refused until then: {recover_command(spec)} (state as loss what"
-        " was drawn and not published; 0 must be typed)"
+        " was drawn and not published; 0 must be typed)",
+    ]
+
+
+def drawn_unreleased(spec: ReleaseSpec) -> list[str]:
+    """Runs of the spec's population of which draws lie in its workspace, and no release."""
+    runs = workspace_folder(Path(spec.state)) / spec.population
+    return sorted(
+        folder.name
+        for folder in runs.glob("*/")
+        if not os.path.exists(folder / "built")
+        and (
+            any(os.path.exists(measurement_file(folder, stage)) for stage in PRIVATE_STAGES)
+            or any(folder.glob("*.checkpoint"))
+        )
+    )
+
+
+def _drawn_text(spec: ReleaseSpec) -> list[str]:
+    """What is due to draws of people who are registered anew."""
+    drawn = [name[:12] for name in drawn_unreleased(spec)]
+    if not drawn:
+        return []
+    told = ", ".join(drawn[:_SHOWN]) + ", ..." * bool(drawn[_SHOWN:])
+    return [
+        f"state: its workspace holds draws of this population ({told}), which this ledger does not"
+        " know. Put the ledger back that paid for them; if it is lost, state before any release"
+        f" what they cost, with their table's reads: {loss_command(spec)}"
     ]
 
 
@@ -100,4 +130,4 @@ def _published_text(certificates: Sequence[Certificate], spec: ReleaseSpec) -> s
     )
 
 
-__all__ = ["certificates_of", "check_registrable"]
+__all__ = ["certificates_of", "check_registrable", "drawn_unreleased"]

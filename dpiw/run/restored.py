@@ -21,12 +21,22 @@ from dpiw.release.verification import read_signed_manifest
 from dpiw.run.checkpoints import check_checkpoints
 from dpiw.run.run import measurement_file, workspace_folder
 
-_UNTIL = (
-    "; nothing is released until this folder is got again, or, where `dpiw ledger show` has its run"
-    " as published, moved out of where it lies (if its run is in this workspace, its own command"
-    " then publishes it anew, with the same bytes, at no cost)"
+_RELEASE = (
+    "get it again; or, if it is no release, or `dpiw ledger show` has its run as published, move it"
+    " out of the folder of releases (if its run is in this workspace, its own command then"
+    " publishes it anew, with the same bytes, at no cost)"
 )
-"""What follows a folder that cannot be read, and may hide a release."""
+_BUILT = (
+    "copy over it the folder that this run has published; where it has published none, leave it"
+    " where it lies"
+)
+_RUN = (
+    "get that file again from a backup, and leave the run's folder where it lies: its draws are in"
+    " it"
+)
+"""What to do about a folder that cannot be read, and may hide a release, by where it lies."""
+
+_UNTIL = "; nothing is released until that is done"
 
 
 def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
@@ -75,16 +85,31 @@ def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
     """
     folders = sorted(workspace_folder(Path(spec.state)).glob("*/*/"))
     roots = {Path(spec.publish_to), *filter(None, map(_publishes_to, folders))}
-    releases = [folder / "built" for folder in folders if (folder / "built").exists()]
-    for root in sorted(roots):
-        if root.exists():
-            releases += release_folders(root)
-    for folder in releases:
+    built = [folder / "built" for folder in folders if (folder / "built").exists()]
+    published = [
+        folder for root in sorted(roots) if _is_there(root) for folder in release_folders(root)
+    ]
+    for folder in (*built, *published):
         try:
             manifest = read_signed_manifest(folder, expected=None)
         except ReleaseError as error:
-            raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
+            remedy = _BUILT if folder in built else _RELEASE
+            text = f"{folder.parent.name}/{folder.name}: {error}; {remedy}"
+            raise type(error)(text) from error
         yield folder, manifest
+
+
+def _is_there(root: Path) -> bool:
+    """Whether there is such a folder; what may not be seen is not taken for absent."""
+    try:
+        root.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as reason:
+        raise ReleaseError(
+            f"releases {root.name}: {reason.strerror}; give this command as who may read them"
+        ) from None
+    return True
 
 
 def _publishes_to(folder: Path) -> Path | None:
@@ -95,7 +120,8 @@ def _publishes_to(folder: Path) -> Path | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise ReleaseError(
-            f"run {folder.name}: its run.json cannot be read, so it is not known where it published"
+            f"run {folder.name}: its run.json cannot be read, so it is not known where it"
+            f" published; {_RUN}"
         ) from None
 
 

@@ -28,12 +28,15 @@ def run_of(plan: Plan) -> ReleaseRun:
 
 
 def goes_on_with(plan: Plan, ledger: Ledger) -> list[str]:
-    """That a release holds nothing more, as its run is reserved or drawn already; else nothing."""
+    """That a release holds nothing more, as its run has begun already; else nothing."""
     run = run_of(plan)
     record = ledger.find_run(run.key)
     if record is None or _recovered(run, ledger, record):
         return []
     stands = {RunState.RESERVED: "is held", RunState.COMMITTED: "is drawn, not published"}
+    is_here = os.path.isdir(run.directory)
+    if record.state is RunState.ARMED and is_here and not _cut_off(run, record):
+        stands[RunState.ARMED] = "is begun and charged"
     if record.state not in stands:
         return []
     return [

@@ -176,9 +176,8 @@ def test_a_damaged_signature_says_how_to_go_on(
     assert started_here(workplace) == SignatureError.exit_code
     output = " ".join(capsys.readouterr().out.split())
     assert f"releases/{folder.name}: the signature does not verify" in output
-    assert (
-        "nothing is released until this folder is got again, or, where `dpiw ledger show" in output
-    )
+    assert "; get it again; or, if it is no release, or `dpiw ledger show" in output
+    assert "; nothing is released until that is done" in output
     folder.rename(workplace.root / "damaged")
     steps.publish(run)
     assert bytes_of(folder) == contents

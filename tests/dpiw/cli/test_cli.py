@@ -216,3 +216,20 @@ def test_a_word_that_is_not_understood_is_told_with_the_nearest(words, told, cap
     assert shown.endswith(f"{told}\n")
     assert "required" not in shown
     assert "secret" not in shown.replace("secret.yaml", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ledger verify --ledger X postgresql://u:secret@h/d",
+        "ledger postgresql://u:secret@h/d",
+        "ledger recover --loss=secret",
+        "ledger show --json=secret",
+        "init postgresql://u:secret@h/d",
+        "ledger show --ledgr=postgresql://u:secret@h/d",
+    ],
+)
+def test_a_refusal_repeats_no_value_that_may_hold_a_password(words, capsys):
+    with pytest.raises(SystemExit):
+        main(words.split())
+    assert "secret" not in capsys.readouterr().err

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import LedgerConflictError, LedgerError, SpecError
+from dpiw.errors import LedgerConflictError, LedgerError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger, Population
 from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.declared import check_registered
-from tests.support.whole_runs import publish_run
+from tests.support.whole_runs import draw, prepared, publish_run
 
 BUDGET = ("--epsilon", "7", "--delta", "1e-4")
 
@@ -284,3 +284,62 @@ def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
     said = capsys.readouterr().err
     assert "holds more than that registration, so it stays as it is" in said
     assert "Move it away" not in said
+
+
+def test_a_run_whose_record_is_torn_is_not_to_be_moved(
+    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its draw lies in that folder: moved away, it would be drawn again and paid for once."""
+    workplace.write_spec(weights="none")
+    monkeypatch.chdir(workplace.root)
+    run = draw(prepared(workplace))
+    for path in workplace.root.glob("state/ledger.sqlite*"):
+        path.unlink()
+    (run.directory / "run.json").write_text("{")
+    assert register(*AS_CERTIFIED, "--create") == SpecError.exit_code
+    said = capsys.readouterr().err
+    assert "get that file again from a backup, and leave the run's folder where it lies" in said
+    assert "move" not in said
+
+
+def test_draws_that_a_new_ledger_does_not_know_are_told(
+    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write_spec(weights="none")
+    monkeypatch.chdir(workplace.root)
+    run = draw(prepared(workplace))
+    for path in workplace.root.glob("state/ledger.sqlite*"):
+        path.unlink()
+    assert register(*AS_CERTIFIED, "--create") == 0
+    said = capsys.readouterr().out
+    assert f"state: its workspace holds draws of this population ({run.key[:12]})" in said
+    command = typed_after(said, "ledger recover", "\n")
+    command[command.index("--loss-epsilon") + 1] = "2"
+    workplace.releases.mkdir(exist_ok=True)
+    assert main(command) == 0
+    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
+
+
+def test_another_name_is_not_offered_where_a_ledger_was_lost(
+    lost: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second budget for the same people, beside a registration that nothing was drawn from."""
+    by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "replace_one", "--create")
+    assert register(*by_hand, "--epsilon", "5", "--delta", "1e-4") == 0
+    assert main(["plan", "release.yaml"]) == UnsupportedRelationError.exit_code
+    said = capsys.readouterr().err
+    assert "something was drawn of these people, which this ledger does not know" in said
+    assert "OTHER" not in said
+
+
+def test_what_may_not_be_looked_at_is_not_taken_for_absent(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a closed folder, which root may enter, and a name that no disk takes, which nobody may."""
+    text = unregistered.spec.read_text()
+    unregistered.spec.write_text(
+        text.replace("publish_to: state/releases", f"publish_to: {'x' * 300}")
+    )
+    assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
+    assert "File name too long; give this command as who may read them" in capsys.readouterr().err
+    assert not unregistered.ledger.exists()

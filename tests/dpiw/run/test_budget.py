@@ -11,6 +11,7 @@ import pytest
 from dpiw.cli.main import main
 from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerTamperedError
 from dpiw.ledger import Ledger
+from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
 from tests.support.ledger import restore
 from tests.support.whole_runs import draw, prepared, publish_run
@@ -178,7 +179,39 @@ def test_a_folder_that_cannot_be_read_leaves_it_unknown(
     left, warned = planned(capsys)[-2:]
     assert left == "ledger: population town: not known what is left"
     assert warned.startswith("warning: releases/torn: ")
-    assert warned.endswith("a release is refused until that folder is mended or moved away")
+    assert "; get it again; or, if it is no release, or `dpiw ledger show` has its run" in warned
+    assert warned.endswith("a release is refused until that is done")
+
+
+def test_a_run_between_two_draws_goes_on(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told that it does not fit, a curator would give up what is paid, and pay anew."""
+    place = make_workplace(epsilon="3")
+    monkeypatch.chdir(place.root)
+    run = prepared(place)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    begun = planned(capsys)[-1]
+    assert begun.startswith("begun: as planned here (once) is begun and charged; to run that goes")
+
+
+def test_what_mends_a_folder_depends_on_where_it_lies(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run has built of its release is never moved: no command makes it again."""
+    place = make_workplace(weights="none")
+    monkeypatch.chdir(place.root)
+    run, folder = publish_run(place.spec)
+    (run.directory / "built" / "manifest.json").write_text("{")
+    warned = planned(capsys)[-1]
+    assert "; copy over it the folder that this run has published; where" in warned
+    shutil.rmtree(run.directory / "built")
+    shutil.copytree(folder, run.directory / "built")
+    assert "warning" not in planned(capsys)[-1]
+    (run.directory / "run.json").write_text("{")
+    assert "leave the run's folder where it lies" in planned(capsys)[-1]
 
 
 def test_a_whole_ledger_is_counted(

@@ -46,7 +46,7 @@ STRUCTURE = {
     "16 text for integers": (parquet(age=TEXTS), "column age: not stored as integer", PARQUET),
     "16 reals for integers": (parquet(age=pa.array([1.5, 2.5])), "column age: not stored", PARQUET),
     "16 integers for dates": (parquet(born=pa.array([1, 2])), "column born: not stored", PARQUET),
-    "23 UTF-16 undeclared": (csv(BAD).decode().encode("utf-16"), "missing in the file", {}),
+    "23 UTF-16 undeclared": (csv(BAD).decode().encode("utf-16"), "source.encoding: utf-16", {}),
     "24 an open quote": (csv(BAD) + f'2,"{CANARY}\n'.encode(), "unbalanced quote", {}),
     "24 a quote inside": (csv(BAD) + f'2,"{CANARY}"x\n'.encode(), "unbalanced quote", {}),
     "24 a ragged row": (csv(BAD) + f"2,3,{CANARY}\n".encode(), "ragged", {}),

@@ -74,7 +74,7 @@ ANALYSES: dict[str, Slip] = {
         "where: expected one truth value per row; column 'age' holds other numbers than 0 and 1"),
     "a sum for a condition": slip(
         lambda release: analysis.mean(release, "income", where="age + 1"),
-        "found numbers or text: compare, as in 'age > 40'"),
+        "found numbers: compare, as in 'age > 40'"),
     "a correlation with a constant": slip(
         lambda release: analysis.correlation(release, "age", "ill", where=_one_ill),
         "column 'ill' is the same in every row"),
