@@ -97,8 +97,9 @@ def way_out(ledger: Ledger, certificate: Certificate) -> str:
     words += f" {budget_options(certificate)} --relation {unit.relation.value}"
     if unit.id_column is not None:
         words += f" --id-column {shlex.quote(unit.id_column)} --max-rows {unit.max_rows}"
+    aside = "Move it away, begin it again" if "://" not in location else "Drop it, begin it again"
     return (
-        "; this ledger holds nothing but that registration. Move it away, begin it again with the"
+        f"; this ledger holds nothing but that registration. {aside} with the"
         f" terms of the certificate: {words} --create, and then give this command again"
     )
 

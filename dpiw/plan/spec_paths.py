@@ -83,7 +83,7 @@ def check_publish_to(spec: ReleaseSpec) -> None:
     if fault:
         raise SpecError(
             f"publish_to: {fault}; expected a folder of releases alone, such as {_FOLDER},"
-            " which is made if it is not there; nothing was read or held"
+            " which is made if it is not there"
         )
 
 
