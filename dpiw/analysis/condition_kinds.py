@@ -37,8 +37,6 @@ def kind_of(values: pd.Series) -> Kind:
         return Kind.DATE
     if isinstance(values.dtype, pd.StringDtype):
         return Kind.TEXT
-    if isinstance(values.dtype, pd.StringDtype):
-        return Kind.TEXT
     inferred = types.infer_dtype(values, skipna=True)
     if inferred == "categorical":
         inferred = types.infer_dtype(values.cat.categories, skipna=True)
