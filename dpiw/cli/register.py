@@ -224,8 +224,9 @@ def _is_registered(arguments: argparse.Namespace) -> bool:
     try:
         ledger = Ledger.open(arguments.ledger)
     except LedgerError as error:
-        if "no such file" in str(error):  # `_opened` tells it, or makes one
-            return False
+        message = str(error)  # of a file, or of a database
+        if "no such file" in message or "no ledger there" in message:
+            return False  # `_opened` tells it, or makes one
         raise
     return arguments.name in {population.name for population in ledger.populations()}
 
