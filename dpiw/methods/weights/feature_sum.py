@@ -40,7 +40,7 @@ LOUD = 0.1
 columns within their bounds, and products have no credit of their own: a narrow range, or a low
 credit, fits what is then noise. Chosen on Boston and Breast (docs/method.md section 14)."""
 
-_BLOCK, _FEW, _THREADS = 8192, 1024, 4
+_BLOCK, _FEW, _THREADS = 8192, 2048, 4
 
 
 @dataclass(frozen=True, kw_only=True)

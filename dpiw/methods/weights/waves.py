@@ -31,7 +31,7 @@ STEPS = 4096
 _CELL = 2.0**-20
 """Scaled cells are rounded to a multiple of it."""
 
-_FEW = 128
+_FEW = 256
 """Rows at once: so few that all of their numbers stay in a core's own cache."""
 
 _TOGETHER = 256
