@@ -227,8 +227,9 @@ def _is_text(side: ast.expr) -> bool:
 
 
 def _is_literal(side: ast.expr) -> bool:
-    signed = isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub)
-    return isinstance(side.operand if signed else side, ast.Constant)  # type: ignore[attr-defined]
+    if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub):
+        return isinstance(side.operand, ast.Constant)
+    return isinstance(side, ast.Constant)
 
 
 def _is_zero(side: ast.expr) -> bool:

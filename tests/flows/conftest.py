@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import prefect.main  # noqa: F401  # its logging closes the stream of absl (jax), which may be ours
 import pytest
 
 from flows import PATIENCE

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnKind
-from dpiw.errors import SchemaError, nearest
+from dpiw.data.forms import no_word
+from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
 from dpiw.plan.drafts.reading import one_of, read_text
 
@@ -70,10 +71,7 @@ def _check_dialect(dialect: str) -> None:
 
     known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
     if dialect and dialect.casefold() not in known:
-        raise SchemaError(
-            f"--dialect: expected one of {', '.join(known)}, not {dialect!r:.40}"
-            f"{nearest(dialect, known)}"
-        )
+        raise SchemaError(f"--dialect: {no_word(dialect, known)}")
 
 
 def _no_table(text: str, dialect: str) -> str:

@@ -17,6 +17,7 @@ from dpiw.ledger import Ledger, Population
 from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.declared import check_registered
+from dpiw.run.run import ReleaseRun
 from tests.support.whole_runs import draw, prepared, publish_run
 
 BUDGET = ("--epsilon", "7", "--delta", "1e-4")
@@ -286,16 +287,22 @@ def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
     assert "Move it away" not in said
 
 
-def test_a_run_whose_record_is_torn_is_not_to_be_moved(
-    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its draw lies in that folder: moved away, it would be drawn again and paid for once."""
+@pytest.fixture
+def drawn(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> ReleaseRun:
+    """A run whose draw is in the workspace, unpublished, and whose ledger is lost."""
     workplace.write_spec(weights="none")
     monkeypatch.chdir(workplace.root)
     run = draw(prepared(workplace))
     for path in workplace.root.glob("state/ledger.sqlite*"):
         path.unlink()
-    (run.directory / "run.json").write_text("{")
+    return run
+
+
+def test_a_run_whose_record_is_torn_is_not_to_be_moved(
+    drawn: ReleaseRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its draw lies in that folder: moved away, it would be drawn again and paid for once."""
+    (drawn.directory / "run.json").write_text("{")
     assert register(*AS_CERTIFIED, "--create") == SpecError.exit_code
     said = capsys.readouterr().err
     assert "get that file again from a backup, and leave the run's folder where it lies" in said
@@ -303,19 +310,13 @@ def test_a_run_whose_record_is_torn_is_not_to_be_moved(
 
 
 def test_draws_that_a_new_ledger_does_not_know_are_told(
-    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    drawn: ReleaseRun, workplace: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    workplace.write_spec(weights="none")
-    monkeypatch.chdir(workplace.root)
-    run = draw(prepared(workplace))
-    for path in workplace.root.glob("state/ledger.sqlite*"):
-        path.unlink()
     assert register(*AS_CERTIFIED, "--create") == 0
     said = capsys.readouterr().out
-    assert f"state: its workspace holds draws of this population ({run.key[:12]})" in said
+    assert f"state: its workspace holds draws of this population ({drawn.key[:12]})" in said
     command = typed_after(said, "ledger recover", "\n")
     command[command.index("--loss-epsilon") + 1] = "2"
-    workplace.releases.mkdir(exist_ok=True)
     assert main(command) == 0
     assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
 
