@@ -1,15 +1,16 @@
 """Throughput and memory of DP-SGD, noise included: our two engines, Opacus, and no privacy.
 
     pip install '.[pipeline,neural]'
-    python benchmarks/dp_sgd.py --out benchmarks/results
+    python benchmarks/dp_sgd.py --out benchmarks/results [--device cuda]
 
 Three networks (`dp_sgd_nets.py`): a perceptron, a convolutional one and one of embeddings; lots of
-256 expected rows at a Poisson rate, Adam, one thread. All variants of a network run in one process,
-in many short turns whose order rotates, so that whatever else the machine does falls on all of
-them; what counts is the ratio: the median over turns of the ratio within a turn. Times are CPU
-seconds of this process (wall seconds beside them): on a shared machine they vary less. Memory is
-measured in a process for each variant: what its steps take at most beyond what lay there before
-(Linux).
+256 expected rows at a Poisson rate, Adam, one thread; on a GPU a wide convolutional one as well.
+All variants of a network run in one process, in many short turns whose order rotates, so that
+whatever else the machine does falls on all of them; what counts is the ratio: the median over turns
+of the ratio within a turn. Times are CPU seconds of this process (wall seconds beside them): on a
+shared machine they vary less; with a GPU they are wall seconds, until it has done what it was
+given. Memory is measured in a process for each variant: what its steps take at most beyond what lay
+there before (Linux); on a GPU, what torch allocates there at most.
 """
 
 from __future__ import annotations
@@ -34,13 +35,23 @@ PLAIN = "torch, no privacy"
 Row = Mapping[str, float]
 
 
-def measure(name: str, turns: int) -> dict[str, dict[str, float]]:
-    """By variant: medians over turns of CPU seconds a step and of their ratio to plain torch's."""
-    from dp_sgd_nets import LOT, NETS, variants
+def work_seconds(device: str) -> float:
+    """CPU seconds of this process; with a GPU wall seconds, once it has nothing left to do."""
+    if device == "cpu":
+        return time.process_time()
+    import torch
+
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def measure(name: str, turns: int, device: str = "cpu") -> dict[str, dict[str, float]]:
+    """By variant: medians over turns of seconds of work a step and of their ratio to torch's."""
+    from dp_sgd_nets import NETS, variants
 
     net = NETS[name]
     rows = net.rows(np.random.default_rng(1))
-    runs = {variant: make(rows) for variant, make in variants(net).items()}
+    runs = {variant: make(rows) for variant, make in variants(net, device).items()}
     cpu: dict[str, list[float]] = {variant: [] for variant in runs}
     wall: dict[str, list[float]] = {variant: [] for variant in runs}
     names, warm = list(runs), max(1, net.steps // 4)
@@ -50,15 +61,15 @@ def measure(name: str, turns: int) -> dict[str, dict[str, float]]:
         start = turn % len(names)
         for variant in names[start:] + names[:start]:
             runs[variant](warm)  # untimed: what ran before has left its own data in the caches
-            first, began = time.process_time(), time.perf_counter()
+            first, began = work_seconds(device), time.perf_counter()
             runs[variant](net.steps)
-            cpu[variant].append((time.process_time() - first) / net.steps)
+            cpu[variant].append((work_seconds(device) - first) / net.steps)
             wall[variant].append((time.perf_counter() - began) / net.steps)
     return {
         variant: {
             "cpu_us": 1e6 * statistics.median(cpu[variant]),
             "wall_us": 1e6 * min(wall[variant]),
-            "rows_per_s": LOT / statistics.median(cpu[variant]),
+            "rows_per_s": net.lot / statistics.median(cpu[variant]),
             "ratio": statistics.median(
                 seconds / base for seconds, base in zip(cpu[variant], cpu[PLAIN], strict=True)
             ),
@@ -67,12 +78,17 @@ def measure(name: str, turns: int) -> dict[str, dict[str, float]]:
     }
 
 
-def peak(name: str, variant: str) -> float:
+def peak(name: str, variant: str, device: str) -> float:
     """MiB that six steps take at most beyond what the process held before them; here, once."""
     from dp_sgd_nets import NETS, variants
 
     net = NETS[name]
-    run = variants(net)[variant](net.rows(np.random.default_rng(1)))
+    run = variants(net, device)[variant](net.rows(np.random.default_rng(1)))
+    if device != "cpu":
+        import torch
+
+        run(6)
+        return float(torch.cuda.max_memory_allocated()) / 2**20
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is the present from here on
     run(6)
@@ -86,11 +102,12 @@ def _status(field: str) -> float:
     return float(match[1])
 
 
-def peak_elsewhere(name: str, variant: str) -> float:
+def peak_elsewhere(name: str, variant: str, device: str) -> float:
     """As `peak`, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, __file__, "--peak", name, variant], capture_output=True, check=True
-    )
+        [sys.executable, __file__, "--device", device, "--peak", name, variant],
+        capture_output=True, check=True,
+    )  # fmt: skip
     return float(done.stdout)
 
 
@@ -130,11 +147,14 @@ def report(found: Mapping[str, Mapping[str, Row]], facts: Mapping[str, Any]) -> 
     """The page."""
     from dp_sgd_nets import LOT, MULTIPLIER, NETS
 
+    device = facts["device"]
+    where = "" if device == "cpu" else f" and {device}"
+    of_work = "CPU" if device == "cpu" else "wall"
     lines = [
-        "# DP-SGD: throughput and memory",
+        "# DP-SGD: throughput and memory" + ("" if device == "cpu" else " on a GPU"),
         "",
         f"Made by `{facts['command']}` at commit {facts['commit']} on {facts['machine']},"
-        f" {facts['cores']} cores, Python {facts['python']}, NumPy {facts['numpy']}, torch"
+        f" {facts['cores']} cores{where}, Python {facts['python']}, NumPy {facts['numpy']}, torch"
         f" {facts['torch']}, Opacus {facts['opacus']}. Poisson lots of {LOT} expected rows, noise"
         f" multiplier {MULTIPLIER}, Adam, one thread. Load average {facts['load_before']:.1f}"
         f" before and {facts['load_after']:.1f} after: where the machine was shared, read the"
@@ -149,8 +169,8 @@ def report(found: Mapping[str, Mapping[str, Row]], facts: Mapping[str, Any]) -> 
             f"{net.about[0].upper()}{net.about[1:]}. Medians over {facts['turns'][name]} turns of"
             f" {net.steps} steps.",
             "",
-            "| variant | rows a CPU second | CPU ms a step (median) | wall ms a step (best turn)"
-            f" | times the cost of {PLAIN} | peak memory of the steps, MiB |",
+            f"| variant | rows a {of_work} second | {of_work} ms a step (median) | wall ms a step"
+            f" (best turn) | times the cost of {PLAIN} | peak memory of the steps, MiB |",
             "| --- | --- | --- | --- | --- | --- |",
         ]
         lines += [
@@ -169,6 +189,12 @@ def report(found: Mapping[str, Mapping[str, Row]], facts: Mapping[str, Any]) -> 
         " come from Opacus's Poisson loader, which gathers them row by row, as its documentation"
         " has it; without, they are taken from the table at once, as ours are.",
     ]
+    if device != "cpu":
+        lines[-1] += (
+            " Rows, optimiser and noise of ours stay on the CPU, which hands each lot to the GPU;"
+            " torch and Opacus have the whole table there, but for `its loader`. Memory is the"
+            " GPU's, with the table where it lies there."
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -193,6 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--turns", type=float, default=1.0, help="times the usual number of turns")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--peak", nargs=2, metavar=("NET", "VARIANT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     import opacus
@@ -202,27 +229,30 @@ def main() -> None:
 
     torch.set_num_threads(1)
     if arguments.peak:
-        print(peak(*arguments.peak))
+        print(peak(*arguments.peak, arguments.device))
         return
-    before = os.getloadavg()[0]
-    turns = {name: max(1, round(net.turns * arguments.turns)) for name, net in NETS.items()}
-    results = {name: measure(name, turns[name]) for name in NETS}
+    device, before = arguments.device, os.getloadavg()[0]
+    names = [name for name, net in NETS.items() if device != "cpu" or not net.on_gpu_only]
+    turns = {name: max(1, round(NETS[name].turns * arguments.turns)) for name in names}
+    results = {name: measure(name, turns[name], device) for name in names}
     for name, rows in results.items():
         for variant, row in rows.items():
-            row["peak_mib"] = peak_elsewhere(name, variant)
+            row["peak_mib"] = peak_elsewhere(name, variant, device)
     facts = {
         "command": f"python benchmarks/dp_sgd.py {' '.join(sys.argv[1:])}".strip(),
         "commit": commit(), "machine": machine(), "cores": os.cpu_count(),
         "python": platform.python_version(), "numpy": np.__version__,
         "torch": torch.__version__, "opacus": opacus.__version__, "turns": turns,
         "load_before": before, "load_after": os.getloadavg()[0],
+        "device": "cpu" if device == "cpu" else torch.cuda.get_device_name(),
     }  # fmt: skip
     text = report(results, facts)
     print(text)
     if arguments.out is not None:
-        (arguments.out / "dp_sgd.md").write_text(text)
+        name = "dp_sgd" if device == "cpu" else f"dp_sgd_{device}"
+        (arguments.out / f"{name}.md").write_text(text)
         stored = json.dumps({"facts": facts, "variants": results}, indent=1)
-        (arguments.out / "dp_sgd.json").write_text(stored + "\n")
+        (arguments.out / f"{name}.json").write_text(stored + "\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,14 +53,18 @@ def perceptron() -> Any:
     return torch.nn.Sequential(*layers[:-1])
 
 
-def convolutional() -> Any:
-    """That of the MNIST example of Opacus (Papernot et al. 2021), with one logit."""
+def convolutional(width: int = 16) -> Any:
+    """That of the MNIST example of Opacus (Papernot et al. 2021), with one logit.
+
+    Args:
+        width: channels of the first layer, 16 there; the second has twice as many.
+    """
     nn = torch.nn
     return nn.Sequential(
         nn.Unflatten(1, (1, 28, 28)),
-        nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1),
-        nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1),
-        nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 1),
+        nn.Conv2d(1, width, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(width, 2 * width, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(2 * width * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 1),
     )  # fmt: skip
 
 
@@ -74,6 +79,8 @@ class Net:
         is_perceptron: whether the closed form knows it.
         turns, steps: how often it is measured, and steps each time.
         most: times the cost of torch without privacy, at most.
+        lot: expected rows of a lot.
+        on_gpu_only: too slow for the other variants on a core.
     """
 
     about: str
@@ -83,6 +90,8 @@ class Net:
     turns: int
     steps: int
     most: float | None
+    lot: int = LOT
+    on_gpu_only: bool = False
 
 
 NETS: Mapping[str, Net] = {
@@ -104,6 +113,12 @@ NETS: Mapping[str, Net] = {
         rows=lambda rng: rng.integers(0, WORDS, (20_000, PLACES)).astype(np.float64),
         is_perceptron=False, turns=30, steps=5, most=None,
     ),
+    "wide convolution": Net(
+        about="the convolutions with four times as many channels, 64 and 128; lots of 1,024 of"
+        " 20,000 rows",
+        make=lambda: convolutional(64), rows=lambda rng: rng.random((20_000, 28 * 28)),
+        is_perceptron=False, turns=6, steps=2, most=None, lot=1_024, on_gpu_only=True,
+    ),
 }  # fmt: skip
 
 
@@ -115,7 +130,7 @@ def ours(net: Net, rows: Rows, *, closed: bool, device: str = "cpu") -> Steps:
         else ModuleArchitecture(module=net.make(), example=rows[:3])
     )
     training = PrivateTraining(
-        sampling_rate=LOT / len(rows), steps=10**9, clip=CLIP, divisor=float(LOT),
+        sampling_rate=net.lot / len(rows), steps=10**9, clip=CLIP, divisor=float(net.lot),
         unit=PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE),
         noise_multiplier=MULTIPLIER, rule=ClipRule.LOSS, optimiser=Adam(learning_rate=RATE),
     )  # fmt: skip
@@ -156,16 +171,17 @@ def ours_without_privacy(rows: Rows) -> Steps:
     return run
 
 
-def torch_without_privacy(net: Net, rows: Rows, *, precision: Any) -> Steps:
+def torch_without_privacy(net: Net, rows: Rows, *, precision: Any, device: str) -> Steps:
     """Batches of fixed size, nothing clipped."""
-    model = net.make().to(precision)
+    model = net.make().to(device, precision)
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
-    data, ones = torch.tensor(rows, dtype=precision), torch.ones(LOT, 1, dtype=precision)
+    data = torch.tensor(rows, dtype=precision, device=device)
+    ones = torch.ones(net.lot, 1, dtype=precision, device=device)
     loss = torch.nn.BCEWithLogitsLoss()
 
     def run(count: int) -> None:
         for _ in range(count):
-            batch = data[torch.randint(0, len(data), (LOT,))]
+            batch = data[torch.randint(0, len(data), (net.lot,), device=device)]
             optimiser.zero_grad()
             loss(model(batch), ones).backward()
             optimiser.step()
@@ -173,15 +189,15 @@ def torch_without_privacy(net: Net, rows: Rows, *, precision: Any) -> Steps:
     return run
 
 
-def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool) -> Steps:
+def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool, device: str) -> Steps:
     """Opacus after `make_private`; lots from its Poisson loader, or as cheaply as ours."""
     data = torch.tensor(rows, dtype=torch.float32)
-    model = net.make()
+    model = net.make().to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     table = torch.utils.data.TensorDataset(data, torch.ones(len(rows), 1))
     arguments: dict[str, Any] = {
         "module": model, "optimizer": optimiser, "noise_multiplier": MULTIPLIER,
-        "data_loader": torch.utils.data.DataLoader(table, batch_size=LOT),
+        "data_loader": torch.utils.data.DataLoader(table, batch_size=net.lot),
         "max_grad_norm": CLIP, "poisson_sampling": True, "grad_sample_mode": mode,
     }  # fmt: skip
     criterion = torch.nn.BCEWithLogitsLoss()
@@ -192,12 +208,15 @@ def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool) -> Steps:
     else:
         model, optimiser, loader = PrivacyEngine().make_private(**arguments)
 
+    there = data.to(device)
+
     def batches() -> Iterator[Any]:
         while own_loader:
-            yield from loader
+            for batch, labels in loader:
+                yield batch.to(device), labels.to(device)
         while True:
-            lot = torch.rand(len(data)) < LOT / len(data)
-            yield data[lot], torch.ones(int(lot.sum()), 1)
+            lot = torch.rand(len(there), device=device) < net.lot / len(there)
+            yield there[lot], torch.ones(int(lot.sum()), 1, device=device)
 
     source = batches()
 
@@ -211,25 +230,24 @@ def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool) -> Steps:
     return run
 
 
-def variants(net: Net) -> Mapping[str, Callable[[Rows], Steps]]:
+def variants(net: Net, device: str = "cpu") -> Mapping[str, Callable[[Rows], Steps]]:
     """By name, every way to train a network; each is made from rows when it is asked for."""
     warnings.filterwarnings("ignore")
     ways: dict[str, Callable[[Rows], Steps]] = {}
     if net.is_perceptron:
-        ways["ours, closed form"] = lambda rows: ours(net, rows, closed=True)
-    ways |= {
-        "ours, Opacus' norms": lambda rows: ours(net, rows, closed=False),
-        "Opacus, hooks": lambda rows: opacus(net, rows, mode="hooks", own_loader=False),
-        "Opacus, ghost": lambda rows: opacus(net, rows, mode="ghost", own_loader=False),
-        "Opacus, hooks, its loader": lambda rows: opacus(net, rows, mode="hooks", own_loader=True),
-        "Opacus, ghost, its loader": lambda rows: opacus(net, rows, mode="ghost", own_loader=True),
-        "torch, no privacy": lambda rows: torch_without_privacy(net, rows, precision=torch.float32),
-        "torch, no privacy, double": lambda rows: torch_without_privacy(
-            net, rows, precision=torch.float64
-        ),
-    }
-    if net.is_perceptron:
+        ways["ours, closed form"] = lambda rows: ours(net, rows, closed=True, device=device)
+    ways["ours, Opacus' norms"] = lambda rows: ours(net, rows, closed=False, device=device)
+    for mode, own_loader in itertools.product(("hooks", "ghost"), (False, True)):
+        loader = ", its loader" if own_loader else ""
+        ways[f"Opacus, {mode}{loader}"] = partial(
+            opacus, net, mode=mode, own_loader=own_loader, device=device
+        )
+    for name, precision in (("", torch.float32), (", double", torch.float64)):
+        ways[f"torch, no privacy{name}"] = partial(
+            torch_without_privacy, net, precision=precision, device=device
+        )
+    if net.is_perceptron and device == "cpu":
         ways["ours, no privacy"] = ours_without_privacy
-    if torch.cuda.is_available():
-        ways["ours on CUDA"] = lambda rows: ours(net, rows, closed=net.is_perceptron, device="cuda")
+    if device != "cpu":
+        ways["ours, on one core instead"] = lambda rows: ours(net, rows, closed=net.is_perceptron)
     return ways

@@ -2,14 +2,16 @@
 
     make bench-mnist DATA=FOLDER
     python benchmarks/mnist.py --data FOLDER [--device auto] [--sizes full|half|quarter ...]
+        [--runs 5] [--jobs 1]
 
 FOLDER holds the four idx files and paper_tables.csv. delta is 10^-6 / 60,000 (Table 3's caption).
 Every pixel is a column in [0, 1], the digit the target; all 60,000 training images are private.
-`full`: 28 x 28 pixels and convolutional networks, which need torch and Opacus. `half`, `quarter`:
-images averaged down to 14 x 14 and 7 x 7 pixels, and perceptrons. Sizes that are not run keep what
-the page says of them. Classifiers are fitted on synthetic digits, with and without weights, and
-tested on the 10,000 real test images. Finished fits are kept in `--keep`, in files named by
-settings and code. Noise is seeded: nothing here may be published.
+`full`: 28 x 28 pixels and convolutional networks, which need torch and Opacus; `wide`: larger ones
+for a GPU, chosen by mnist_stand_in.py. `half`, `quarter`: images averaged down to 14 x 14 and 7 x 7
+pixels, and perceptrons. Sizes that are not run keep what the page says of them. Classifiers are
+fitted on synthetic digits, with and without weights, and tested on the 10,000 real test images. A
+run has noise, starts and rows of its own. Finished fits are kept in `--keep`, in files named by
+settings, run and code. Noise is seeded: nothing here may be published.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ import importlib.util
 import json
 import os
 import platform
+import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +38,7 @@ from metrics import Array, design
 from mnist_files import DIGITS, draw, grid, images
 from mnist_judge import SEED, Judge, classified
 from mnist_page import page
+from mnist_settings import CANDIDATES, CHOSEN, FULL, SMALL
 from numpy.typing import NDArray
 from paper_summary import printed
 from threadpoolctl import threadpool_limits
@@ -75,6 +81,9 @@ MEASURED = {
 """A twentieth of the effort: the noise of a mean of patches, about 1e-4, is then far below what
 the mean can be."""
 
+NEXT = 1000
+"""Between seeds of what a run draws one after the other."""
+
 PARTS = (0.1, 0.25, 0.5, 1.0)
 """Of the steps, after which the generator is judged."""
 
@@ -86,10 +95,12 @@ class Size:
     Attributes:
         side: pixels of an image's side; 28 is divisible by it.
         settings: of the generator, where not its defaults.
+        extra: whether weights that spend effort of their own are tried too.
     """
 
     side: int
     settings: Mapping[str, Any]
+    extra: bool = True
 
     @cached_property
     def schema(self) -> PublicSchema:
@@ -102,19 +113,12 @@ class Size:
         return PublicSchema(name="mnist", columns=(*pixels, digit))
 
 
-_SMALL = {"steps": 6000, "lot": 600, "latent": 32, "generator": [128, 128],
-          "discriminator": [128], "discriminator_rate": 2e-3, "marginals_share": 0,
-          "learning_rate": 1e-3, "batch": 128}  # fmt: skip
 SIZES: Mapping[str, Size] = {
-    "full": Size(
-        side=28,
-        settings={"image": [28, 28], "steps": 1500, "lot": 400, "batch": 64, "latent": 16,
-                  "generator": [32, 16], "discriminator": [8, 16], "learning_rate": 1e-3,
-                  "discriminator_rate": 2e-3, "settle": 0.1, "label_scale": 3.0},
-    ),
-    "half": Size(side=14, settings={**_SMALL, "label_scale": 14.0}),
-    "quarter": Size(side=7, settings={**_SMALL, "label_scale": 7.0}),
-}  # fmt: skip
+    "full": Size(side=28, settings=FULL),
+    "wide": Size(side=28, settings=CANDIDATES[CHOSEN], extra=False),
+    "half": Size(side=14, settings={**SMALL, "label_scale": 14.0}),
+    "quarter": Size(side=7, settings={**SMALL, "label_scale": 7.0}),
+}
 """How they were chosen: `CHOICES` of `mnist_page`."""
 
 
@@ -174,14 +178,14 @@ class Fit:
     facts: Mapping[str, Any]
 
 
-def fitted(size: Size, plan: Plan, private: PrivateTable, keep: Path) -> Fit:
+def fitted(size: Size, plan: Plan, private: PrivateTable, keep: Path, seed: int) -> Fit:
     """Fit, or read a fit that was finished before."""
-    parameters = json.dumps([plan.generator.parameters(), SEED, CODE], sort_keys=True)
+    parameters = json.dumps([plan.generator.parameters(), seed, CODE], sort_keys=True)
     path = keep / f"{hashlib.sha256(parameters.encode()).hexdigest()[:16]}.fit"
     if not path.exists():
         stages = Stages()
         wall, processor = time.perf_counter(), time.process_time()
-        measured = plan.generator.measure(private, noise=SeededNoise(SEED), watch=stages)
+        measured = plan.generator.measure(private, noise=SeededNoise(seed), watch=stages)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         steps = size.settings["steps"]
         facts = {
@@ -206,15 +210,17 @@ def fitted(size: Size, plan: Plan, private: PrivateTable, keep: Path) -> Fit:
     return Fit(model=model, stages={int(k): v for k, v in arrays.items()}, facts=stored.facts)
 
 
-def _discriminator(model: GANModel, drawn: SyntheticTable, private: PrivateTable) -> Array:
+def _discriminator(
+    model: GANModel, drawn: SyntheticTable, private: PrivateTable, seed: int
+) -> Array:
     """The generator's own weights: free."""
     ready = DiscriminatorWeights().informed(model)
-    free = ready.measure(private, drawn, noise=SeededNoise(SEED))  # reads nothing, draws nothing
+    free = ready.measure(private, drawn, noise=SeededNoise(seed))  # reads nothing, draws nothing
     ratio = ready.ratio(free, schema=drawn.schema)
     return np.exp(weigh(ratio, drawn, debias=ready.debias).log_weights)
 
 
-def _dp_mlp(model: GANModel, drawn: SyntheticTable, private: PrivateTable) -> Array:
+def _dp_mlp(model: GANModel, drawn: SyntheticTable, private: PrivateTable, seed: int) -> Array:
     """A network's, which spends (epsilon, delta) beside the generator's."""
     estimator = make_weights("dp_mlp", {"replays": 0})
     assert estimator is not None
@@ -226,29 +232,31 @@ def _dp_mlp(model: GANModel, drawn: SyntheticTable, private: PrivateTable) -> Ar
         lambda rho: at(rho).events(schema=drawn.schema, unit=UNIT),
         epsilon=float(EPSILON), delta=float(DELTA),
     )  # fmt: skip
-    fitting = model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng([SEED, 1]))
+    fitting = model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng([seed, 1]))
     ready = at(rho)
-    measured = ready.measure(private, fitting, noise=SeededNoise(SEED + 1))
+    measured = ready.measure(private, fitting, noise=SeededNoise(NEXT + seed))
     ratio = ready.ratio(measured, schema=drawn.schema)
     return np.exp(weigh(ratio, drawn, debias=ready.debias).log_weights)
 
 
-def _measured(recipe: Recipe, model: GANModel, private: PrivateTable) -> tuple[ScaledTable, Array]:
+def _measured(
+    recipe: Recipe, model: GANModel, private: PrivateTable, seed: int
+) -> tuple[ScaledTable, Array]:
     """Rows and their weights, of a generator that left the weights their share of the total."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     rows, estimator = recipe.sample(model, rng=rng), recipe.weights
     assert estimator is not None
-    sums = estimator.measure(private, rows.fitting, noise=SeededNoise(SEED + 2))
+    sums = estimator.measure(private, rows.fitting, noise=SeededNoise(2 * NEXT + seed))
     weights = recipe.weigh(estimator, sums, rows, rng=rng)
     return rows.weighed.scaled.take(weights.chosen), np.exp(weights.log_weights)
 
 
-def stages_of(fit: Fit, judge: Judge) -> list[dict[str, float]]:
+def stages_of(fit: Fit, judge: Judge, seed: int) -> list[dict[str, float]]:
     """What a perceptron makes of the generator on its way."""
     records = []
     for step, parameters in sorted(fit.stages.items()):
         model = replace(fit.model, generator=parameters)
-        drawn = model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED)).scaled
+        drawn = model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(seed)).scaled
         x, y = design(judge.schema, drawn)
         figures, ones = {"step": step}, np.ones(len(y))
         figures |= classified((x, y), ones, judge.test) | {"variety": judge.variety(x, y, ones)}
@@ -256,29 +264,72 @@ def stages_of(fit: Fit, judge: Judge) -> list[dict[str, float]]:
     return records
 
 
-def run(size: Size, device: str, data: Path, keep: Path) -> tuple[dict[str, Any], Array]:
+def run(
+    seed: int, *, size: Size, device: str, data: Path, keep: Path
+) -> tuple[dict[str, Any], Array]:
     """Fit, draw, judge; the facts and the picture."""
+    threadpool_limits(limits=1)
     pixels, digits = images(data, "train", size.side)
     private = PrivateTable(schema=size.schema, scaled=scaled(pixels, digits))
     test = design(size.schema, scaled(*images(data, "test", size.side)))
     judge, plan = Judge(schema=size.schema, test=test), plan_of(size, device)
-    fit = fitted(size, plan, private, keep)
-    drawn = fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED))
+    fit = fitted(size, plan, private, keep, seed)
+    drawn = fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(seed))
     figures = {"synthetic": judge.figures(drawn.scaled)}
-    for name, weights in {"discriminator": _discriminator, "dp_mlp": _dp_mlp}.items():
-        figures[name] = judge.figures(drawn.scaled, weights(fit.model, drawn, private))
-    facts = {"side": size.side, "settings": size.settings, **fit.facts}
+    ways = {"discriminator": _discriminator} | ({"dp_mlp": _dp_mlp} if size.extra else {})
+    for name, weights in ways.items():
+        figures[name] = judge.figures(drawn.scaled, weights(fit.model, drawn, private, seed))
+    facts = {**fit.facts}
     if "image" in size.settings:
+        facts["stages"] = stages_of(fit, judge, seed)
+    if "image" in size.settings and size.extra:
         joint = plan_of(size, device, MEASURED)
-        joint_fit = fitted(size, joint, private, keep)
-        plain = joint_fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(SEED))
+        joint_fit = fitted(size, joint, private, keep, seed)
+        plain = joint_fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(seed))
         figures["measured: rows"] = judge.figures(plain.scaled)
-        figures["measured"] = judge.figures(*_measured(joint.recipe, joint_fit.model, private))
-        facts |= {"measured": joint_fit.facts, "stages": stages_of(fit, judge)}
-    chosen = np.random.default_rng(SEED).permutation(len(pixels))[:SYNTHETIC_ROWS]
+        weighted = _measured(joint.recipe, joint_fit.model, private, seed)
+        figures["measured"] = judge.figures(*weighted)
+        facts["measured"] = joint_fit.facts
+    chosen = np.random.default_rng(seed).permutation(len(pixels))[:SYNTHETIC_ROWS]
     figures["real"] = judge.figures(private.confidential().take(chosen))
-    facts["classifier"] = {k: {n: round(v, 4) for n, v in v.items()} for k, v in figures.items()}
+    facts["classifier"] = figures
     return facts, grid(*design(size.schema, drawn.scaled), size.side)
+
+
+def mean_of(records: Sequence[Any]) -> Any:
+    """Of facts of the same shape, number by number; text of the first."""
+    first = records[0]
+    if isinstance(first, Mapping):
+        return {name: mean_of([record[name] for record in records]) for name in first}
+    if isinstance(first, list):
+        return [mean_of(items) for items in zip(*records, strict=True)]
+    return first if isinstance(first, str | int) else round(statistics.fmean(records), 4)
+
+
+def error_of(values: Sequence[float]) -> float | None:
+    """Standard error of a mean; None of one value."""
+    if len(values) < 2:
+        return None
+    return round(statistics.stdev(values) / len(values) ** 0.5, 4)
+
+
+def repeated(
+    size: Size, runs: int, jobs: int, one: Callable[[int], tuple[dict[str, Any], Array]]
+) -> tuple[dict[str, Any], Array]:
+    """The mean facts of all runs, with errors of the figures, and the picture of the first."""
+    seeds = range(SEED, SEED + runs)
+    if jobs == 1:
+        results = [one(seed) for seed in seeds]
+    else:  # not forked: a process that has met CUDA cannot be
+        with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
+            results = list(pool.map(one, seeds))
+    records = [facts for facts, _ in results]
+    errors = {
+        name: {key: error_of([r["classifier"][name][key] for r in records]) for key in figures}
+        for name, figures in records[0]["classifier"].items()
+    }
+    facts = {"side": size.side, "settings": size.settings, "repeats": runs, "at_once": jobs}
+    return facts | mean_of(records) | {"errors": errors}, results[0][1]
 
 
 def paper_of(data: Path) -> dict[str, dict[str, list[float]]]:
@@ -290,11 +341,22 @@ def paper_of(data: Path) -> dict[str, dict[str, list[float]]]:
     return figures
 
 
+def named(device: str) -> str:
+    """The device, and what kind of GPU it is."""
+    if device != "cuda":
+        return device
+    import torch
+
+    return f"cuda ({torch.cuda.get_device_name()})"
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), help="full where torch is")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once; they share the GPU")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "mnist", help="of fits")
     chosen = parser.parse_args(arguments)
@@ -306,11 +368,15 @@ def main(arguments: list[str]) -> int:
     path = chosen.out / "mnist.json"
     runs = json.loads(path.read_text())["runs"] if path.exists() else {}
     for size in sizes:
-        runs[size], picture = run(SIZES[size], device, chosen.data, chosen.keep)
+        one = partial(
+            run, size=SIZES[size], device=device, data=chosen.data, keep=chosen.keep
+        )  # fmt: skip
+        runs[size], picture = repeated(SIZES[size], chosen.runs, chosen.jobs, one)
         draw(picture, chosen.out / f"mnist_{size}.png", SIZES[size].side)
         runs[size] |= {
-            "command": f"python benchmarks/mnist.py --data FOLDER --device {device} --sizes {size}",
-            "dpiw": __version__, "commit": commit(), "device": device,
+            "command": f"python benchmarks/mnist.py --data FOLDER --device {device} --sizes {size}"
+            f" --runs {chosen.runs}",
+            "dpiw": __version__, "commit": commit(), "device": named(device),
             "python": f"Python {platform.python_version()}",
         }  # fmt: skip
         facts = {

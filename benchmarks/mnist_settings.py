@@ -1,0 +1,42 @@
+"""Settings of `dpcgan` for MNIST, and those from which a GPU's were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Settings = Mapping[str, Any]
+
+FULL: Settings = {
+    "image": [28, 28], "steps": 1500, "lot": 400, "batch": 64, "latent": 16, "generator": [32, 16],
+    "discriminator": [8, 16], "learning_rate": 1e-3, "discriminator_rate": 2e-3, "settle": 0.1,
+    "label_scale": 3.0,
+}  # fmt: skip
+"""28 x 28 pixels, for a core: how they were chosen is told by `mnist_page.CHOICES`."""
+
+SMALL: Settings = {
+    "steps": 6000, "lot": 600, "latent": 32, "generator": [128, 128], "discriminator": [128],
+    "discriminator_rate": 2e-3, "marginals_share": 0, "learning_rate": 1e-3, "batch": 128,
+}  # fmt: skip
+"""14 x 14 and 7 x 7 pixels."""
+
+_LARGE = {"generator": [64, 32], "discriminator": [16, 32]}
+CANDIDATES: Mapping[str, Settings] = {
+    "the core's": FULL,
+    "lots of 1600": {**FULL, "lot": 1600},
+    "large": {**FULL, **_LARGE},
+    "large, lots of 1600": {**FULL, **_LARGE, "lot": 1600},
+    "large, lots of 1600, batches of 256": {**FULL, **_LARGE, "lot": 1600, "batch": 256},
+    "large, lots of 1600, 2 : 1": {
+        **FULL, **_LARGE, "lot": 1600, "steps": 2400, "discriminator_steps": 2,
+    },
+    "large, lots of 4000": {**FULL, **_LARGE, "lot": 4000},
+    "larger, lots of 1600": {
+        **FULL, "generator": [128, 64], "discriminator": [32, 64], "lot": 1600,
+    },
+}  # fmt: skip
+"""What a GPU pays for: larger networks, larger lots, more steps. Tried on the public stand-in
+(mnist_stand_in.py), never on MNIST."""
+
+CHOSEN = "large, lots of 1600"
+"""By `mnist_stand_in.choice`."""
