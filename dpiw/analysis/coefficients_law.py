@@ -76,10 +76,10 @@ class CoefficientsLaw:
 
     def draw(self, rng: np.random.Generator) -> Array:
         """One z from the published law, shape (d',); simulation, never used for release."""
-        size, scale = self.noise.dimension, self.noise.scale
-        if self.noise.kind is NoiseKind.GAUSSIAN:
+        kind, size, scale = self.noise.kind, self.noise.dimension, self.noise.scale
+        if kind is NoiseKind.GAUSSIAN:
             return rng.normal(scale=scale, size=size)
-        if self.noise.kind is NoiseKind.LAPLACE:
+        if kind is NoiseKind.LAPLACE:
             return rng.laplace(scale=scale, size=size)
         direction = rng.normal(size=size)
         return np.asarray(rng.gamma(size, scale) * direction / np.linalg.norm(direction))
@@ -123,7 +123,8 @@ class CoefficientsLaw:
 
     def objections(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Objection]]:
         """Of each value, what keeps it from `use`, by support and shrinkage."""
-        return objections(self.support(estimate), parts)
+        is_unshrunk = estimate.sample.original is not None
+        return objections(self.support(estimate), parts, is_unshrunk=is_unshrunk)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p).
@@ -133,8 +134,7 @@ class CoefficientsLaw:
         """
         if not estimate.facts.get("normalised", True):
             raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
-        sample = estimate.sample
-        w = sample.weights
+        sample, w = estimate.sample, estimate.sample.weights
         spread_of_rows = 1 + w.size / (self.nominal_rows * np.maximum(w, 1e-12))
         base = sample.spectrum
         prior = spread(base)

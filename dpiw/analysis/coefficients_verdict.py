@@ -24,16 +24,21 @@ SHRINKAGE_USE = 0.25
 SHRUNK = Objection(Verdict.CARE, "shrinkage is much of its error")
 
 
-def objections(support: Array, parts: Mapping[str, Array]) -> list[list[Objection]]:
+def objections(
+    support: Array, parts: Mapping[str, Array], *, is_unshrunk: bool = False
+) -> list[list[Objection]]:
     """Of each value, what keeps it from `use`.
 
     Args:
         support: of each, shape (p,).
         parts: of each value's variance, shape (p,) each.
+        is_unshrunk: under `unshrunk` weights, whose intervals held the truth in two of three cases
+            where support was less than `use` asks for: nothing lies between `use` and `do not use`.
     """
+    care = SUPPORT_USE if is_unshrunk else SUPPORT_CARE
     most = SHRINKAGE_USE * np.asarray(sum(parts.values()))
     much = np.broadcast_to(parts.get("shrinkage", np.zeros(1)), most.shape) > most
     return [
-        unsupported(float(seen), use=SUPPORT_USE, care=SUPPORT_CARE) + [SHRUNK] * bool(shrunk)
+        unsupported(float(seen), use=SUPPORT_USE, care=care) + [SHRUNK] * bool(shrunk)
         for seen, shrunk in zip(support, much, strict=True)
     ]

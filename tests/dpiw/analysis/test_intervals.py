@@ -212,6 +212,17 @@ def test_verdicts_follow_support():
     assert analysis.mean((sample.table, None), "a").interval().frame()["why"].tolist() == [""]
 
 
+def test_unshrunk_weights_leave_nothing_between_use_and_do_not_use():
+    """What they add where features see little is a guess that their intervals do not hold."""
+    rng = np.random.default_rng(49)
+    sample = world(rows(3000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)
+    for column, expected in (("a", "use"), (lambda t: t["a"] > 0.2, "do not use")):
+        undone = analysis.mean(analysis.unshrunk(sample), column).interval()
+        assert undone.verdicts == (expected,)
+    assert 0.5 < undone.support[0] < 0.9
+    assert undone.reasons[0][0].endswith("(expected >= 0.9)")
+
+
 def test_a_table_says_why_and_groups_are_told_by_their_level():
     """A column for programs; for people a line for each set of faults, without the whole name."""
     rng = np.random.default_rng(50)
