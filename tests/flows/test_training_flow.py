@@ -41,13 +41,18 @@ sys.exit(console.main(release, sys.argv[1:]))
 
 VANISHING = """
 import os, sys
-if 'dpiw.run.process' in ' '.join(sys.orig_argv) and os.environ.get('CUDA_VISIBLE_DEVICES') != '':
-    import pytest
+trains = {'fit_generator', 'fit_weights'} & {*sys.orig_argv}
+if trains and os.environ.get('CUDA_VISIBLE_DEVICES') != '':
+    import mmap, pytest
+    reserved = mmap.mmap(-1, 2**37, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
     from tests.support.devices import PosedGPU
     gpu = PosedGPU(pytest.MonkeyPatch(), 'KIND')
     gpu.vanishes_at, gpu.kills = 30, 'fit_generator' in sys.orig_argv
 """
-"""A worker whose GPU vanishes in every training: with one stage's process, or with CUDA's error."""
+"""A worker whose GPU vanishes in every training: with one stage's process, or with CUDA's error.
+
+It reserves address space as CUDA does, many times what other stages may have.
+"""
 
 
 @pytest.fixture
