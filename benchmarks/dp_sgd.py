@@ -83,12 +83,15 @@ def peak(name: str, variant: str, device: str) -> float:
     from dp_sgd_nets import NETS, variants
 
     net = NETS[name]
-    run = variants(net, device)[variant](net.rows(np.random.default_rng(1)))
+    rows = net.rows(np.random.default_rng(1))
     if device != "cpu":
         import torch
 
-        run(6)
-        return float(torch.cuda.max_memory_allocated()) / 2**20
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        variants(net, device)[variant](rows)(6)
+        return float(torch.cuda.max_memory_allocated() - before) / 2**20
+    run = variants(net, device)[variant](rows)
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is the present from here on
     run(6)
@@ -103,7 +106,9 @@ def _status(field: str) -> float:
 
 
 def peak_elsewhere(name: str, variant: str, device: str) -> float:
-    """As `peak`, in a process of its own."""
+    """As `peak`, in a process of its own; on a GPU here, where torch counts each for itself."""
+    if device != "cpu":
+        return peak(name, variant, device)
     done = subprocess.run(
         [sys.executable, __file__, "--device", device, "--peak", name, variant],
         capture_output=True, check=True,

@@ -6,12 +6,12 @@
 
 FOLDER holds the four idx files and paper_tables.csv. delta is 10^-6 / 60,000 (Table 3's caption).
 Every pixel is a column in [0, 1], the digit the target; all 60,000 training images are private.
-`full`: 28 x 28 pixels and convolutional networks, which need torch and Opacus; `wide`: larger ones
-for a GPU, chosen by mnist_stand_in.py. `half`, `quarter`: images averaged down to 14 x 14 and 7 x 7
-pixels, and perceptrons. Sizes that are not run keep what the page says of them. Classifiers are
-fitted on synthetic digits, with and without weights, and tested on the 10,000 real test images. A
-run has noise, starts and rows of its own. Finished fits are kept in `--keep`, in files named by
-settings, run and code. Noise is seeded: nothing here may be published.
+`full`: 28 x 28 pixels and convolutional networks, which need torch and Opacus. `half`, `quarter`:
+images averaged down to 14 x 14 and 7 x 7 pixels, and perceptrons. Sizes that are not run keep what
+the page says of them. Classifiers are fitted on synthetic digits, with and without weights, and
+tested on the 10,000 real test images. A run has noise, starts and rows of its own. Finished fits
+are kept in `--keep`, in files named by settings, run and code. Noise is seeded: nothing here may be
+published.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from metrics import Array, design
 from mnist_files import DIGITS, draw, grid, images
 from mnist_judge import SEED, Judge, classified
 from mnist_page import page
-from mnist_settings import CANDIDATES, CHOSEN, FULL, SMALL
+from mnist_settings import FULL, SMALL
 from numpy.typing import NDArray
 from paper_summary import printed
 from threadpoolctl import threadpool_limits
@@ -95,12 +95,10 @@ class Size:
     Attributes:
         side: pixels of an image's side; 28 is divisible by it.
         settings: of the generator, where not its defaults.
-        extra: whether weights that spend effort of their own are tried too.
     """
 
     side: int
     settings: Mapping[str, Any]
-    extra: bool = True
 
     @cached_property
     def schema(self) -> PublicSchema:
@@ -115,7 +113,6 @@ class Size:
 
 SIZES: Mapping[str, Size] = {
     "full": Size(side=28, settings=FULL),
-    "wide": Size(side=28, settings=CANDIDATES[CHOSEN], extra=False),
     "half": Size(side=14, settings={**SMALL, "label_scale": 14.0}),
     "quarter": Size(side=7, settings={**SMALL, "label_scale": 7.0}),
 }
@@ -276,20 +273,17 @@ def run(
     fit = fitted(size, plan, private, keep, seed)
     drawn = fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(seed))
     figures = {"synthetic": judge.figures(drawn.scaled)}
-    ways = {"discriminator": _discriminator} | ({"dp_mlp": _dp_mlp} if size.extra else {})
-    for name, weights in ways.items():
+    for name, weights in {"discriminator": _discriminator, "dp_mlp": _dp_mlp}.items():
         figures[name] = judge.figures(drawn.scaled, weights(fit.model, drawn, private, seed))
     facts = {**fit.facts}
     if "image" in size.settings:
-        facts["stages"] = stages_of(fit, judge, seed)
-    if "image" in size.settings and size.extra:
         joint = plan_of(size, device, MEASURED)
         joint_fit = fitted(size, joint, private, keep, seed)
         plain = joint_fit.model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(seed))
         figures["measured: rows"] = judge.figures(plain.scaled)
         weighted = _measured(joint.recipe, joint_fit.model, private, seed)
         figures["measured"] = judge.figures(*weighted)
-        facts["measured"] = joint_fit.facts
+        facts |= {"measured": joint_fit.facts, "stages": stages_of(fit, judge, seed)}
     chosen = np.random.default_rng(seed).permutation(len(pixels))[:SYNTHETIC_ROWS]
     figures["real"] = judge.figures(private.confidential().take(chosen))
     facts["classifier"] = figures

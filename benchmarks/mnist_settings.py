@@ -23,20 +23,8 @@ SMALL: Settings = {
 _LARGE = {"generator": [64, 32], "discriminator": [16, 32]}
 CANDIDATES: Mapping[str, Settings] = {
     "the core's": FULL,
-    "lots of 1600": {**FULL, "lot": 1600},
     "large": {**FULL, **_LARGE},
     "large, lots of 1600": {**FULL, **_LARGE, "lot": 1600},
-    "large, lots of 1600, batches of 256": {**FULL, **_LARGE, "lot": 1600, "batch": 256},
-    "large, lots of 1600, 2 : 1": {
-        **FULL, **_LARGE, "lot": 1600, "steps": 2400, "discriminator_steps": 2,
-    },
-    "large, lots of 4000": {**FULL, **_LARGE, "lot": 4000},
-    "larger, lots of 1600": {
-        **FULL, "generator": [128, 64], "discriminator": [32, 64], "lot": 1600,
-    },
 }  # fmt: skip
-"""What a GPU pays for: larger networks, larger lots, more steps. Tried on the public stand-in
+"""What a GPU might pay for: larger networks, larger lots. Tried on the public stand-in
 (mnist_stand_in.py), never on MNIST."""
-
-CHOSEN = "large, lots of 1600"
-"""By `mnist_stand_in.choice`."""

@@ -40,6 +40,8 @@ from dpiw.methods.neural.backend import make_backend
 SOURCES = 1400
 """Digits of which training images are made; the others become test images."""
 
+TEST_IMAGES = 4000
+
 LEAST_VARIETY = 0.8
 """Below it, images of one digit are too much alike."""
 
@@ -73,7 +75,7 @@ def tried(name: str, *, device: str, keep: Path) -> dict[str, float]:
         schema=size.schema, scaled=mnist.scaled(*images("train", mnist.ROWS))
     )  # fmt: skip
     judge = Judge(
-        schema=size.schema, test=design(size.schema, mnist.scaled(*images("test", 4000)))
+        schema=size.schema, test=design(size.schema, mnist.scaled(*images("test", TEST_IMAGES)))
     )  # fmt: skip
     fit = mnist.fitted(size, mnist.plan_of(size, device), private, keep, SEED)
     drawn = fit.model.sample(mnist.SYNTHETIC_ROWS, rng=np.random.default_rng(SEED))
