@@ -156,7 +156,8 @@ def test_generators_and_weights_do_not_know_each_other():
             "torch",
             {
                 "dpiw.methods.generators.image_networks", "dpiw.methods.neural.backend",
-                "dpiw.methods.neural.module_checks", "dpiw.methods.neural.opacus_engine",
+                "dpiw.methods.neural.module_checks", "dpiw.methods.neural.module_passes",
+                "dpiw.methods.neural.opacus_engine",
                 "dpiw.methods.neural.row_norms",
             },
         ),

@@ -24,6 +24,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
 from dpiw.methods.neural import opacus_engine  # noqa: E402
+from dpiw.methods.neural.row_norms import Watched  # noqa: E402
 from tests.dpiw.methods.neural.modules import Given, Own, Signs, gated, with_hook  # noqa: E402
 
 Rows = NDArray[np.float64]
@@ -115,6 +116,13 @@ def test_a_planted_module_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUGS)
 def test_an_admitted_one_would_break_the_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a second backward pass; a sum of the gradients whose norms were found keeps it.
+
+    Unless rows reach into one another, which no sum can mend.
+    """
     for check in ("check_layers", "check_rows"):
         monkeypatch.setattr(opacus_engine, check, lambda *_: None)
+    move = largest_move(BUGS[name])
+    assert move > 1.5 if name == "a mean of equal examples" else move <= 1 + 1e-9
+    monkeypatch.setattr(Watched, "parameter_gradients", lambda module: None)
     assert largest_move(BUGS[name]) > 1.5

@@ -236,7 +236,7 @@ class GeneratorTraining:
 def row_slopes(discriminator: AnyNetwork, rows: Array, loss: RowLoss) -> Array:
     """Derivative of each row's loss by the row itself, shape (n, width); public rows."""
     backend = discriminator.backend
-    forward = discriminator.forward(backend.array(rows))
+    forward = discriminator.forward(backend.array(rows), by_rows=True)
     slopes: AnyArray = forward.backward(loss.slopes(forward.outputs)).row_gradients()
     return backend.to_numpy(slopes)
 
@@ -257,7 +257,7 @@ def gradient_penalty(discriminator: AnyNetwork, rows: AnyArray) -> AnyArray:
         rows: synthetic rows, shape (n, width), where the discriminator's parameters live.
     """
     backend, size = discriminator.backend, max(1, rows.shape[0])
-    forward = discriminator.forward(rows)
+    forward = discriminator.forward(rows, by_rows=True)
     ones = forward.outputs * 0.0 + 1.0
     slopes = forward.backward(ones).row_gradients()
     norms = backend.root(backend.squares(slopes))

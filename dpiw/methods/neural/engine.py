@@ -102,8 +102,13 @@ class AnyNetwork(Protocol):
         """Where the parameters live."""
         ...
 
-    def forward(self, rows: Array) -> ForwardPass:
-        """Outputs of rows, shape (n, inputs); n may be 0."""
+    def forward(self, rows: Array, *, by_rows: bool = False) -> ForwardPass:
+        """Outputs of rows, shape (n, inputs); n may be 0.
+
+        Args:
+            rows: the rows.
+            by_rows: whether `row_gradients` will be asked for: it may cost another pass otherwise.
+        """
         ...
 
     def row_outputs(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -121,11 +121,12 @@ class Network:
             start = middle + outputs
         return tuple(layers)
 
-    def forward(self, rows: Array) -> Forward:
+    def forward(self, rows: Array, *, by_rows: bool = False) -> Forward:
         """The network's outputs, with what the backward pass needs.
 
         Args:
             rows: shape (n, widths[0]); n may be 0.
+            by_rows: see `AnyNetwork`; here derivatives by the rows need nothing kept.
         """
         inputs, name = [rows], self.architecture.activation
         for weights, biases in self.layers[:-1]:

@@ -165,17 +165,19 @@ def _check_rows(architecture: Architecture) -> None:
         architecture.initial(rng) + 0.1 * rng.normal(size=architecture.size)
     )
     _check_pass(network.module(), example.clone().requires_grad_())
-    together = network.forward(example)
+    together = network.forward(example, by_rows=True)
     if together.outputs.dim() != 2 or together.outputs.dtype != torch.float64:
         raise SpecError("network: expected outputs of shape (rows, outputs) in double precision")
     slopes = torch.linspace(0.5, 1.5, together.outputs.numel(), dtype=torch.float64)
     slopes = slopes.reshape(together.outputs.shape)
     backward = together.backward(slopes)
     try:
-        norms = backward.norms
+        found = [backward.norms]
     except AttributeError:
         raise SpecError(_OWN) from None
-    _check_gradient(architecture, backward)
+    private, second = (network.forward(example).backward(slopes) for _ in range(2))
+    found.append(private.norms)  # and its gradient is made of what they leave, not by another pass
+    _check_gradient(architecture, second, len(example))
     for place in range(len(example)):
         row = slice(place, place + 1)
         forward = network.forward(example[row])
@@ -183,25 +185,30 @@ def _check_rows(architecture: Architecture) -> None:
         gradient, indicator = alone.gradient(), torch.eye(len(example), dtype=torch.float64)[place]
         if not (
             _agree(together.outputs[row], forward.outputs)
-            and _agree(backward.gradient(indicator), gradient)
+            and all(
+                _agree(one.gradient(indicator), gradient) for one in (backward, private, second)
+            )
             and _agree(backward.row_gradients()[row], alone.row_gradients())
         ):
             raise SpecError(
                 "network: expected layers in which a row's output and gradient depend on that row"
                 " alone, without random numbers (no batch statistics, no dropout)"
             )
-        if norms.shape != (len(example),) or not _agree(norms[place], gradient.norm()):
+        if not all(
+            norms.shape == (len(example),) and _agree(norms[place], gradient.norm())
+            for norms in found
+        ):
             raise SpecError(
                 "network: expected layers whose row gradients Opacus knows; of these it finds"
                 " another norm than they have"
             )
 
 
-def _check_gradient(architecture: Architecture, backward: BackwardPass) -> None:
+def _check_gradient(architecture: Architecture, backward: BackwardPass, rows: int) -> None:
     """SpecError unless it is linear in the slopes, and no parameter's is zero."""
     gradient = backward.gradient()
     for factor in _FACTORS:
-        factors = torch.full((len(backward.norms),), factor, dtype=torch.float64)
+        factors = torch.full((rows,), factor, dtype=torch.float64)
         if not _agree(backward.gradient(factors) / factor, gradient):
             raise SpecError("network: expected derivatives that are linear in the slopes")
     sizes = [parameter.numel() for parameter in trainable(architecture.module)]

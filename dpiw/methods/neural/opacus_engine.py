@@ -1,10 +1,10 @@
 """A torch module as a network whose every row's gradient has a known norm: by Opacus.
 
 Opacus (Yousefpour et al. 2021) watches a backward pass and finds the norm of each row's gradient,
-layer by layer in the cheapest way it has: in closed form for dense layers and embeddings (ghost
-norms; Li et al. 2022), from the row's gradient for the others. A second backward pass, each row's
-slope times its clip factor, gives the clipped sum. Nothing else of Opacus is used: lots, noise,
-clipping, events and checkpoints are ours (`dpiw.methods.neural`).
+layer by layer (`dpiw.methods.neural.row_norms`). The clipped sum is made of what that pass leaves;
+where it leaves too little (embeddings, layers that are used twice) by a second backward pass, each
+row's slope times its clip factor. Nothing else of Opacus is used: lots, noise, clipping, events and
+checkpoints are ours (`dpiw.methods.neural`).
 
 All is in double precision. What Opacus leaves to its user is checked once, at construction
 (`dpiw.methods.neural.module_checks`): parameters are held by layers of a short list, whose norms
@@ -17,7 +17,6 @@ see a branch that they do not take.
 from __future__ import annotations
 
 import copy
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,7 +28,8 @@ from numpy.typing import NDArray
 from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import Array, Backend, backend_of, make_backend
 from dpiw.methods.neural.module_checks import check_layers, check_rows
-from dpiw.methods.neural.row_norms import Watched, has_ghost_norms, trainable
+from dpiw.methods.neural.module_passes import ModuleForward
+from dpiw.methods.neural.row_norms import has_ghost_norms, trainable
 
 _MOST_ENTRIES = 2**25
 """Of all layers' row gradients at once, at most: 256 MiB."""
@@ -146,9 +146,9 @@ class ModuleNetwork:
         """See `AnyNetwork`."""
         return backend_of(self.parameters)
 
-    def forward(self, rows: Array) -> ModuleForward:
+    def forward(self, rows: Array, *, by_rows: bool = False) -> ModuleForward:
         """See `AnyNetwork`."""
-        return ModuleForward(network=self, rows=rows)
+        return ModuleForward(network=self, rows=rows, by_rows=by_rows)
 
     def row_outputs(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `AnyNetwork`: every row in a pass of its own, which is slow."""
@@ -166,135 +166,3 @@ class ModuleNetwork:
             parameter.data = self.parameters[start:stop].reshape(parameter.shape).clone()
             start = stop
         return module
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ModuleForward:
-    """A forward pass that Opacus watches.
-
-    Attributes:
-        network: whose.
-        rows: shape (n, inputs), where the parameters live; n may be 0.
-    """
-
-    network: ModuleNetwork
-    rows: Array
-
-    @cached_property
-    def module(self) -> Any:
-        """A copy of the module of this pass's own, with Opacus' hooks, which are on or off."""
-        return Watched(self.network.module(), ghost=self.network.architecture.has_ghost_norms)
-
-    @cached_property
-    def is_number(self) -> Array:
-        """Which rows are of finite numbers, shape (n, 1)."""
-        return torch.isfinite(self.rows).all(dim=1, keepdim=True)
-
-    @cached_property
-    def given(self) -> Array:
-        """The rows, which a derivative can be taken by; a public one for each that is no number."""
-        example = torch.as_tensor(self.network.architecture.example[0], device=self.rows.device)
-        return torch.where(self.is_number, self.rows, example).detach().requires_grad_()
-
-    @cached_property
-    def outputs(self) -> Array:
-        """See `ForwardPass`."""
-        return self.graph.detach()
-
-    @cached_property
-    def graph(self) -> Array:
-        """The outputs, which have derivatives; those of rows that are no numbers have none."""
-        if self.rows.shape[0] == 0:
-            return self.rows.new_zeros((0, self.network.architecture.outputs))
-        outputs = self.module(self.given)
-        self.module.disable_hooks()
-        return torch.where(self.is_number, outputs, torch.nan)
-
-    def backward(self, slopes: Array) -> ModuleBackward:
-        """See `ForwardPass`."""
-        return ModuleBackward(forward=self, slopes=slopes)
-
-    def derivatives(self, slopes: Array, by: list[Array], *, keep: bool = True) -> list[Array]:
-        """Of the sum of slopes times outputs, by each of some tensors."""
-        if slopes.shape[0] == 0:
-            return [torch.zeros_like(tensor) for tensor in by]
-        with warnings.catch_warnings():  # a row that is cut to whole numbers has no derivative
-            warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
-            return list(
-                torch.autograd.grad(
-                    self.graph, by, slopes,
-                    retain_graph=keep, allow_unused=True, materialize_grads=True,
-                )
-            )  # fmt: skip
-
-    def norms(self, slopes: Array) -> Array:
-        """Of the rows' gradients, shape (n,); once. AttributeError: a layer is not used."""
-        if self.graph.shape[0] == 0:
-            return self.graph.new_zeros(0)
-        ends = [self.given]  # from the outputs to the rows is through every layer, but for words
-        if any(isinstance(layer, torch.nn.Embedding) for layer in self.module.modules()):
-            ends += trainable(self.module)
-        self.module.enable_hooks()
-        self.derivatives(slopes, ends)
-        self.module.disable_hooks()
-        return self.module.norms()
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether a pass has gone back through the hooks."""
-        return bool(self.module.magnitudes)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ModuleBackward:
-    """A backward pass; what it is asked for is computed then.
-
-    Attributes:
-        forward: the pass it belongs to.
-        slopes: shape (n, outputs).
-    """
-
-    forward: ModuleForward
-    slopes: Array
-
-    @cached_property
-    def norms(self) -> Array:
-        """See `BackwardPass`."""
-        forward = self.forward
-        if forward.graph.shape[0] and forward.is_used_up:
-            forward = forward.network.forward(forward.rows)
-        return forward.norms(self.slopes)
-
-    def gradient(self, factors: Array | None = None, *, last: bool = False) -> Array:
-        """See `BackwardPass`."""
-        network, slopes = self.forward.network, self.slopes
-        if slopes.shape[0] == 0:
-            return slopes.new_zeros(network.architecture.size)
-        if factors is not None:
-            slopes = slopes * torch.as_tensor(factors, device=slopes.device)[:, None]
-        parts = self.forward.derivatives(slopes, trainable(self.forward.module), keep=not last)
-        total = torch.cat([part.reshape(-1) for part in parts])
-        if torch.isfinite(total).all():
-            return total
-        return self._one_by_one(slopes)
-
-    def _one_by_one(self, slopes: Array) -> Array:
-        """The sum of the rows whose gradient is a number, after a pass in which one was none."""
-        network = self.forward.network
-        total = slopes.new_zeros(network.architecture.size)
-        if slopes.shape[0] == 1:
-            return total
-        for place in slopes.any(dim=1).nonzero()[:, 0]:
-            row = slice(int(place), int(place) + 1)
-            total += network.forward(self.forward.rows[row]).backward(slopes[row]).gradient()
-        return total
-
-    def row_gradients(self) -> Array:
-        """See `BackwardPass`."""
-        return self.forward.derivatives(self.slopes, [self.forward.given])[0]
-
-    def kept(self, keep: Array) -> ModuleBackward:
-        """See `BackwardPass`: rows that are not kept are no numbers any more."""
-        rows = torch.where(keep[:, None], self.forward.rows, torch.nan)
-        tame = self.forward.network.forward(rows)
-        return tame.backward(torch.where(keep[:, None], self.slopes, 0.0))

@@ -86,18 +86,26 @@ def test_each_layer_is_tested():
     assert set(EACH) == {kind.__name__ for kind in LAYERS}
 
 
+@pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("make", [make for makes in EACH.values() for make in makes])
-def test_each_layer_s_norm_is_that_of_the_row_s_gradient(make):
+def test_each_layer_s_norm_is_that_of_the_row_s_gradient(make, by_rows):
+    """And the weighted sum, made of what the norms left, is that of autograd's gradients."""
     architecture = ModuleArchitecture(module=make(), example=RNG.normal(size=(3, 32)))
     network = network_of(architecture)
     rows = network.backend.array(3 * RNG.normal(size=(6, 32)))
-    forward = network.forward(rows)
-    norms = forward.backward(torch.ones_like(forward.outputs)).norms
-    for row, norm in zip(rows[:, None], norms, strict=True):
+    forward = network.forward(rows, by_rows=by_rows)
+    backward = forward.backward(torch.ones_like(forward.outputs))
+    factors, total = np.linspace(-0.5, 2.0, len(rows)), torch.zeros(architecture.size)
+    for row, norm, factor in zip(rows[:, None], backward.norms, factors, strict=True):
         module = network.module()
         parts = torch.autograd.grad(module(row).sum(), list(module.parameters()))
-        expected = torch.cat([part.reshape(-1) for part in parts]).norm()
-        assert float(norm) == pytest.approx(float(expected), rel=1e-12)
+        gradient = torch.cat([part.reshape(-1) for part in parts])
+        assert float(norm) == pytest.approx(float(gradient.norm()), rel=1e-12)
+        total = total + factor * gradient
+    weighted = backward.gradient(factors)
+    torch.testing.assert_close(weighted, total, rtol=1e-12, atol=1e-12 * float(total.abs().max()))
+    has_words = any(isinstance(layer, nn.Embedding) for layer in network.module().modules())
+    assert (backward._watched[1] is None) == has_words
 
 
 def hooked(kind):

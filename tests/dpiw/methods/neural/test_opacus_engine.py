@@ -21,6 +21,8 @@ pytest.importorskip("opacus")
 from opacus.grad_sample.linear import compute_linear_norm_sample  # noqa: E402
 
 from dpiw.methods.neural import row_norms  # noqa: E402
+from dpiw.methods.neural.module_passes import ModuleForward  # noqa: E402
+from dpiw.methods.neural.row_norms import Watched  # noqa: E402
 from tests.dpiw.methods.neural.modules import (  # noqa: E402
     Places,
     Twice,
@@ -57,6 +59,26 @@ def test_the_sum_is_that_of_rows_clipped_one_by_one(name, clip):
         for part in (rows[:7], rows[7:])
     ]
     np.testing.assert_allclose(total, halves[0] + halves[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_sum_needs_a_second_backward_pass_only_where_the_first_leaves_too_little(
+    name, monkeypatch
+):
+    """And what the first leaves, a gradient for each row, is gone with the pass that holds it."""
+    module = MODULES[name]()
+    network, values = network_of(architecture_of(module)), rows_for(module, 20, seed=3)
+    passes, derivatives = [], ModuleForward.derivatives
+
+    def counted(forward, *given, **named):
+        passes.append(forward)
+        return derivatives(forward, *given, **named)
+
+    monkeypatch.setattr(ModuleForward, "derivatives", counted)
+    rows = network.backend.array(values)
+    clipped_sum(network, rows, Logistic(label=1), clip=0.1, rule=ClipRule.LOSS)
+    assert len(passes) == (2 if name in {"embedding", "twice"} else 1)
+    assert passes[0].module._kept == {}
 
 
 def test_a_row_s_gradient_is_that_of_finite_differences():
@@ -107,15 +129,19 @@ def test_places_that_cancel_keep_the_bound():
 
 
 def test_a_norm_that_forgets_what_cancels_is_found(monkeypatch):
-    """The planted bug: the norm of the sum alone."""
+    """The planted bug: the norm of the sum alone, where the sum is that of another pass."""
     monkeypatch.setattr(row_norms, "SHARE", 0.0)
+    check_places_that_cancel_keep_the_bound()  # of the very gradients whose norms were found
+    monkeypatch.setattr(Watched, "parameter_gradients", lambda module: None)
     with pytest.raises(AssertionError):
         check_places_that_cancel_keep_the_bound()
 
 
 def test_the_ghost_norm_of_places_is_found(monkeypatch):
     """The planted bug: Opacus' own rule leaves out more than one axis of places."""
-    monkeypatch.setattr(row_norms, "_dense_norms", compute_linear_norm_sample)
+    monkeypatch.setattr(
+        Watched, "_dense_norms", lambda module, *given: compute_linear_norm_sample(*given)
+    )
     with pytest.raises(SpecError):
         architecture_of(Places(2, 2, 2))
 
