@@ -15,6 +15,7 @@ from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import UNSEEN
 from dpiw.run import steps
+from dpiw.run.commands import program
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, server
@@ -65,6 +66,23 @@ def test_a_stage_that_was_killed_comes_with_how_it_goes_on(workplace, capsys):
 
     assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
     assert "next: the same command goes on: this stage drew nothing, and" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_server")
+def test_the_flow_has_the_period_that_was_said(workplace, capsys):
+    """A server comes up in between, and midnight may pass."""
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("cadence: once", "cadence: daily"))
+    asked = []
+
+    def flow(_, period):
+        asked.append(period)
+        raise KeyboardInterrupt
+
+    assert console.main(flow, [str(workplace.spec)]) == 130
+    shown = capsys.readouterr().out
+    assert f"  period {asked[0]} (today's: " in shown
+    assert shown.endswith(f"to go on: {program()} release {workplace.spec} --period {asked[0]}\n")
 
 
 @pytest.mark.parametrize("left", ["nothing", "its output", "no arm"])
