@@ -114,6 +114,13 @@ def test_nothing_is_written_over(desk, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_a_draft_says_that_people_have_one_ledger(desk):
+    main(["init", "town", *HEADER])
+    text = " ".join((desk / "town" / "release.yaml").read_text().replace("#", " ").split())
+    assert "one name, in one ledger, for all releases about the same people" in text
+    assert "people who have one are charged there, such as `state: ../gardens/state`" in text
+
+
 def test_an_option_for_every_format_and_one_of_them(capsys):
     with pytest.raises(SystemExit):
         main(["init", "--help"])
