@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.hostile.mistakes.mistake import Mistake, Slip, typed
+from tests.hostile.mistakes.mistake import Mistake, Slip, in_file, typed
 
 LEDGER = "--ledger state/ledger.sqlite"
 TERMS = "--epsilon 1 --delta 0 --relation add_or_remove_one"
@@ -96,6 +96,10 @@ COMMANDS: dict[str, Mistake] = {
     "a header between other signs, and a slip": typed(
         "plan release.yaml --header 'age;incme;region;ill'", 12,
         "holds 3 of the declared names between ';'"),
+    "a header in another encoding": typed(
+        "plan release.yaml --header age,tÃ¶Ã¶kÃ¼te,region,ill", 12,
+        "missing in the file: tööküte; ", "another encoding than source.encoding: utf-8; not decl",
+        slip=in_file("schema.yaml", "name: income", "name: tööküte")),
     # keys
     "a key made again": typed("key new state/keys/test", 50, "test.pub exists already"),
     "a key where nobody may write": typed("key new data.csv/k/test", 50, "folder data.csv/k"),

@@ -36,6 +36,13 @@ def _header(old: str, new: str) -> Slip:
     return in_file("data.csv", old, new)
 
 
+def _other_encoding(folder: Path) -> None:
+    """The spec says UTF-8; in an editor the names look alike."""
+    in_file("schema.yaml", "name: income", "name: tööküte")(folder)
+    text = (folder / "data.csv").read_text()
+    (folder / "data.csv").write_text(text.replace("income", "tööküte", 1), encoding="cp1252")
+
+
 def _parquet(folder: Path) -> None:
     pd.read_csv(folder / "data.csv").to_parquet(folder / "data.csv")
 
@@ -96,6 +103,9 @@ READS: dict[str, Mistake] = {
         " but for a letter or two: names are exact"),
     "a column renamed": run(
         _header("income", "canary-mistake"), 12, "columns missing in the file: income"),
+    "a name beyond ASCII in another encoding": run(
+        _other_encoding, 12, "columns missing in the file: tööküte; ", "; tööküte may stand there"
+        " in another encoding than source.encoding: utf-8; dpiw plan SPEC --header \"$(head"),
     "a column too many": run(
         _saved(index=True), 12, "columns that the data dictionary does not declare; declare them"),
     "a row too long": run(_ragged, 12, "the CSV file is ragged"),
