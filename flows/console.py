@@ -24,7 +24,7 @@ from dpiw.errors import DPIWError, SourceError, StageFailedError
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.release.report.report import load_report
-from dpiw.run.ahead import current_label, paid_anew, period_line
+from dpiw.run.ahead import current_label, paid_anew, period_line, source_fault
 from dpiw.run.commands import filled_in, program, release_command
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.imports import importing
@@ -72,10 +72,12 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        text = f"{type(error).__name__}: {error}"
+        text = str(error)
         with contextlib.suppress(DPIWError):
-            text = filled_in(text, load_spec(spec), spec)
-        return text
+            release_spec = load_spec(spec)
+            fault = source_fault(release_spec)  # with the path, which a worker is not told
+            text = filled_in(fault if fault.startswith(text) else text, release_spec, spec)
+        return f"{type(error).__name__}: {text}"
     run = ReleaseRun.prepare(spec, period=period)
     reason = failure_text(run.directory, error.stage)
     held = held_rows(run.plan, error.stage)
@@ -108,8 +110,8 @@ def _mend(run: ReleaseRun, stage: str) -> str:
     log = os.path.relpath(failure_file(run.directory, stage))
     return (
         "next: mend what is wrong, file, spec or data dictionary, and start the same command again;"
-        f" which row of the file it is, where that is known, stands in {log}, for the custodian"
-        " alone"
+        f" if it is one row's fault, and its number is known, that stands in {log}, for the"
+        " custodian alone"
     )
 
 

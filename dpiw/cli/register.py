@@ -86,7 +86,11 @@ def run_register(arguments: argparse.Namespace) -> int:
     if spec is None:
         absent = [text for option, text in _BY_HAND.items() if getattr(arguments, option) is None]
         if absent:
-            arguments.misused(f"without --spec, these are required: {', '.join(absent)}")
+            arguments.misused(
+                f"without --spec, these are required: {', '.join(absent)}; such as NAME --ledger"
+                " PATH --relation add_or_remove_one, or as a spec states them: dpiw ledger register"
+                " --spec SPEC --epsilon E --delta D"
+            )
         if names_a_spec(arguments.ledger):
             raise SpecError(
                 f"ledger: {arguments.ledger} is named like a release spec; expected the ledger's"

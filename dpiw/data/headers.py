@@ -35,8 +35,14 @@ def typed_line(text: str, *, encoding: str) -> str:
 
     Raises:
         SchemaError: such bytes, which are not text in that encoding either.
-        SourceError: a file's name, which is no line of names. The file is not opened.
+        SourceError: a file's name, which is no line of names (the file is not opened), or several
+            lines.
     """
+    if breaks := text.strip("\r\n").count("\n"):
+        raise SourceError(
+            f"header: {breaks + 1} lines; expected the first alone, as of:"
+            ' --header "$(head -n 1 FILE)"'
+        )
     if os.path.splitext(text)[1] and os.path.isfile(text):
         raise SourceError(
             f"header: {text} is a file; expected a line of names, such as its first:"

@@ -124,8 +124,9 @@ def _lacking(spec: ReleaseSpec, ledger: Ledger) -> str:
     return (
         f"it lacks what was published: {names}. It was"
         " restored from an old copy, or is another ledger; a release is refused until it is put"
-        f" back or recovered: {recover_command(spec)} (with the folder that holds them;"
-        " state as loss what was drawn and not published since the copy; 0 must be typed)"
+        f" back or recovered: {recover_command(spec)} (with the folder that holds them, and"
+        " --key once for each key that signed, older ones too; state as loss what was"
+        " drawn and not published since the copy; 0 must be typed)"
     )
 
 

@@ -109,6 +109,16 @@ def other_periods(plan: Plan, ledger: Ledger, path: Path, period: str) -> Iterat
     yield from told[-_SHOWN:]
 
 
+def unfinished(ledger: Ledger, population: str) -> list[str]:
+    """Runs of a population that hold or have drawn something, and published nothing; the newest."""
+    records = [record for record in ledger.runs(population) if record.state in _UNFINISHED]
+    return [_begun(record) for record in records[-_SHOWN:]]
+
+
+def _begun(record: RunRecord) -> str:
+    return f"{record.release} {record.period} {_UNFINISHED[record.state]} {record.held}"
+
+
 def _unfinished(plan: Plan, ledger: Ledger, path: Path, record: RunRecord) -> str:
     """What a run of another period holds, and what goes on with it; empty: nothing does."""
     spec, key = plan.spec, record.run_key
@@ -119,7 +129,7 @@ def _unfinished(plan: Plan, ledger: Ledger, path: Path, record: RunRecord) -> st
     is_spent = recovery is not None and not _is_drawn(record)
     if is_spent or (cut_off and record.counted_attempts >= record.max_attempts):
         return ""
-    begun = f"{record.release} {record.period} {_UNFINISHED[record.state]} {record.held}"
+    begun = _begun(record)
     if key == plan.run_key(record.period):
         again = ", and draws again, at a further cost, what was cut off" if cut_off else ""
         return f"{begun}; {release_command(spec, path, record.period)} goes on with it{again}"
@@ -166,4 +176,4 @@ def _another(run: ReleaseRun) -> str:
     return f"another {period}source.snapshot"
 
 
-__all__ = ["goes_on_with", "other_periods", "refused_or_paid_again", "run_of"]
+__all__ = ["goes_on_with", "other_periods", "refused_or_paid_again", "run_of", "unfinished"]

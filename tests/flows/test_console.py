@@ -20,7 +20,8 @@ from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
-from flows.summary import advice
+from flows.summary import advice, summary
+from tests.support.whole_runs import publish_run
 
 
 @pytest.fixture
@@ -131,6 +132,20 @@ def test_weights_of_no_use_come_with_what_to_do(verdict):
     text = "\n".join(advice(verdict, Path("town.yaml"), rehearsed=False))
     assert "rehearse" not in text  # rows of another tool: there is no stand-in
     assert ("           what helps is more" in text) == (verdict in ("do not use", "none"))
+
+
+def test_what_an_unfinished_run_holds_is_told_beside_what_is_left(workplace):
+    """Else the sums of the page do not add up."""
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("cadence: once", "cadence: yearly"))
+    _, folder = publish_run(workplace.spec, period="2001")
+    told = summary(folder, workplace.spec, 0)
+    assert "spent, this release included\nleft       epsilon=3, " in told
+    assert "not finished" not in told
+    steps.reserve(ReleaseRun.prepare(workplace.spec, period="2002"))
+    told = summary(folder, workplace.spec, 0)
+    assert "left       epsilon=1, " in told
+    assert "\n           town 2002 is not finished and holds epsilon=2, delta=1E-6\n" in told
 
 
 def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():

@@ -202,7 +202,7 @@ def dictionary_name(*candidates: str) -> str:
 def next_commands(folder: str) -> list[str]:
     """What to type once the open fields are settled; letters in capitals stand for a decision."""
     return [
-        f"dpiw plan {folder}/{SPEC}",
+        f'dpiw plan {folder}/{SPEC} --header "$(head -n 1 TABLE)"   # free: names are looked at',
         f"dpiw rehearse {folder}/{SPEC}   # free; minutes for few columns, more for a dozen",
         f"dpiw key new {folder}/keys/curator",
         f"dpiw ledger register --spec {folder}/{SPEC} --create --epsilon E --delta D   # for life",

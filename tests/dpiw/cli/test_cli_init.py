@@ -34,6 +34,7 @@ def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
         "dpiw plan", "dpiw rehearse", "dpiw key new",
         "dpiw ledger register", "dpiw release",
     ]  # fmt: skip
+    assert lines[2].startswith('  dpiw plan town/release.yaml --header "$(head -n 1 TABLE)"   # fr')
     assert lines[5].startswith("  dpiw ledger register --spec town/release.yaml --create --eps")
     mapping = settled((desk / "town" / "schema.yaml").read_text(), {})
     schema = PublicSchema.from_mapping(mapping)
@@ -51,6 +52,8 @@ def test_drafts_are_refused_until_they_are_settled(desk, capsys):
         "schema.yaml: 3 fields are still TODO",
         *("  column age.kind", "  column sex.kind", "  column ill.kind", "what settles them:"),
     ]
+    for told in ("path: where the", "max_rows: how many", "epsilon: the total", "delta: far below"):
+        assert f"\n  {told}" in str(caught.value)
     with pytest.raises(SchemaError, match="3 fields are still TODO"):
         PublicSchema.from_yaml(desk / "town" / "schema.yaml")
     assert main(["plan", "town/release.yaml"]) == SpecError.exit_code
@@ -97,7 +100,9 @@ def test_what_may_be_the_confidential_table_is_not_opened_for_its_open_fields(
     )
     with pytest.raises(SpecError) as caught:
         load_spec(spec)
-    assert str(caught.value) == "release.yaml: 1 field is still TODO\n  epsilon"
+    told = str(caught.value).partition("\nwhat settles them:\n  epsilon: ")
+    assert told[0] == "release.yaml: 1 field is still TODO\n  epsilon"
+    assert told[2]
     assert opened == [spec]
 
 

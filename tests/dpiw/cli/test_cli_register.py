@@ -260,7 +260,7 @@ def test_with_the_same_terms_it_says_what_must_be_recovered(
     said = capsys.readouterr().out
     assert "which this ledger does not know: recover them first" in said
     assert "such release" not in said
-    assert main(typed_after(said, "ledger recover", " (state")) == 0
+    assert main(typed_after(said, "ledger recover", " (--key once")) == 0
 
 
 def test_a_release_of_other_people_hinders_nobody(

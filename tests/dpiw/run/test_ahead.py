@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
+from dpiw.errors import BudgetExceededError, ReleaseError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger
 from dpiw.plan import promise
 from dpiw.plan.plan import compile_plan
@@ -35,7 +35,8 @@ def test_a_plan_warns_of_files_that_are_not_there(
 ) -> None:
     assert not list(missing_files(load_spec(workplace.spec)))
     rewritten(workplace, "path: data.csv", "path: town.parquet")
-    (workplace.root / "state/keys/test.key").unlink()
+    for half in ("key", "pub"):
+        (workplace.root / f"state/keys/test.{half}").unlink()
     assert main(["plan", str(workplace.spec)]) == 0
     output = capsys.readouterr().out
     assert "warning: source.path: no such file, or a folder above it is closed to you" in output
@@ -67,6 +68,24 @@ def test_a_plan_says_that_a_public_key_signs_nothing(workplace: Any) -> None:
     create_key_pair(keys, "mine")
     (after,) = missing_files(spec)
     assert after.endswith("name the private one: mine.key")
+
+
+def test_a_lost_private_key_is_no_key_that_was_never_made(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pair is not made over the public half, and older releases keep the old one."""
+    keys = workplace.root / "state/keys"
+    (keys / "test.key").unlink()
+    (told,) = missing_files(load_spec(workplace.spec))
+    with pytest.raises(ReleaseError) as refused:
+        ReleaseRun.prepare(workplace.spec, period=None)
+    for text in (told, str(refused.value)):
+        assert "test.pub is there, so the pair was made: put test.key back; if it is lost, " in text
+        assert "keep test.pub" in text
+        command = text.partition("(dpiw ")[2].partition(")")[0]
+    assert main(shlex.split(command)) == 0
+    rewritten(workplace, "keys/test.key", "keys/test-2.key")
+    assert not list(missing_files(load_spec(workplace.spec)))
 
 
 @pytest.mark.parametrize("reserved", [False, True])

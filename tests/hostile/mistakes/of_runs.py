@@ -120,7 +120,8 @@ READS: dict[str, Mistake] = {
 BEGINNINGS: dict[str, Mistake] = {
     "a source misspelt": run(
         spec("path: data.csv", "path: dta.csv"), 12,
-        "source.path: no such file", "the spec's folder"),
+        "source.path: no such file", "the spec's folder",
+        "(looked for: dta.csv; did you mean 'data.csv'?)"),
     "a folder for the source": run(
         spec("path: data.csv", "path: state"), 12, "source.path: no regular file"),
     "a link for the source": run(_linked, 12, "source.path: a symbolic link"),
@@ -150,6 +151,9 @@ BEGINNINGS: dict[str, Mistake] = {
         "who spent it: dpiw ledger show --ledger state/ledger.sqlite"),
     "a period with a capital": run(
         nothing, 10, "period: expected lower-case letters", "mean '2027-q1'?", period="2027-Q1"),
+    "a quarter with a capital and no dash": run(
+        spec("cadence: once", "cadence: quarterly"), 10, "did you mean '2026-q3'?",
+        period="2026Q3"),
     "a period where there is but one": run(
         nothing, 10, "period 2027-q1: expected none (or once), for cadence is once",
         period="2027-q1"),
