@@ -107,10 +107,10 @@ class _Named:
     def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
         with told_in(spec_path, SpecError):
             spec = load_spec(spec_path)
-            if period is not None:
-                _check_period(period, spec.cadence)
             check_publish_to(spec)
             schema = load_schema(spec)
+        if period is not None:
+            _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
         label = period or current_period(
             spec.cadence, today or datetime.datetime.now(datetime.UTC).date()

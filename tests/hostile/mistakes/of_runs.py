@@ -152,7 +152,8 @@ BEGINNINGS: dict[str, Mistake] = {
     "a period with a capital": run(
         nothing, 10, "period: expected lower-case letters", "mean '2027-q1'?", period="2027-Q1"),
     "a quarter with a capital and no dash": run(
-        spec("cadence: once", "cadence: quarterly"), 10, "did you mean '2026-q3'?",
+        spec("cadence: once", "cadence: quarterly"), 10, "SpecError: period: expected lower-case",
+        "did you mean '2026-q3'?",
         period="2026Q3"),
     "a period where there is but one": run(
         nothing, 10, "period 2027-q1: expected none (or once), for cadence is once",
