@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,14 +24,15 @@ from dpiw.errors import DPIWError, SourceError, StageFailedError
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.release.report.report import load_report
-from dpiw.run.ahead import paid_anew, period_line
-from dpiw.run.commands import filled_in, program
+from dpiw.run.ahead import current_label, paid_anew, period_line, source_fault
+from dpiw.run.commands import filled_in, program, release_command
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.imports import importing
 from dpiw.run.process import failure_file, failure_text, stages_ahead
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
+from dpiw.run.standing import other_periods
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
 from flows.reading import read_source
@@ -70,10 +72,12 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        text = f"{type(error).__name__}: {error}"
+        text = str(error)
         with contextlib.suppress(DPIWError):
-            text = filled_in(text, load_spec(spec), spec)
-        return text
+            release_spec = load_spec(spec)
+            fault = source_fault(release_spec)  # with the path, which a worker is not told
+            text = filled_in(fault if fault.startswith(text) else text, release_spec, spec)
+        return f"{type(error).__name__}: {text}"
     run = ReleaseRun.prepare(spec, period=period)
     reason = failure_text(run.directory, error.stage)
     held = held_rows(run.plan, error.stage)
@@ -106,8 +110,8 @@ def _mend(run: ReleaseRun, stage: str) -> str:
     log = os.path.relpath(failure_file(run.directory, stage))
     return (
         "next: mend what is wrong, file, spec or data dictionary, and start the same command again;"
-        f" which row of the file it is, where that is known, stands in {log}, for the custodian"
-        " alone"
+        f" if it is one row's fault, and its number is known, that stands in {log}, for the"
+        " custodian alone"
     )
 
 
@@ -126,10 +130,29 @@ def _reads(run: ReleaseRun, error: StageFailedError) -> str:
     ) + next_start * died
 
 
-def _again(parsed: argparse.Namespace) -> str:
-    """The command that goes on with this run."""
-    period = "" if parsed.period is None else f" --period {parsed.period}"
-    return f"{program()} release {parsed.spec}{period}"
+def _again(parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
+    """The command that goes on with this run, on any day: a period that turns pays anew."""
+    if run is not None:
+        return release_command(run.spec, parsed.spec, run.period)
+    try:
+        spec = load_spec(parsed.spec)
+    except DPIWError:  # which goes on with nothing until it is mended
+        return f"{program()} release {parsed.spec}"
+    return release_command(spec, parsed.spec, parsed.period or current_label(spec))
+
+
+def _until(parsed: argparse.Namespace) -> str:
+    return f" --until {parsed.until}" if parsed.until else ""
+
+
+def _on_any_day(told: str, parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
+    """A message with the whole command, where `the same` would be of another period tomorrow."""
+    if parsed.period is not None:
+        return told
+    command = _again(parsed, run)
+    if " --period " not in command:
+        return told
+    return told.replace("the same command", f"`{command}{_until(parsed)}`")
 
 
 def release_flow(spec: str, period: str | None) -> str:
@@ -143,6 +166,17 @@ def _published_before(spec: Path, period: str | None) -> Path | None:
     return published(run) if (run := ReleaseRun.find(spec, period=period)) else None
 
 
+def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
+    """Say which period a run has and what else of its release is unfinished, before it is held."""
+    for line in period_line(run.spec, parsed.period):
+        print(f"  {line}", flush=True)
+    ledger = run.open_ledger()
+    notes = [*paid_anew(run.plan, ledger, run.period)]
+    notes += other_periods(run.plan, ledger, parsed.spec, run.period)
+    for note in notes:
+        print(f"  note: {note}", flush=True)
+
+
 def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts) -> Path:
     """Start the server; plan, start the stages and import while it comes up; run the flow."""
     from flows.server import prefect_server
@@ -150,17 +184,14 @@ def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interr
     check_ahead(parsed.spec, parsed.period)
     with prefect_server() as wait_for_server:
         heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
-        for line in period_line(run.spec, parsed.period):
-            print(f"  {line}")
-        for note in paid_anew(run.plan, run.open_ledger(), parsed.period):
-            print(f"  note: {note}")
+        _announce(run, parsed)
         with stages_ahead(run.directory):
             with importing():
                 import flows.release  # noqa: F401
 
                 load_report()
             wait_for_server()
-            return Path(flow(str(parsed.spec), parsed.period))
+            return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
@@ -181,22 +212,25 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             try:
                 with interrupts:
                     if parsed.until:
-                        read = read_source(parsed.spec, parsed.period, interrupts)
-                        print(f"{read}\nto go on   {_again(parsed)}")
+                        announce = partial(_announce, parsed=parsed)
+                        read = read_source(parsed.spec, parsed.period, interrupts, announce)
+                        print(f"{read}\nto go on   {_again(parsed, interrupts.run)}")
                         return 0
                     folder = _publish(flow, parsed, interrupts)
             finally:
                 step_log.settle()
     except KeyboardInterrupt:
         try:
-            until = f" --until {parsed.until}" if parsed.until else ""
-            print(f"\n{interrupts.told(_again(parsed) + until)}", flush=True)
+            command = _again(parsed, interrupts.run) + _until(parsed)
+            print(f"\n{interrupts.told(command)}", flush=True)
         except OSError:  # its terminal is gone: nobody is told, now or when Python ends
             sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:
         failed = "not read" if parsed.until else "not published"
-        print(f"\n{failed}: {_explain(error, parsed.spec, parsed.period)}")
+        run = interrupts.run
+        reason = _explain(error, parsed.spec, parsed.period if run is None else run.period)
+        print(f"\n{failed}: {_on_any_day(reason, parsed, run)}")
         return error.exit_code
     except Exception as error:
         if interrupts.run is None:

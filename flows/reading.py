@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
-import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from dpiw.errors import LedgerConflictError
-from dpiw.run.ahead import paid_anew, period_line
-from dpiw.run.commands import ledger_place, program
+from dpiw.run.commands import void_command
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, cells_file
 from flows.interrupts import Interrupts
 
 
-def read_source(spec: Path, period: str | None, heard: Interrupts) -> str:
+def read_source(
+    spec: Path, period: str | None, heard: Interrupts, announce: Callable[[ReleaseRun], None]
+) -> str:
     """Reserve a run's budget and read its source, as the release flow does, and go no further.
+
+    Args:
+        spec: its path.
+        period: the label that is asked for; None: today's.
+        heard: is told of the run.
+        announce: says what is to be known of it before anything is held.
 
     Returns:
         Where to look, and how to give the run up, but for how to go on; the same for every table.
@@ -33,11 +40,10 @@ def read_source(spec: Path, period: str | None, heard: Interrupts) -> str:
     check_ahead(spec, period)
     heard.run = run = ReleaseRun.prepare(spec, period=period)
     _check_undrawn(run)
-    notes = [f"note       {line}" for line in period_line(run.spec, period)]
-    notes += [f"note       {note}" for note in paid_anew(run.plan, run.open_ledger(), period)]
+    announce(run)
     before = run.snapshot.exists()
     ingest.fn(reserve.fn(run.directory))
-    return "\n".join(["", *notes, *_read_lines(run, before=before)])
+    return "\n".join(["", *_read_lines(run, before=before)])
 
 
 def _check_undrawn(run: ReleaseRun) -> None:
@@ -56,15 +62,12 @@ def _cells(run: ReleaseRun) -> str:
 
 def _read_lines(run: ReleaseRun, *, before: bool) -> list[str]:
     spec, attempt = run.spec, run.open_ledger().run(run.key).attempts[-1].attempt
-    void = f"{program()} ledger void {run.key} --attempt {attempt}"
-    void += f" --ledger {shlex.quote(ledger_place(spec))}"
-    void += f" --state {shlex.quote(os.path.relpath(spec.state))}"
     when = "before, once a run" if before else "now: copied, checked and scaled"
     return [
         f"read       {when}; this command draws nothing",
         f"held       epsilon={spec.epsilon}, delta={spec.delta}",
         f"look at    {_cells(run)} (exact counts, for the custodian alone)",
-        f"to give up {void}",
+        f"to give up {void_command(spec, run.key, attempt)}",
         "           what is held is given back; the read counts as one without a draw",
         "           a file that you mend is another source.snapshot in the spec: this run keeps its"
         " copy",

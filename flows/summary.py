@@ -17,6 +17,7 @@ from dpiw.release.manifest import SCHEMA
 from dpiw.release.verification import verify
 from dpiw.run.commands import ledger_place, program
 from dpiw.run.run import cells_file, ledger_url
+from dpiw.run.standing import unfinished
 
 
 def summary(folder: Path, spec: Path, seconds: float) -> str:
@@ -38,8 +39,8 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
         f" ({certificate.relation.value})",
         f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
         f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
-        f" {certificate.budget_delta} spent so far",
-        f"left       {_left(spec, certificate.population, certificate.release_id[-8:])}",
+        f" {certificate.budget_delta} spent, this release included",
+        *_left(spec, certificate.population, certificate.release_id[-8:]),
         f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
@@ -58,14 +59,16 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _left(spec: Path, population: str, key: str) -> str:
-    """What the population has left, and how many more such releases that allows."""
+def _left(spec: Path, population: str, key: str) -> list[str]:
+    """What the population has left, how many more such releases that allows, and what is held."""
     try:
         ledger = Ledger.open(ledger_url(load_spec(spec)))
         run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
-        return f"{ledger.remaining(population)}; {more_such(ledger.account(population), run)}"
+        fits = more_such(ledger.account(population), run)
+        held = [f"           {begun}" for begun in unfinished(ledger, population)]
+        return [f"left       {ledger.remaining(population)}; {fits}", *held]
     except (DPIWError, StopIteration) as error:  # the release is published all the same
-        return f"not known ({type(error).__name__})"
+        return [f"left       not known ({type(error).__name__})"]
 
 
 def _key(spec: Path) -> str:

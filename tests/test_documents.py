@@ -61,6 +61,7 @@ from tests.support.whole_runs import publish_run
 HERE, LONG = "test_documents.py", "test_documents_at_length.py"
 SCHEDULED = "flows/test_scheduled_release.py"
 SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_release"
+KEPT = "flows/test_serve_script.py::test_what_is_deployed_stays_as_it_is"
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
 RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"
@@ -144,6 +145,8 @@ ELSEWHERE = {
     "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
     "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
     "pip install './dpiw[dask]'": ("needs a package index", EXTRAS),
+    "export PREFECT_API_URL=http://127.0.0.1:4200/api PREFECT_SERVER_ANALYTICS_ENABLED=false"
+    " DO_NOT_TRACK=1": ("a shell's own, as the script prints it", KEPT),
     "umask 077": ("a shell's own", CLUSTER),
     "ulimit -c 0": ("likewise", CLUSTER),
     "export DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES='[]'"

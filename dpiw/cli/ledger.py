@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpiw.cli.parser import Parser
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.register import add_register
 from dpiw.cli.show import add_show, run_of, run_show
-from dpiw.cli.text import add_signing, named_ledger, signing_key, write_lines
+from dpiw.cli.text import add_signing, ledger_hint, named_ledger, signing_key, write_lines
 from dpiw.errors import LedgerTamperedError, SignatureError, SpecError
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def add_ledger_commands(subparsers: Any) -> None:
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text)
+    parser: Parser = commands.add_parser(name, help=help_text)
+    parser.hint = ledger_hint
     parser.add_argument(
         "--ledger",
         required=True,

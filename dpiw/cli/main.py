@@ -58,7 +58,10 @@ def _plan(arguments: argparse.Namespace) -> int:
             names, source = [column.name for column in schema.columns], spec.source
             line = typed_line(arguments.header, encoding=source.encoding)
             cells = header_cells(line, names, source.delimiter)
-            check_names(cells, names, max_columns=source.max_columns, typed=True)
+            check_names(
+                cells, names,
+                max_columns=source.max_columns, encoding=source.encoding, typed=True,
+            )  # fmt: skip
         plan = compile_plan(spec, schema)
     warned = [f"warning: {text}" for text in missing_files(spec)]
     if arguments.json:

@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dpiw.cli.parser import Parser
+from dpiw.cli.text import ledger_hint
+
 _DPIW = Path(__file__).resolve().parents[1]
 _HOMES = (_DPIW / "_pipeline", _DPIW.parent)
 """Of `flows` and `tasks`: in an installed wheel; in a checkout."""
@@ -32,7 +35,8 @@ def add_release_command(subparsers: Any) -> None:
 
 def add_audit_command(subparsers: Any) -> None:
     """Add `audit` to what `ArgumentParser.add_subparsers` returned."""
-    parser = subparsers.add_parser("audit", help="replay a ledger and check its releases")
+    parser: Parser = subparsers.add_parser("audit", help="replay a ledger and check its releases")
+    parser.hint = ledger_hint
     parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
     parser.add_argument("--releases", help="folder of published releases; default: the spec's")
     parser.add_argument(

@@ -80,11 +80,17 @@ def run_register(arguments: argparse.Namespace) -> int:
             published; or the budget pays for no release of the spec. Nothing was written.
         LedgerConflictError: the name is registered with other terms.
     """
+    from dpiw.ledger.location import CHARGED_THERE
+
     spec = None if arguments.spec is None else _read(arguments.spec)
     if spec is None:
         absent = [text for option, text in _BY_HAND.items() if getattr(arguments, option) is None]
         if absent:
-            arguments.misused(f"without --spec, these are required: {', '.join(absent)}")
+            arguments.misused(
+                f"without --spec, these are required: {', '.join(absent)}; such as NAME --ledger"
+                " PATH --relation add_or_remove_one, or as a spec states them: dpiw ledger register"
+                " --spec SPEC --epsilon E --delta D"
+            )
         if names_a_spec(arguments.ledger):
             raise SpecError(
                 f"ledger: {arguments.ledger} is named like a release spec; expected the ledger's"
@@ -94,7 +100,8 @@ def run_register(arguments: argparse.Namespace) -> int:
         _take_over(arguments, spec)
     population = _population(arguments)
     pays = [] if spec is None else [_pays_for(population, spec, arguments.spec)]
-    before = _is_registered(arguments)
+    there = _there(arguments)
+    before = there is not None and arguments.name in {one.name for one in there.populations()}
     if spec is not None and not before:
         pays = _check_published(population, spec, arguments.spec) or pays
     ledger = _opened(arguments)
@@ -107,6 +114,8 @@ def run_register(arguments: argparse.Namespace) -> int:
         lines.append(message + (f"; what fits: dpiw plan {arguments.spec}" if spec else ""))
     elif spec is None:
         lines.append(_in_a_spec(arguments))
+    if there is None:
+        lines.append(f"made ledger {arguments.ledger}; {CHARGED_THERE}")
     write_lines(arguments, lines)
     return 0
 
@@ -217,18 +226,17 @@ def _population(arguments: argparse.Namespace) -> Population:
     )
 
 
-def _is_registered(arguments: argparse.Namespace) -> bool:
-    """Whether the ledger is there and knows the name; makes nothing."""
+def _there(arguments: argparse.Namespace) -> Ledger | None:
+    """The ledger, if it is there; makes nothing."""
     from dpiw.ledger import Ledger
 
     try:
-        ledger = Ledger.open(arguments.ledger)
+        return Ledger.open(arguments.ledger)
     except LedgerError as error:
         message = str(error)  # of a file, or of a database
         if "no such file" in message or "no ledger there" in message:
-            return False  # `_opened` tells it, or makes one
+            return None  # `_opened` tells it, or makes one
         raise
-    return arguments.name in {population.name for population in ledger.populations()}
 
 
 def _opened(arguments: argparse.Namespace) -> Ledger:

@@ -37,6 +37,17 @@ def signing_key(arguments: argparse.Namespace) -> PrivateKey | None:
     return None if arguments.sign_with is None else load_private_key(arguments.sign_with)
 
 
+def ledger_hint(words: Sequence[str]) -> str:
+    """What to type where no ledger was named; empty where one was.
+
+    Args:
+        words: of the command line, which was not understood.
+    """
+    if any(word.partition("=")[0] == "--ledger" for word in words):
+        return ""
+    return "--ledger takes its path, or the release spec that pays from it: --ledger release.yaml\n"
+
+
 def names_a_spec(named: str) -> bool:
     """Whether what stands for a ledger is a release spec: a `.yaml` that is no database.
 

@@ -33,6 +33,11 @@ _ADVICE = {
     " many codes a hierarchy_file, and of no list at all hash_buckets instead",
     "provenance": "law, codebook, earlier release or other, then a colon and words",
     "nullable": "whether the form lets a field be empty",
+    "path": "where the table lies, from the spec's folder; a release alone opens it",
+    "max_rows": "how many rows one person may have, by how the table comes about",
+    "epsilon": "the total of this release, at most 10, as those decide who answer for the people",
+    "delta": "far below one in the number of people, such as 1e-6; 0 for pure epsilon",
+    "nominal_rows": "a public guess at the size, such as a census has; never the true number",
 }
 
 _NEVER_OPEN = frozenset({"name", "description", "other"})

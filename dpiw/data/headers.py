@@ -35,8 +35,14 @@ def typed_line(text: str, *, encoding: str) -> str:
 
     Raises:
         SchemaError: such bytes, which are not text in that encoding either.
-        SourceError: a file's name, which is no line of names. The file is not opened.
+        SourceError: a file's name, which is no line of names (the file is not opened), or several
+            lines.
     """
+    if breaks := text.strip("\r\n").count("\n"):
+        raise SourceError(
+            f"header: {breaks + 1} lines; expected the first alone, as of:"
+            ' --header "$(head -n 1 FILE)"'
+        )
     if os.path.splitext(text)[1] and os.path.isfile(text):
         raise SourceError(
             f"header: {text} is a file; expected a line of names, such as its first:"
@@ -83,7 +89,12 @@ def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
 
 
 def check_names(
-    header: Sequence[str], names: Sequence[str], *, max_columns: int, typed: bool = False
+    header: Sequence[str],
+    names: Sequence[str],
+    *,
+    max_columns: int,
+    encoding: str | None = None,
+    typed: bool = False,
 ) -> None:
     """Refuse a file whose columns are not the declared ones, in any order.
 
@@ -91,6 +102,7 @@ def check_names(
         header: the file's own names. Confidential, unless somebody typed them.
         names: the declared ones.
         max_columns: of the spec.
+        encoding: of the spec; None: the file states its own.
         typed: whether somebody gave it. Then it is told what is not declared, where the line holds
             most declared names; another one may be a row.
 
@@ -105,6 +117,7 @@ def check_names(
         quotable = typed and len(names) > 2 * len(missing)  # else the line may be a row
         raise SourceError(
             f"columns missing in the file: {_listed(missing)}{_hint(others, missing)}"
+            + _encoding_hint(missing, encoding, typed=typed)
             + (f"; not declared: {_listed(_once(others))}" if quotable and others else "")
         )
     doubled = [name for name in names if header.count(name) > 1]
@@ -152,6 +165,18 @@ def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
     if near:
         return f"; {_listed(near)} stands there but for a letter or two: names are exact"
     return f"; {_LINE}"
+
+
+def _encoding_hint(missing: Sequence[str], encoding: str | None, *, typed: bool) -> str:
+    """That names beyond ASCII may be encoded otherwise; made of what is told and public alone."""
+    wide = [name for name in missing[:_SHOWN] if not name.isascii()]
+    if encoding is None or not wide:
+        return ""
+    free = '; dpiw plan SPEC --header "$(head -n 1 FILE)" looks at that line for nothing'
+    return (
+        f"; {_listed(wide)} may stand there in another encoding than source.encoding: {encoding}"
+        + ("" if typed else free)
+    )
 
 
 def _nearly(name: str, folded: set[str]) -> bool:

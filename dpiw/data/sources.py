@@ -90,7 +90,7 @@ def open_csv(
             lambda: _transcode(path, clean, encoding), "the encoding is not a known text encoding"
         )
         header = header_cells(_first_line(clean), names, delimiter)
-        check_names(header, names, max_columns=limits.max_columns)
+        check_names(header, names, max_columns=limits.max_columns, encoding=encoding)
         if quoted:
             _check_quotes(clean, limits, delimiter)
         yield RawSource(

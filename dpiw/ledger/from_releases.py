@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from dpiw.errors import LedgerConflictError, PrivacyError, ReleaseError, SpecError
+from dpiw.errors import LedgerConflictError, PrivacyError, ReleaseError, SignatureError, SpecError
 from dpiw.ledger import (
     Ledger,
     Population,
@@ -83,7 +83,10 @@ def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
     try:
         return verify(folder, public_key=keys)
     except ReleaseError as error:
-        raise type(error)(f"{folder}: {error}") from error
+        changed = (
+            "; where the curator's key was changed, --key is given once for each, older ones too"
+        ) * isinstance(error, SignatureError)
+        raise type(error)(f"{folder}: {error}{changed}") from error
 
 
 def missing_releases(

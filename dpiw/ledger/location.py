@@ -24,9 +24,15 @@ AS_IN_THE_SPEC = " (RELATION, --id-column and --max-rows as in the spec)"
 
 BEGIN = f"{REGISTER.format(name='NAME', ledger='PATH')} --create"
 
+CHARGED_THERE = (
+    "a new ledger knows nothing of what was spent before: people who have one already are charged"
+    " there, so set state: (or ledger:) of the spec to it, such as state: ../gardens/state"
+)
+"""What whoever is about to begin a ledger, or has just done it, is told."""
+
 HOW_TO_BEGIN = (
-    "a ledger is never created by opening it; to read or audit one, name its curator's file; to"
-    f" begin one: {BEGIN}"
+    "a ledger is never created by opening it; to read or audit one, name its curator's file;"
+    f" {CHARGED_THERE}; to begin one: {BEGIN}"
 )
 
 SQLITE_OPTIONS = frozenset({"local_file_system"})

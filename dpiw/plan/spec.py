@@ -7,6 +7,7 @@ public and fixed here. Relative paths are resolved against the spec file's own f
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -135,10 +136,18 @@ def load_spec(path: Path) -> ReleaseSpec:
     if not isinstance(mapping, dict):
         raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
     if "columns" in mapping and "source" not in mapping:
-        raise SpecError(f"{name}: a data dictionary; expected the release spec that names it")
+        raise SpecError(
+            f"{name}: a data dictionary; expected the release spec that names it{_beside(path)}"
+        )
     refuse_open(mapping, what=name, error=SpecError, also=_dictionary(mapping, path.parent))
     with told_in(path, SpecError):
         return located_spec(parse_spec(mapping), path.resolve().parent)
+
+
+def _beside(path: Path) -> str:
+    """The spec that `dpiw init` drafts beside a data dictionary, where it is there."""
+    draft = path.parent / "release.yaml"
+    return f": {draft}" if os.path.isfile(draft) else ""
 
 
 def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:

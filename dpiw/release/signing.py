@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 from collections.abc import Sized
 from contextlib import suppress
@@ -108,7 +109,7 @@ def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     private_path, public_path = folder / f"{name}.key", folder / f"{name}.pub"
     if public_path.exists():
-        raise ReleaseError(f"key file {public_path.name} exists already; it is never overwritten")
+        raise ReleaseError(_there(public_path))
     _create(private_path, private, mode=0o600)
     _create(public_path, public, mode=0o644)
     return private_path, public_path
@@ -165,6 +166,28 @@ def load_public_key(path: Path) -> PublicKey:
     return PublicKey(raw=key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
+def _there(path: Path) -> str:
+    """That a pair of this name is there, and how another one is made."""
+    other = shlex.quote(str(path.with_name(f"{path.stem}-2")))
+    return (
+        f"key file {path.name} exists already; it is never overwritten. If it is whole, go on with"
+        f" it; another pair has another name (dpiw key new {other}), which the spec's signing_key"
+        " then says; older releases stay signed by the old one: keep its .pub"
+    )
+
+
+def lost_half(path: Path) -> str:
+    """What to do about a private key that is not there while its public half is; else nothing."""
+    if path.suffix != ".key" or not os.path.isfile(path.with_suffix(".pub")):
+        return ""
+    other = shlex.quote(os.path.relpath(path.with_name(f"{path.stem}-2")))
+    return (
+        f"{path.stem}.pub is there, so the pair was made: put {path.name} back; if it is lost, make"
+        f" another pair (dpiw key new {other}) and name it as signing_key. Older releases stay"
+        f" signed by the old one: keep {path.stem}.pub, for audits and recoveries take both"
+    )
+
+
 def _near(path: Path) -> str:
     """A public key's file beside one that is not there, whose name is near; no other is told."""
     with suppress(OSError):
@@ -174,7 +197,9 @@ def _near(path: Path) -> str:
 
 def _unreadable(path: Path, reason: OSError) -> str:
     text = f"key file {path.name}: {reason.strerror}"
-    if isinstance(reason, FileNotFoundError):
+    if isinstance(reason, FileNotFoundError) and (told := lost_half(path)):
+        text += f"; {told}"
+    elif isinstance(reason, FileNotFoundError):
         text += "; expected where the spec's signing_key says; to make a pair: dpiw key new PATH"
     return text
 
@@ -187,8 +212,6 @@ def _create(path: Path, data: bytes, *, mode: int) -> None:
             stream.flush()
             os.fsync(descriptor)
     except FileExistsError as reason:
-        raise ReleaseError(f"key file {path.name} exists already; it is never overwritten") from (
-            reason
-        )
+        raise ReleaseError(_there(path)) from reason
     except OSError as reason:
         raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason

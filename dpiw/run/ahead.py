@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from dpiw.data.files import check_is_file
-from dpiw.errors import SourceError, SpecError
+from dpiw.errors import SourceError, SpecError, nearest
 from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.release.signing import lost_half
 from dpiw.run.periods import current_period, nearest_period
 
 _STANDS = {
@@ -43,7 +45,8 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
             f" name the private one: {Path(private).name}{makes}"
         )
     elif not os.path.isfile(key):  # as False where its folder is closed
-        yield f"signing_key: no such file; dpiw key new {private[:-4]} makes one"
+        makes = f"dpiw key new {private[:-4]} makes one"
+        yield f"signing_key: no such file; {lost_half(key) or makes}"
 
 
 def source_fault(spec: ReleaseSpec) -> str:
@@ -54,8 +57,17 @@ def source_fault(spec: ReleaseSpec) -> str:
     try:
         check_is_file(Path(spec.source.path))
     except SourceError as error:
-        return f"{error} (looked for: {os.path.relpath(spec.source.path)})"
+        path = Path(spec.source.path)
+        near = "" if os.path.lexists(path) else nearest(path.name, _tables_beside(path))
+        return f"{error} (looked for: {os.path.relpath(path)}{near})"
     return ""
+
+
+def _tables_beside(path: Path) -> list[str]:
+    """Names of files of the same kind, in the folder of one that is not there; none is opened."""
+    with suppress(OSError):
+        return [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
+    return []
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:

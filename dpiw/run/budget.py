@@ -12,12 +12,12 @@ from dpiw.ledger.history import count_text
 from dpiw.ledger.values import RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.run.ahead import paid_anew
+from dpiw.run.ahead import current_label, paid_anew
 from dpiw.run.commands import filled_in, recover_command
 from dpiw.run.declared import check_registered
 from dpiw.run.restored import unknown_releases
 from dpiw.run.run import ledger_url
-from dpiw.run.standing import goes_on_with, refused_or_paid_again
+from dpiw.run.standing import goes_on_with, other_periods, refused_or_paid_again
 
 _SHOWN = 3
 """Names of releases that are told; one shows it as well as all."""
@@ -56,6 +56,7 @@ def budget_line(plan: Plan, path: Path) -> str:
     done = [*_published(plan, ledger), *goes_on_with(plan, ledger)]
     warned = [*([] if count or done else [fits + _why(account, charge)])]
     warned += [*paid_anew(plan, ledger, None), *refused_or_paid_again(plan, ledger)]
+    warned += other_periods(plan, ledger, path, current_label(plan.spec))
     return "\n".join(
         [
             f"ledger: population {name} has {balance}" + (f"; {fits}" if count or done else ""),
@@ -123,8 +124,9 @@ def _lacking(spec: ReleaseSpec, ledger: Ledger) -> str:
     return (
         f"it lacks what was published: {names}. It was"
         " restored from an old copy, or is another ledger; a release is refused until it is put"
-        f" back or recovered: {recover_command(spec)} (with the folder that holds them;"
-        " state as loss what was drawn and not published since the copy; 0 must be typed)"
+        f" back or recovered: {recover_command(spec)} (with the folder that holds them, and"
+        " --key once for each key that signed, older ones too; state as loss what was"
+        " drawn and not published since the copy; 0 must be typed)"
     )
 
 

@@ -26,6 +26,25 @@ def ledger_place(spec: ReleaseSpec) -> str:
     return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
 
 
+def release_command(spec: ReleaseSpec, path: Path, period: str) -> str:
+    """What begins a run, or goes on with it, on whatever day it is typed.
+
+    Args:
+        spec: of the release.
+        path: of the spec, as it was typed.
+        period: the run's label; another one pays anew.
+    """
+    named = "" if spec.cadence == period == "once" else f" --period {period}"
+    return f"{program()} release {shlex.quote(str(path))}{named}"
+
+
+def void_command(spec: ReleaseSpec, key: str, attempt: int) -> str:
+    """What gives a reservation back of which nothing was drawn."""
+    places = {"ledger": ledger_place(spec), "state": os.path.relpath(spec.state)}
+    words = [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
+    return " ".join([f"{program()} ledger void {key} --attempt {attempt}", *words])
+
+
 def recover_command(spec: ReleaseSpec) -> str:
     """What takes the releases of a spec's folder on record again; capitals stand for a decision."""
     places = {
@@ -78,4 +97,12 @@ def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
     return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
 
 
-__all__ = ["filled_in", "ledger_place", "program", "recover_command"]
+__all__ = [
+    "filled_in",
+    "ledger_place",
+    "loss_command",
+    "program",
+    "recover_command",
+    "release_command",
+    "void_command",
+]

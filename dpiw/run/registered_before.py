@@ -83,8 +83,9 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
     return [
         *lines,
         f"{_published_text(certificates, spec)}, which this ledger does not know: recover them"
-        f" first, for a release is refused until then: {recover_command(spec)} (state as loss what"
-        " was drawn and not published; 0 must be typed)",
+        f" first, for a release is refused until then: {recover_command(spec)} (--key once"
+        " for each key that signed, older ones too; state as loss what was drawn"
+        " and not published; 0 must be typed)",
     ]
 
 

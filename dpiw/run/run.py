@@ -36,15 +36,16 @@ from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.plan.spec_paths import check_publish_to
 from dpiw.release.signing import PrivateKey, load_private_key
-from dpiw.run.periods import current_period
+from dpiw.run.periods import current_period, nearest_period
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 
 
-def _check_period(period: str) -> None:
+def _check_period(period: str, cadence: str) -> None:
     if not re.fullmatch(PERIOD_PATTERN, period):
-        near = re.sub("[^a-z0-9_-]+", "-", period.lower()).strip("-_")[:63]
+        plain = re.sub("[^a-z0-9_-]+", "-", period.lower()).strip("-_")[:63]
+        near = nearest_period(cadence, plain) or plain
         raise SpecError(
             "period: expected lower-case letters, digits, - and _, at most 63, such as 2027-q1"
             + (f"; did you mean {near!r}?" if near else "")
@@ -104,12 +105,12 @@ class _Named:
 
     @classmethod
     def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
-        if period is not None:
-            _check_period(period)
         with told_in(spec_path, SpecError):
             spec = load_spec(spec_path)
             check_publish_to(spec)
             schema = load_schema(spec)
+        if period is not None:
+            _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
         label = period or current_period(
             spec.cadence, today or datetime.datetime.now(datetime.UTC).date()

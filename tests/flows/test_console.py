@@ -15,11 +15,13 @@ from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import UNSEEN
 from dpiw.run import steps
+from dpiw.run.commands import program
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
-from flows.summary import advice
+from flows.summary import advice, summary
+from tests.support.whole_runs import publish_run
 
 
 @pytest.fixture
@@ -50,9 +52,9 @@ def test_the_reason_of_a_failed_stage_is_told(workplace, capsys, reachable, read
     shown = capsys.readouterr().out
     assert "next: mend what is wrong, file, spec or data dictionary, and start the same" in shown
     assert f"{os.path.relpath(reason_file)}, for the custodian alone\n" in shown
-    assert "17" not in shown.replace(os.path.relpath(reason_file), "").replace(
-        str(reason_file.parent), ""
-    )
+    for place in (os.path.relpath(reason_file), str(reason_file.parent), str(workplace.spec)):
+        shown = shown.replace(place, "")
+    assert "17" not in shown
     assert "not published: stage ingest: SourceError: column age: not as declared" in shown
     assert f"reads without a draw: {reads}" in shown
 
@@ -65,6 +67,23 @@ def test_a_stage_that_was_killed_comes_with_how_it_goes_on(workplace, capsys):
 
     assert console.main(flow, [str(workplace.spec)]) == StageFailedError.exit_code
     assert "next: the same command goes on: this stage drew nothing, and" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_server")
+def test_the_flow_has_the_period_that_was_said(workplace, capsys):
+    """A server comes up in between, and midnight may pass."""
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("cadence: once", "cadence: daily"))
+    asked = []
+
+    def flow(_, period):
+        asked.append(period)
+        raise KeyboardInterrupt
+
+    assert console.main(flow, [str(workplace.spec)]) == 130
+    shown = capsys.readouterr().out
+    assert f"  period {asked[0]} (today's: " in shown
+    assert shown.endswith(f"to go on: {program()} release {workplace.spec} --period {asked[0]}\n")
 
 
 @pytest.mark.parametrize("left", ["nothing", "its output", "no arm"])
@@ -113,6 +132,20 @@ def test_weights_of_no_use_come_with_what_to_do(verdict):
     text = "\n".join(advice(verdict, Path("town.yaml"), rehearsed=False))
     assert "rehearse" not in text  # rows of another tool: there is no stand-in
     assert ("           what helps is more" in text) == (verdict in ("do not use", "none"))
+
+
+def test_what_an_unfinished_run_holds_is_told_beside_what_is_left(workplace):
+    """Else the sums of the page do not add up."""
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("cadence: once", "cadence: yearly"))
+    _, folder = publish_run(workplace.spec, period="2001")
+    told = summary(folder, workplace.spec, 0)
+    assert "spent, this release included\nleft       epsilon=3, " in told
+    assert "not finished" not in told
+    steps.reserve(ReleaseRun.prepare(workplace.spec, period="2002"))
+    told = summary(folder, workplace.spec, 0)
+    assert "left       epsilon=1, " in told
+    assert "\n           town 2002 is not finished and holds epsilon=2, delta=1E-6\n" in told
 
 
 def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():

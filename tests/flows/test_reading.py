@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
+from dpiw.errors import StageFailedError
 from dpiw.ledger import EntryKind, Ledger, RunState
+from dpiw.plan.spec import load_spec
 from dpiw.run import steps
-from dpiw.run.ahead import paid_anew
+from dpiw.run.ahead import current_label, paid_anew
 from dpiw.run.run import ReleaseRun, cells_file
 from flows import console
+from flows.server import ServerLostError
 from tests.support.whole_runs import publish_run
 
 
@@ -89,6 +92,61 @@ def test_what_pays_anew_is_told_as_a_release_tells_it(
     publish_run(workplace.spec)
     text = workplace.spec.read_text()
     workplace.spec.write_text(text.replace("synthetic_rows: 300", "synthetic_rows: 301"))
-    assert "this pays anew" in line(read(workplace, capsys), "note")
+    assert "this pays anew" in line(read(workplace, capsys), "  note:")
     run = ReleaseRun.prepare(workplace.spec, period=None)
     assert [*paid_anew(run.plan, run.open_ledger(), None)]  # also now that it is reserved
+
+
+def weekly(place: Any) -> str:
+    """Make it a weekly release; this week's label."""
+    text = place.spec.read_text()
+    place.spec.write_text(text.replace("cadence: once", "cadence: weekly"))
+    return current_label(load_spec(place.spec))
+
+
+def test_what_goes_on_names_the_period_that_today_chose(
+    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Typed next week, the command without it would be another run, and another charge."""
+    label = weekly(workplace)
+    command = f"dpiw release {workplace.spec} --period {label}"
+    assert line(read(workplace, capsys), "to go on").endswith(command)
+    spent = Ledger.open(workplace.ledger).spent("town")
+    monkeypatch.setattr("dpiw.run.run.current_period", lambda *_: "2030-w01")
+    monkeypatch.setattr("dpiw.run.ahead.current_period", lambda *_: "2030-w01")
+    words = shlex.split(command)[2:]
+    assert console.main(never, [*words, "--until", "ingest"]) == 0
+    assert Ledger.open(workplace.ledger).spent("town") == spent
+
+
+def test_an_unfinished_run_of_another_period_is_told_before_anything_is_held(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weekly(workplace)
+    run = ReleaseRun.prepare(workplace.spec, period="2026-w40")
+    steps.reserve(run)
+    printed = read(workplace, capsys)
+    note = line(printed, "  note:")
+    assert note.startswith("town 2026-w40 is not finished and holds epsilon=2, delta=1E-6; ")
+    assert note.endswith(f"release {workplace.spec} --period 2026-w40 goes on with it")
+    assert printed.index(note) < printed.index("reserve")
+
+
+@pytest.mark.parametrize(
+    "error", [StageFailedError("ingest", 12), ServerLostError("a: the same command")]
+)
+def test_what_failed_names_the_period_too(
+    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    def failed(*_: Any) -> str:
+        raise error
+
+    monkeypatch.setattr(console, "read_source", failed)
+    words = [str(workplace.spec), "--until", "ingest"]
+    assert console.main(never, words) == error.exit_code
+    assert "the same command" in capsys.readouterr().out  # there is but one period
+    label = weekly(workplace)
+    assert console.main(never, words) == error.exit_code
+    shown = capsys.readouterr().out
+    assert "the same command" not in shown
+    assert f"dpiw release {workplace.spec} --period {label} --until ingest`" in shown

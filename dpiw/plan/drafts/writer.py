@@ -153,7 +153,8 @@ _SPEC = """\
 # All fields: docs/spec.md.
 format: 1
 name: {name}
-population: {name}     # whose budget pays: one name for all releases about the same people
+population: {name}     # whose budget pays: one name, in one ledger, for all releases about the
+                       # same people; if these have one already, name it here and at `state`
 cadence: once
 
 source:
@@ -171,7 +172,9 @@ generator: {{method: privbayes}}
 weights: {{method: measured, settings: {{omega_seed: 1}}}}
 synthetic_rows: 20000  # rows to publish: any number, such as the guess above
 
-state: state          # ledger and confidential workspace
+state: state          # ledger and confidential workspace. A new ledger knows nothing of what was
+                      # spent before: people who have one are charged there, such as
+                      # `state: ../gardens/state`
 signing_key: keys/curator.key
 publish_to: releases
 """
@@ -199,7 +202,7 @@ def dictionary_name(*candidates: str) -> str:
 def next_commands(folder: str) -> list[str]:
     """What to type once the open fields are settled; letters in capitals stand for a decision."""
     return [
-        f"dpiw plan {folder}/{SPEC}",
+        f'dpiw plan {folder}/{SPEC} --header "$(head -n 1 TABLE)"   # free: names are looked at',
         f"dpiw rehearse {folder}/{SPEC}   # free; minutes for few columns, more for a dozen",
         f"dpiw key new {folder}/keys/curator",
         f"dpiw ledger register --spec {folder}/{SPEC} --create --epsilon E --delta D   # for life",

@@ -34,6 +34,7 @@ def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
         "dpiw plan", "dpiw rehearse", "dpiw key new",
         "dpiw ledger register", "dpiw release",
     ]  # fmt: skip
+    assert lines[2].startswith('  dpiw plan town/release.yaml --header "$(head -n 1 TABLE)"   # fr')
     assert lines[5].startswith("  dpiw ledger register --spec town/release.yaml --create --eps")
     mapping = settled((desk / "town" / "schema.yaml").read_text(), {})
     schema = PublicSchema.from_mapping(mapping)
@@ -51,6 +52,8 @@ def test_drafts_are_refused_until_they_are_settled(desk, capsys):
         "schema.yaml: 3 fields are still TODO",
         *("  column age.kind", "  column sex.kind", "  column ill.kind", "what settles them:"),
     ]
+    for told in ("path: where the", "max_rows: how many", "epsilon: the total", "delta: far below"):
+        assert f"\n  {told}" in str(caught.value)
     with pytest.raises(SchemaError, match="3 fields are still TODO"):
         PublicSchema.from_yaml(desk / "town" / "schema.yaml")
     assert main(["plan", "town/release.yaml"]) == SpecError.exit_code
@@ -97,7 +100,9 @@ def test_what_may_be_the_confidential_table_is_not_opened_for_its_open_fields(
     )
     with pytest.raises(SpecError) as caught:
         load_spec(spec)
-    assert str(caught.value) == "release.yaml: 1 field is still TODO\n  epsilon"
+    told = str(caught.value).partition("\nwhat settles them:\n  epsilon: ")
+    assert told[0] == "release.yaml: 1 field is still TODO\n  epsilon"
+    assert told[2]
     assert opened == [spec]
 
 
@@ -112,6 +117,13 @@ def test_nothing_is_written_over(desk, capsys):
     (desk / "file").write_text("")
     assert main(["init", "file", *HEADER]) == SpecError.exit_code
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_draft_says_that_people_have_one_ledger(desk):
+    main(["init", "town", *HEADER])
+    text = " ".join((desk / "town" / "release.yaml").read_text().replace("#", " ").split())
+    assert "one name, in one ledger, for all releases about the same people" in text
+    assert "people who have one are charged there, such as `state: ../gardens/state`" in text
 
 
 def test_an_option_for_every_format_and_one_of_them(capsys):

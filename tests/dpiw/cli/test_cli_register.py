@@ -14,6 +14,7 @@ import pytest
 from dpiw.cli.main import main
 from dpiw.errors import LedgerConflictError, LedgerError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger, Population
+from dpiw.ledger.location import CHARGED_THERE
 from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.declared import check_registered
@@ -51,12 +52,31 @@ def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[s
     ledger = Ledger.open(unregistered.ledger)
     check_registered(spec, ledger)  # a release is not refused for its terms
     assert ledger.population("town").protects(spec.privacy_unit)
-    promised, fits = capsys.readouterr().out.splitlines()
+    promised, fits, made = capsys.readouterr().out.splitlines()
     assert promised.startswith("population town: epsilon=7, delta=0.0001, add_or_remove_one; a per")
     assert fits.startswith("terms as release.yaml states them; ")
     assert "more such release" in fits
+    assert made == f"made ledger state/ledger.sqlite; {CHARGED_THERE}"
     assert register("--spec", "release.yaml", *BUDGET) == 0
-    assert "registered before" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "registered before" in told
+    assert "made ledger" not in told
+
+
+def test_who_begins_a_ledger_is_told_that_it_knows_nothing(
+    unregistered: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The population's name joins nothing across ledgers: a second one is a second budget."""
+    assert main(["plan", "release.yaml"]) == 0
+    assert f"; {CHARGED_THERE}; to begin one: " in capsys.readouterr().out
+    assert "such as state: ../gardens/state" in CHARGED_THERE
+    hand = ("town", "--ledger", "l.sqlite", "--relation", "replace_one", *BUDGET)
+    assert register(*hand) == LedgerError.exit_code
+    assert CHARGED_THERE in capsys.readouterr().err
+    assert register(*hand, "--create") == 0
+    assert f"made ledger l.sqlite; {CHARGED_THERE}\n" in capsys.readouterr().out
+    assert register("village", *hand[1:]) == 0
+    assert CHARGED_THERE not in capsys.readouterr().out  # it was there
 
 
 def test_a_spec_names_its_ledger(unregistered: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,7 +260,7 @@ def test_with_the_same_terms_it_says_what_must_be_recovered(
     said = capsys.readouterr().out
     assert "which this ledger does not know: recover them first" in said
     assert "such release" not in said
-    assert main(typed_after(said, "ledger recover", " (state")) == 0
+    assert main(typed_after(said, "ledger recover", " (--key once")) == 0
 
 
 def test_a_release_of_other_people_hinders_nobody(

@@ -90,7 +90,7 @@ def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> No
     with pytest.raises(SpecError, match="id_column"):
         cli(*words)
     text = cli(*words, "--id-column", "person")[1]
-    promised, stated = text.splitlines()
+    promised, stated, _ = text.splitlines()
     assert promised.endswith("; a person is a value of person, with at most 3 row(s); for life")
     assert 'relation: add_or_remove_one, unit: {id_column: "person", max_rows: 3}; any' in stated
     assert "max_rows=3, id_column=person" in cli("show", "--ledger", path)[1]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
+from dpiw.errors import BudgetExceededError, ReleaseError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger
 from dpiw.plan import promise
 from dpiw.plan.plan import compile_plan
@@ -20,7 +21,7 @@ from dpiw.run.ahead import missing_files, paid_anew
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.plan import plan as plan_task
-from tests.support.whole_runs import publish_run
+from tests.support.whole_runs import draw, finish, publish_run
 
 
 def rewritten(place: Any, old: str, new: str) -> None:
@@ -34,7 +35,8 @@ def test_a_plan_warns_of_files_that_are_not_there(
 ) -> None:
     assert not list(missing_files(load_spec(workplace.spec)))
     rewritten(workplace, "path: data.csv", "path: town.parquet")
-    (workplace.root / "state/keys/test.key").unlink()
+    for half in ("key", "pub"):
+        (workplace.root / f"state/keys/test.{half}").unlink()
     assert main(["plan", str(workplace.spec)]) == 0
     output = capsys.readouterr().out
     assert "warning: source.path: no such file, or a folder above it is closed to you" in output
@@ -66,6 +68,24 @@ def test_a_plan_says_that_a_public_key_signs_nothing(workplace: Any) -> None:
     create_key_pair(keys, "mine")
     (after,) = missing_files(spec)
     assert after.endswith("name the private one: mine.key")
+
+
+def test_a_lost_private_key_is_no_key_that_was_never_made(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pair is not made over the public half, and older releases keep the old one."""
+    keys = workplace.root / "state/keys"
+    (keys / "test.key").unlink()
+    (told,) = missing_files(load_spec(workplace.spec))
+    with pytest.raises(ReleaseError) as refused:
+        ReleaseRun.prepare(workplace.spec, period=None)
+    for text in (told, str(refused.value)):
+        assert "test.pub is there, so the pair was made: put test.key back; if it is lost, " in text
+        assert "keep test.pub" in text
+        command = text.partition("(dpiw ")[2].partition(")")[0]
+    assert main(shlex.split(command)) == 0
+    rewritten(workplace, "keys/test.key", "keys/test-2.key")
+    assert not list(missing_files(load_spec(workplace.spec)))
 
 
 @pytest.mark.parametrize("reserved", [False, True])
@@ -138,6 +158,67 @@ def test_a_new_version_is_told_of_what_an_earlier_one_began(
     (warning,) = told_later()
     assert warning.startswith(f"{label} is drawn and charged, not published, {cause}")
     assert not list(paid_anew(run.plan, ledger, None))
+
+
+def planned(place: Any, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What a plan says of unfinished runs of other periods."""
+    capsys.readouterr()
+    assert main(["plan", str(place.spec)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return [line for line in lines if "not finished" in line or "not published" in line]
+
+
+def test_a_plan_names_what_other_periods_hold_and_how_they_go_on(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reserved, drawn, published, and too many of them."""
+    place = make_workplace(weights="none")
+    rewritten(place, "cadence: once", "cadence: daily")
+    rewritten(place, "epsilon: 2", "epsilon: 0.5")
+    assert not planned(place, capsys)
+    run = ReleaseRun.prepare(place.spec, period="2026-01-02")
+    steps.reserve(run)
+    (held,) = planned(place, capsys)
+    command = f"release {place.spec} --period 2026-01-02 goes on with it"
+    title = "warning: town 2026-01-02"
+    assert held.startswith(f"{title} is not finished and holds epsilon=0.5, delta=1E-6; ")
+    assert held.endswith(command)
+    draw(run)
+    (drawn,) = planned(place, capsys)
+    assert drawn.startswith(f"{title} is drawn, not published, and was charged epsilon=0.5,")
+    assert drawn.endswith(command)
+    finish(run)
+    assert not planned(place, capsys)
+    for day in range(3, 8):
+        steps.reserve(ReleaseRun.prepare(place.spec, period=f"2026-01-0{day}"))
+    more, *newest = planned(place, capsys)
+    assert more.startswith("warning: town: 2 more periods are not finished: dpiw ledger show --l")
+    assert [line[:24] for line in newest] == [f"warning: town 2026-01-0{day}" for day in (5, 6, 7)]
+
+
+def test_of_other_settings_a_plan_says_how_a_reservation_is_given_back(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewritten(workplace, "cadence: once", "cadence: yearly")
+    run = ReleaseRun.prepare(workplace.spec, period="2001")
+    steps.reserve(run)
+    rewritten(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    (line,) = planned(workplace, capsys)
+    assert f"; only the settings and the version of dpiw that began it (run {run.key[:8]})" in line
+    void = line.split("; ")[-1].removesuffix(" gives it back")
+    assert main(shlex.split(void)[1:]) == 0
+    assert not planned(workplace, capsys)
+
+
+def test_a_run_that_can_only_be_refused_is_not_told_for_ever(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewritten(workplace, "cadence: once", "cadence: yearly")
+    run = ReleaseRun.prepare(workplace.spec, period="2001")
+    steps.reserve(run)
+    steps.ingest(run)
+    run.open_ledger().arm(run.key, 1, "fit_generator")  # and its process dies
+    assert not planned(workplace, capsys)
 
 
 @pytest.mark.parametrize("door", [check_ahead, plan_task.fn])

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerTamperedError
+from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerTamperedError, SignatureError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from tests.support.ledger import restore
 from tests.support.whole_runs import draw, prepared, publish_run
@@ -59,6 +60,22 @@ def test_the_command_that_is_named_recovers_it(
         command = command.replace(letter, f"{letter.split()[0]} 0")
     assert main(shlex.split(command)[1:]) == 0
     assert "such release" in planned(capsys)[-2]
+
+
+def test_after_a_change_of_keys_the_command_wants_the_old_one_too(
+    forgetful: tuple[Any, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, _ = forgetful
+    create_key_pair(place.root / "state" / "keys", "new")
+    place.spec.write_text(place.spec.read_text().replace("keys/test.key", "keys/new.key"))
+    warned = planned(capsys)[-1]
+    assert "--key once for each key that signed, older ones too" in warned
+    command = warned.partition("recovered: ")[2].partition(" (with the folder")[0]
+    for letter in ("epsilon E", "delta D", "reads N"):
+        command = command.replace(letter, f"{letter.split()[0]} 0")
+    assert main(shlex.split(command)[1:]) == SignatureError.exit_code
+    assert "--key is given once for each, older ones too" in capsys.readouterr().err
+    assert main([*shlex.split(command)[1:], "--key", "state/keys/test.pub"]) == 0
 
 
 def test_what_a_run_built_and_did_not_publish_shows_it_too(

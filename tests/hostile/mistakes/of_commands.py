@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.hostile.mistakes.mistake import Mistake, Slip, typed
+from tests.hostile.mistakes.mistake import Mistake, Slip, in_file, typed
 
 LEDGER = "--ledger state/ledger.sqlite"
 TERMS = "--epsilon 1 --delta 0 --relation add_or_remove_one"
@@ -31,7 +31,12 @@ COMMANDS: dict[str, Mistake] = {
     "an option that is needed misspelt": typed(
         "init new --headr a,b", 2, "arguments: --headr; did you mean '--header'?"),
     "an option before any command misspelt": typed("--verson", 2, "did you mean '--version'?"),
-    "no ledger named": typed("ledger show", 2, "required: --ledger"),
+    "no ledger named": typed(
+        "ledger show", 2, "required: --ledger", "takes its path, or the release spec that"),
+    "no ledger to audit": typed("audit", 2, "required: --ledger", ": --ledger release.yaml"),
+    "a registration by hand cut short": typed(
+        f"ledger register v {LEDGER} --epsilon 1 --delta 0", 2, "required: --relation",
+        "--relation add_or_remove_one", "or as a spec states them: dpiw ledger register --s"),
     "a ledger misspelt": typed(
         "ledger show --ledger state/ledgr.sqlite", 30, "did you mean 'ledger.sqlite'?"),
     "a ledger that nobody created": typed(
@@ -91,13 +96,23 @@ COMMANDS: dict[str, Mistake] = {
         "init new --header-file dta.csv", 11, "no such file: dta.csv; did you mean 'data.csv'?"),
     "a table for a header": typed(
         "plan release.yaml --header data.csv", 12, "data.csv is a file; expected a line of names"),
+    "a header of two lines": typed(
+        "plan release.yaml --header 'age,income,region,ill\n1,2,north,true'", 12,
+        'header: 2 lines; expected the first alone, as of: --header "$(head -n 1 FILE)"'),
+    "a header's lines for a draft": typed(
+        "init new --header 'age,ill\n1,true'", 12, "header: 2 lines; expected"),
     "no name in a header": typed("init new --header age,,ill", 11, "name 2 of 3: a column name"),
     "a name twice in a header": typed("init new --header a,b,A", 11, "columns 1 and 3"),
     "a header between other signs, and a slip": typed(
         "plan release.yaml --header 'age;incme;region;ill'", 12,
         "holds 3 of the declared names between ';'"),
+    "a header in another encoding": typed(
+        "plan release.yaml --header age,tÃ¶Ã¶kÃ¼te,region,ill", 12,
+        "missing in the file: tööküte; ", "another encoding than source.encoding: utf-8; not decl",
+        slip=in_file("schema.yaml", "name: income", "name: tööküte")),
     # keys
-    "a key made again": typed("key new state/keys/test", 50, "test.pub exists already"),
+    "a key made again": typed("key new state/keys/test", 50, "test.pub exists already",
+                            "dpiw key new state/keys/test-2), which the spec's signing_key then"),
     "a key where nobody may write": typed("key new data.csv/k/test", 50, "folder data.csv/k"),
     # releases
     "a release that is not there": typed("verify nowhere", 51, "nowhere: no such folder"),

@@ -36,6 +36,13 @@ def _header(old: str, new: str) -> Slip:
     return in_file("data.csv", old, new)
 
 
+def _other_encoding(folder: Path) -> None:
+    """The spec says UTF-8; in an editor the names look alike."""
+    in_file("schema.yaml", "name: income", "name: tööküte")(folder)
+    text = (folder / "data.csv").read_text()
+    (folder / "data.csv").write_text(text.replace("income", "tööküte", 1), encoding="cp1252")
+
+
 def _parquet(folder: Path) -> None:
     pd.read_csv(folder / "data.csv").to_parquet(folder / "data.csv")
 
@@ -96,6 +103,9 @@ READS: dict[str, Mistake] = {
         " but for a letter or two: names are exact"),
     "a column renamed": run(
         _header("income", "canary-mistake"), 12, "columns missing in the file: income"),
+    "a name beyond ASCII in another encoding": run(
+        _other_encoding, 12, "columns missing in the file: tööküte; ", "; tööküte may stand there"
+        " in another encoding than source.encoding: utf-8; dpiw plan SPEC --header \"$(head"),
     "a column too many": run(
         _saved(index=True), 12, "columns that the data dictionary does not declare; declare them"),
     "a row too long": run(_ragged, 12, "the CSV file is ragged"),
@@ -110,7 +120,8 @@ READS: dict[str, Mistake] = {
 BEGINNINGS: dict[str, Mistake] = {
     "a source misspelt": run(
         spec("path: data.csv", "path: dta.csv"), 12,
-        "source.path: no such file", "the spec's folder"),
+        "source.path: no such file", "the spec's folder",
+        "(looked for: dta.csv; did you mean 'data.csv'?)"),
     "a folder for the source": run(
         spec("path: data.csv", "path: state"), 12, "source.path: no regular file"),
     "a link for the source": run(_linked, 12, "source.path: a symbolic link"),
@@ -140,6 +151,10 @@ BEGINNINGS: dict[str, Mistake] = {
         "who spent it: dpiw ledger show --ledger state/ledger.sqlite"),
     "a period with a capital": run(
         nothing, 10, "period: expected lower-case letters", "mean '2027-q1'?", period="2027-Q1"),
+    "a quarter with a capital and no dash": run(
+        spec("cadence: once", "cadence: quarterly"), 10, "SpecError: period: expected lower-case",
+        "did you mean '2026-q3'?",
+        period="2026Q3"),
     "a period where there is but one": run(
         nothing, 10, "period 2027-q1: expected none (or once), for cadence is once",
         period="2027-q1"),
