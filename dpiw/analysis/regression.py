@@ -102,7 +102,7 @@ def _regression(
     family: Family | None,
 ) -> Estimate:
     sample = weighted_sample(source)
-    parts = design(sample.table, target, features)
+    parts = design(sample._frame, target, features)
     subset = parts.kept(chosen(sample, where))
     outcome = subset.outcome[subset.present & (sample.weights > 0)]
     if not outcome.size:

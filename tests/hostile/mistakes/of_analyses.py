@@ -137,4 +137,12 @@ ANALYSES: dict[str, Slip] = {
     "a family misspelt": slip(
         lambda release: analysis.to_statsmodels(release, "ill", ["age"], family="binomal"),
         "did you mean 'binomial'?"),
+    "a mask of another table": slip(
+        lambda release: release.mean(
+            "income", where=(release.table["age"] > 40).set_axis(range(9, len(release.table) + 9))),
+        "found a Series whose index is not the table's", ".reindex(table.index)", ".to_numpy()"),
+    "weights of a sorted table that was numbered anew": slip(
+        lambda release: analysis.mean(
+            (release.table.iloc[9:], release.table["age"].iloc[9:].reset_index(drop=True)), "age"),
+        "weights: expected one finite number", "it lacks 9 of the", ".to_numpy()"),
 }  # fmt: skip
