@@ -178,12 +178,11 @@ def _design(
 def dependent(parts: Design, weights: Array) -> str:
     """The first column that the ones before it give, in words; nothing where there is none."""
     x = parts.matrix * np.sqrt(weights * parts.present)[:, None]
+    left = np.zeros(x.shape[1])  # of each column, without what those before it give
+    triangle = np.abs(np.diag(np.linalg.qr(x, mode="r")))
+    left[: triangle.size] = triangle
     for place, name in enumerate(parts.names):
-        size = float(np.linalg.norm(x[:, place]))
-        left = x[:, place]
-        if place:
-            left = left - x[:, :place] @ np.linalg.lstsq(x[:, :place], left, rcond=1e-12)[0]
-        if np.linalg.norm(left) <= 1e-7 * size:
+        if left[place] <= 1e-7 * float(np.linalg.norm(x[:, place])):
             alone = place == 1 and parts.names[0] == INTERCEPT
             rest = "" if alone else f", or a combination of {', '.join(parts.names[:place])}"
             return f"{name!r} is the same in every row that counts{rest}; leave it out"

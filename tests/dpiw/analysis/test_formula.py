@@ -8,7 +8,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.design import design
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, WeightError
 
 pytest.importorskip("formulaic")
 
@@ -133,3 +133,18 @@ def test_without_the_library_the_command_is_named(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(ReleaseError, match=r"formulaic: not installed; pip install './dpiw\[form"):
         analysis.logistic_regression(source(), "ill ~ age")
+
+
+@pytest.mark.parametrize(
+    "formula",
+    ["ill ~ age + region", "ill ~ age + C(region)", "ill ~ region * smoker", "ill ~ 0 + region"],
+)
+def test_a_separated_level_of_a_formula_is_named(formula):
+    """The first level, too, which has no column of its own."""
+    for level in ("p", "q"):
+        frame, w = source()
+        frame["ill"] &= frame["region"] != level
+        with pytest.raises(
+            WeightError, match=f"False in every row that counts of region = '{level}'"
+        ):
+            analysis.logistic_regression((frame, w), formula)

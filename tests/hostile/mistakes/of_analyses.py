@@ -145,4 +145,9 @@ ANALYSES: dict[str, Slip] = {
         lambda release: analysis.mean(
             (release.table.iloc[9:], release.table["age"].iloc[9:].reset_index(drop=True)), "age"),
         "weights: expected one finite number", "it lacks 9 of the", ".to_numpy()"),
+    "a level without a case": slip(
+        lambda release: analysis.logistic_regression(
+            (release.table.assign(ill=release.table["region"] == "north"), None),
+            "ill", ["region"]),
+        "the target is ", "in every row that counts of region = '", "merge levels"),
 }  # fmt: skip
