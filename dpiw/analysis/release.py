@@ -126,7 +126,18 @@ class Release:
             raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
 
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Return `rows` rows redrawn in proportion to weight, to be used without weights."""
+        """Return `rows` rows redrawn in proportion to weight, to be used without weights.
+
+        Warns:
+            UserWarning: they are more than the weighted rows are worth (Kish's effective size).
+        """
+        worth = int(np.ceil(self.weights.sum() ** 2 / (self.weights**2).sum() - 1e-6))
+        if isinstance(rows, int | np.integer) and rows > worth:
+            warnings.warn(
+                f"resample: {rows:,} rows of a release whose weighted rows are worth {worth:,}:"
+                " the others are repeats, and tools without weights take them for people",
+                stacklevel=2,
+            )
         chosen = resample(self.log_weights, rows, rng=rng)
         return self._table.iloc[chosen].reset_index(drop=True)
 

@@ -145,6 +145,12 @@ ANALYSES: dict[str, Slip] = {
         lambda release: analysis.mean(
             (release.table.iloc[9:], release.table["age"].iloc[9:].reset_index(drop=True)), "age"),
         "weights: expected one finite number", "it lacks 9 of the", ".to_numpy()"),
+    "a square as other tools write it": slip(
+        lambda release: analysis.linear_regression(release, "income ~ age + age^2"),
+        "'age^2' is 'age' alone in a formula", "write 'I(age**2)'"),
+    "a factor as R writes it": slip(
+        lambda release: analysis.linear_regression(release, "income ~ factor(region)"),
+        "function 'factor'", "write C(region)"),
     "a level without a case": slip(
         lambda release: analysis.logistic_regression(
             (release.table.assign(ill=release.table["region"] == "north"), None),
