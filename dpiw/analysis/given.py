@@ -30,7 +30,7 @@ def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
     if np.ndim(weights) > 1:
         raise WeightError(f"{_WEIGHTS}; found {_columns_of(weights)}: name one of them")
     try:
-        values = np.asarray(by_label(weights, table, _WEIGHTS, WeightError), dtype=np.float64)
+        values = np.asarray(in_row_order(weights, table), dtype=np.float64)
     except (TypeError, ValueError):
         raise WeightError(f"{_WEIGHTS}; found {type(weights).__name__}") from None
     if values.shape != (len(table),):
@@ -39,6 +39,15 @@ def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
     if bad or not values.sum() > 0:
         raise WeightError(f"{_WEIGHTS}; found {f'{bad:,} others' if bad else 'zeros alone'}")
     return values
+
+
+def in_row_order(weights: Any, table: pd.DataFrame) -> NDArray[np.float64]:
+    """Weights that are right, as an array in the order of the rows.
+
+    Raises:
+        WeightError: the index of a Series is not the table's.
+    """
+    return np.asarray(by_label(weights, table, _WEIGHTS, WeightError))
 
 
 def row_values(given: Any, table: pd.DataFrame) -> pd.Series:

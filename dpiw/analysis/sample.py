@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.given import row_weights
+from dpiw.analysis.given import in_row_order, row_weights
 from dpiw.analysis.rows import HandedOut
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
@@ -57,6 +57,9 @@ class WeightedSample:
     release: Release | None = field(default=None, repr=False)
     schema: PublicSchema | None = field(default=None, repr=False)
     _frame: pd.DataFrame = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", in_row_order(self.weights, self._frame))
 
     @property
     def rows(self) -> int:
@@ -170,6 +173,7 @@ def sample_of_release(release: Release) -> WeightedSample:
         return replace(sample, totals=sample.weights)
     fitted = sample.coefficient_law
     ratios = fitted.reweighted(np.zeros(fitted.features.shape[1]))
+    ratios.setflags(write=False)
     return replace(sample, weights=ratios, totals=sample.weights)
 
 
@@ -179,8 +183,7 @@ def _sample(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) 
     mean = float(mass.mean())
     weights = mass / mean
     weights.setflags(write=False)
-    rows = table.copy(deep=False)
-    return WeightedSample(table=rows, weights=weights, scale=mean * factor, **of)
+    return WeightedSample(table=table.copy(deep=False), weights=weights, scale=mean * factor, **of)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
