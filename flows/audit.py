@@ -94,7 +94,8 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
     if releases is None:
         raise SpecError(
             "releases: name the folder of published releases (--releases FOLDER), or give a release"
-            " spec"
+            " spec; to audit a ledger alone, name an empty folder: all that it published is then"
+            " told as missing"
         )
     folder = Path(releases)
     if (folder / SIGNATURE).exists():

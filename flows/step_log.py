@@ -31,12 +31,18 @@ class StepLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Show `start NAME`, `again NAME`, `at NAME STEP STEPS`, `done NAME SECONDS`.
 
-        Of `failed NAME` nothing is shown: whoever started the run is told why.
+        Of `told NAME TEXT` the text is shown, of `failed NAME` nothing: whoever started the run is
+        told why.
         """
         with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
             self._show(*record.getMessage().split())
 
     def _show(self, event: str, name: str, *numbers: str) -> None:
+        if event == "told":
+            self.settle()
+            print(f"    {name:<16}{' '.join(numbers)}", flush=True)
+            self.begin(name)
+            return
         if event == "at":
             self._at(name, *map(int, numbers))
             return

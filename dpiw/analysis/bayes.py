@@ -126,7 +126,7 @@ def linear_posterior(
     """
     _check_positive(prior_scale, noise_shape, noise_rate)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample.table, target, features).kept(chosen(sample, None))
+    parts = design(sample._frame, target, features).kept(chosen(sample, None))
     x, y, w = parts.matrix, parts.outcome, weights * parts.present
     precision = (x * w[:, None]).T @ x + np.eye(x.shape[1]) / prior_scale**2
     mean = np.asarray(np.linalg.solve(precision, x.T @ (w * y)), dtype=np.float64)
@@ -162,7 +162,7 @@ def logistic_posterior(
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample.table, target, features).kept(chosen(sample, None))
+    parts = design(sample._frame, target, features).kept(chosen(sample, None))
     x, y, w = parts.matrix, parts.outcome, weights * parts.present
     if not np.all((y == 0) | (y == 1)):
         raise WeightError("logistic posterior: expected a target of truth values, or 0 and 1")
@@ -198,9 +198,9 @@ def multinomial_posterior(
     """
     _check_positive(prior)
     sample, weights = scaled_weights(source, weighted=weighted)
-    if column not in sample.table.columns:
+    if column not in sample._frame.columns:
         raise ReleaseError(f"column {column!r}: not in this table")
-    values = sample.table[column]
+    values = sample._frame[column]
     present = values.notna().to_numpy()
     text = values[present].astype(str)
     if pd.api.types.is_bool_dtype(values.dtype):
@@ -247,7 +247,7 @@ def logistic_nuts(
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample.table, target, features).kept(chosen(sample, None))
+    parts = design(sample._frame, target, features).kept(chosen(sample, None))
     numpyro = optional("numpyro", extra="bayes")
     jax = optional("jax", extra="bayes")
     infer = optional("numpyro.infer", extra="bayes")

@@ -264,7 +264,7 @@ def rehearse(
     estimate = estimator(sample)
     base = unshrunk(sample) if isinstance(sample.law, CoefficientsLaw) else sample
     shares = base.weights / base.weights.sum()
-    scaled = mechanism.recipe.schema.scale(sample.table)
+    scaled = mechanism.recipe.schema.scale(sample._frame)
     replays, failed = [], 0
     for _ in range(replicates):
         chosen = rng.choice(len(shares), size=mechanism.nominal_rows, p=shares)

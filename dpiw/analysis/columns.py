@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.analysis.given import ONE_EACH, row_values
 from dpiw.data.columns import ColumnKind
 from dpiw.data.dates import is_zone, second_number
-from dpiw.errors import ReleaseError, WeightError, nearest
+from dpiw.errors import ReleaseError, nearest
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Array, WeightedSample
@@ -51,30 +52,6 @@ def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
     raise ReleaseError(f"column {name!r}: not in this table{hint}")
 
 
-def row_weights(table: pd.DataFrame, weights: Any) -> Array:
-    """Weights as numbers, shape (n,); all one where none are given.
-
-    Raises:
-        WeightError: not one finite weight >= 0 per row, or no row with weight.
-    """
-    if not isinstance(table, pd.DataFrame):
-        found = type(table).__name__
-        raise WeightError(f"source: expected a pair (pandas table, weights); found ({found}, ...)")
-    if weights is None:
-        return np.ones(len(table))
-    expected = "weights: expected one finite number >= 0 per row, not all zero"
-    try:
-        values = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise WeightError(f"{expected}; found {type(weights).__name__}") from None
-    if values.shape != (len(table),):
-        raise WeightError(f"{expected}; found {values.size:,} for {len(table):,} rows")
-    bad = int((~(np.isfinite(values) & (values >= 0))).sum())
-    if bad or not values.sum() > 0:
-        raise WeightError(f"{expected}; found {f'{bad:,} others' if bad else 'zeros alone'}")
-    return values
-
-
 def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> Any:
     """What the analyst's function makes of the table; a misspelt column is told as elsewhere."""
     try:
@@ -93,37 +70,28 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
 
     Args:
         sample: the rows.
-        column: a numeric or boolean column's name, one number or truth value per row, or a
-            function from the table to them.
+        column: a numeric or boolean column's name, one number or truth value per row (a Series by
+            its index, everything else by position), or a function from the table to them.
 
     Raises:
-        ReleaseError: no such column, or not numbers.
+        ReleaseError: no such column, not numbers, or an index that is not the table's.
     """
-    table = sample.table
     if isinstance(column, str):
-        values = checked_column(table, column)
+        values = checked_column(sample._frame, column)
     else:
-        computed = _computed(table, column) if callable(column) else column
-        if np.ndim(computed) > 1:
-            raise ReleaseError(
-                f"expected one number or truth value per row; found a table of"
-                f" {np.shape(computed)[1]} columns: name one, as in lambda table: table['age']"
-            )
-        values = pd.Series(computed)
+        computed = _computed(sample.table, column) if callable(column) else column
+        values = row_values(computed, sample._frame)
     subject = f"column {column!r} holds" if isinstance(column, str) else "found"
-    expected = "expected one number or truth value per row"
-    if len(values) != sample.rows:
-        raise ReleaseError(f"{expected}; {subject} {len(values):,} for {sample.rows:,} rows")
     if not pd.api.types.is_numeric_dtype(values.dtype):
         if not pd.api.types.is_datetime64_any_dtype(values.dtype):
             raise ReleaseError(
-                f"{expected}; {subject} text: for text give a function such as lambda table:"
+                f"{ONE_EACH}; {subject} text: for text give a function such as lambda table:"
                 " table['sex'] == 'female'"
             )
         dates = f"table[{column if isinstance(column, str) else 'born'!r}]"
         zone = "" if values.dt.tz is None else f", tz='{values.dt.tz}'"
         raise ReleaseError(
-            f"{expected}; {subject} dates: for a date give a function such as lambda table:"
+            f"{ONE_EACH}; {subject} dates: for a date give a function such as lambda table:"
             f" {dates}.dt.year, or of days, which have quantiles: lambda table: ({dates} -"
             f" pandas.Timestamp('2000-01-01'{zone})).dt.days"
         )
@@ -179,7 +147,7 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
         ReleaseError: no such column, too many different values, bins of text, or edges that are
             none.
     """
-    values = checked_column(sample.table, name)
+    values = checked_column(sample._frame, name)
     kind = pd.api.types
     is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
     is_dated = kind.is_datetime64_any_dtype(values.dtype)

@@ -65,10 +65,10 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
     """
     if where is None:
         return np.ones(sample.rows, dtype=bool)
-    if isinstance(where, str) and where not in sample.table.columns:
+    if isinstance(where, str) and where not in sample._frame.columns:
         discrete = [column for column in sample.declared.values() if column.is_discrete]
         is_chosen = condition(
-            sample.table,
+            sample._frame,
             where,
             declared={column.name: column.level_names for column in discrete},
             ordered=[column.name for column in discrete if column.kind is ColumnKind.ORDINAL],
@@ -90,15 +90,15 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
 
 def _what_holds(sample: WeightedSample, where: Column) -> str:
     """Ranges and levels of the columns that a condition names: public, or those in the rows."""
-    if not isinstance(where, str) or where in sample.table.columns:
+    if not isinstance(where, str) or where in sample._frame.columns:
         return ""
-    tree, plain = _parsed(sample.table, where)
+    tree, plain = _parsed(sample._frame, where)
     names = {new: old for old, new in plain.items()}
     held = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             name = names.get(node.id, node.id)
-            if told := _held(sample.declared.get(name), sample.table[name]):
+            if told := _held(sample.declared.get(name), sample._frame[name]):
                 held.append(f"column {name!r} {told}")
     return f"; {'; '.join(dict.fromkeys(held))}" if held else ""
 

@@ -11,7 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import checked_column
-from dpiw.analysis.formula_faults import check_left, check_right, uncomputed
+from dpiw.analysis.formula_faults import (
+    as_in_r,
+    check_left,
+    check_powers,
+    check_right,
+    uncomputed,
+)
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array
 from dpiw.errors import ReleaseError, one_of
@@ -112,10 +118,11 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
 
     Raises:
         ReleaseError: formulaic is not installed, no such column, not a formula of one target,
-            arithmetic on the left side outside `I(...)`, or a target among the features.
+            arithmetic on the left side or a power outside `I(...)`, or a target among the features.
     """
     library = optional("formulaic", extra="formula")
     check_left(formula)
+    check_powers(formula)
     try:
         parsed = library.Formula(formula)
         column_names = sorted(str(name) for name in parsed.required_variables)
@@ -123,6 +130,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
         raise ReleaseError(
             f"formula {formula!r}: not in formulaic's notation; expected such as"
             " 'income ~ age + smoker'; a name that is not one plain word stands in backticks"
+            f"{as_in_r(formula)}"
         ) from None
     if not hasattr(parsed, "lhs") or isinstance(parsed.rhs, tuple):
         raise ReleaseError(
@@ -133,7 +141,8 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     for name in column_names:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):
             functions = sorted(library.transforms.TRANSFORMS)
-            raise ReleaseError(f"formula {formula!r}: function {name!r}: {one_of(name, functions)}")
+            allowed = f"{one_of(name, functions)}{as_in_r(formula)}"
+            raise ReleaseError(f"formula {formula!r}: function {name!r}: {allowed}")
     raw_columns = {name: _plain(checked_column(table, name)) for name in column_names}
     for name in map(str, table.columns):  # formulaic leaves out what stands in some functions
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
@@ -178,12 +187,11 @@ def _design(
 def dependent(parts: Design, weights: Array) -> str:
     """The first column that the ones before it give, in words; nothing where there is none."""
     x = parts.matrix * np.sqrt(weights * parts.present)[:, None]
+    left = np.zeros(x.shape[1])  # of each column, without what those before it give
+    triangle = np.abs(np.diag(np.linalg.qr(x, mode="r")))
+    left[: triangle.size] = triangle
     for place, name in enumerate(parts.names):
-        size = float(np.linalg.norm(x[:, place]))
-        left = x[:, place]
-        if place:
-            left = left - x[:, :place] @ np.linalg.lstsq(x[:, :place], left, rcond=1e-12)[0]
-        if np.linalg.norm(left) <= 1e-7 * size:
+        if left[place] <= 1e-7 * float(np.linalg.norm(x[:, place])):
             alone = place == 1 and parts.names[0] == INTERCEPT
             rest = "" if alone else f", or a combination of {', '.join(parts.names[:place])}"
             return f"{name!r} is the same in every row that counts{rest}; leave it out"

@@ -150,6 +150,7 @@ def _spss(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weig
         coded[column.name] = _python_dates(coded[column.name], column)
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in columns}
     measures |= {c.name: "ordinal" for c in columns if c.kind is ColumnKind.ORDINAL}
+    measures |= dict.fromkeys(map(str, weights.columns), "scale")
     library.write_sav(
         pd.concat([pd.DataFrame(coded), weights.columns], axis=1), str(path),
         file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),

@@ -28,6 +28,43 @@ def check_left(formula: str) -> None:
         )
 
 
+def check_powers(formula: str) -> None:
+    """`age**2` is `age` in a formula, as in R: a power of numbers stands in `I(...)`.
+
+    Raises:
+        ReleaseError: one term has a power outside a function's brackets.
+    """
+    power = _POWER.search(_without_code(_blind(formula)))
+    if power is not None:
+        typed, base = (formula[power.start(k) : power.end(k)] for k in (0, "base"))
+        number = formula[power.start("number") : power.end("number")]
+        raise ReleaseError(
+            f"formula {formula!r}: {typed!r} is {base!r} alone in a formula, as in R: a power of"
+            f" numbers stands in I(...): write {f'I({_bare(base)}**{number})'!r}"
+        )
+
+
+_POWER = re.compile(r"(?P<base>[\w.]+|\([\w.]+\))\s*(?:\*\*|\^)\s*(?P<number>[\w.]+)")
+
+
+def _without_code(blind: str) -> str:
+    """The same with letters in place of functions with their brackets, and of `{...}`."""
+    text = blind
+    while call := re.search(r"(?:[\w.]+\(|\{)", text):
+        end, depth = call.end(), 1
+        while depth and end < len(text):
+            depth += (text[end] in "([{") - (text[end] in ")]}")
+            end += 1
+        text = text[: call.start()] + "x" * (end - call.start()) + text[end:]
+    return text
+
+
+def as_in_r(formula: str) -> str:
+    """What to write for R's `factor(region)`; nothing where it is not there."""
+    factor = re.search(r"(?<![\w.])(?:as\.)?factor\(\s*(`[^`]*`|[\w.]*)", formula)
+    return "" if factor is None else f"; write C({factor[1]}) for levels"
+
+
 def check_right(formula: str, parsed: Any) -> None:
     """The right side has a term, and none that holds the target.
 

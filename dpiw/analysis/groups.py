@@ -37,8 +37,11 @@ def label_of(column: Column) -> str:
 
 
 def asked(what: str, where: Column | None) -> str:
-    """An estimate's name, with the condition that was typed for it."""
-    return f"{what} where {where}" if isinstance(where, str) else what
+    """An estimate's name, with the condition that was typed for it, or what was given for one."""
+    if where is None:
+        return what
+    given = "<function>" if callable(where) else "<mask>"
+    return f"{what} where {where if isinstance(where, str) else given}"
 
 
 def place_of(name: str, names: Sequence[str]) -> int:

@@ -46,6 +46,9 @@ from dpiw.methods.weights.objections import Objection, worst
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
 
+_NOT_ASSESSED = "not assessed"
+_ROWS_ALONE = "it holds the error of the synthetic rows alone: no privacy noise, and no people"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Interval:
@@ -93,6 +96,8 @@ class Interval:
 
     def told(self) -> list[str]:
         """Why not `use`: each different set of reasons once, behind the names of its values."""
+        if self.reasons and set(self.verdicts) == {_NOT_ASSESSED}:
+            return [f"{_NOT_ASSESSED}: {_why(self.reasons[0])}"]
         names_by_reasons: dict[tuple[str, ...], list[str]] = {}
         for name, reasons in zip(_levels(self.names), self.reasons, strict=False):
             if reasons:
@@ -104,7 +109,7 @@ class Interval:
         return self.frame().drop(columns="why")
 
     def frame(self) -> pd.DataFrame:
-        """One row per value; `why` is empty where the verdict is `use` or not assessed."""
+        """One row per value; `why` is empty where the verdict is `use`."""
         return pd.DataFrame(
             {
                 "estimate": self.values,
@@ -190,7 +195,8 @@ def _verdicts(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Each value's verdict, and why it is not `use`."""
     if not parts:
-        return ("not assessed",) * estimate.values.size, ()
+        values = estimate.values.size
+        return (_NOT_ASSESSED,) * values, ((_ROWS_ALONE,),) * values
     sample = estimate.sample
     # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
     stable = diagnose(np.log(np.maximum(sample.weights, 1e-300)))

@@ -41,13 +41,13 @@ def fit_sklearn(
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
-    others = [c for c in sample.table.columns if c != target]
+    others = [c for c in sample._frame.columns if c != target]
     feature_names = [features] if isinstance(features, str) else features
     names = others if feature_names is None else list(feature_names)
     for column in (target, *names):
-        checked_column(sample.table, column)
-    present = sample.table[target].notna().to_numpy()
-    x, y = sample.table.loc[present, names], sample.table.loc[present, target]
+        checked_column(sample._frame, column)
+    present = sample._frame[target].notna().to_numpy()
+    x, y = sample._frame.loc[present, names], sample._frame.loc[present, target]
     steps = getattr(estimator, "steps", None)
     name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
     _check_takes_weights(estimator if steps is None else steps[-1][1])
@@ -101,7 +101,7 @@ def to_statsmodels(
         raise ReleaseError(f"family: {one_of(family, _FAMILIES)}")
     sm = optional("statsmodels.api", extra="statsmodels")
     sample = weighted_sample(source)
-    parts = design(sample.table, target, features).kept(chosen(sample, None))
+    parts = design(sample._frame, target, features).kept(chosen(sample, None))
     x, y, weights = _rows(sample, parts)
     if family == "gaussian":
         return sm.WLS(y, x, weights=weights).fit(cov_type="HC0")

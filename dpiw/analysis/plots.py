@@ -59,7 +59,7 @@ def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) 
 
 
 def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None:
-    values = checked_column(sample.table, column)
+    values = checked_column(sample._frame, column)
     share = sample.weights / sample.weights.sum()
     if values.dtype.kind in "fiu":
         raw = numbers(sample, column)

@@ -17,6 +17,7 @@ from dpiw.analysis.compared import compared
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import Design, dependent, design
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.analysis.separation import separation
 from dpiw.errors import WeightError
 
 _STEPS, _TOLERANCE, _ROUNDING = 100, 1e-8, 1e-13
@@ -37,6 +38,7 @@ class Family:
         takes: which y are possible, shape of y.
         expected: the same in words.
         log_link: whether the mean is exp(t).
+        ends: values of y that the mean reaches nowhere, the least first.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Family:
     takes: Callable[[Array], NDArray[np.bool_]]
     expected: str
     log_link: bool = True
+    ends: tuple[float, ...] = ()
 
 
 def _logistic(t: Array) -> Array:
@@ -66,6 +69,7 @@ LOGISTIC = Family(
     takes=lambda y: (y == 0) | (y == 1),
     expected="a target of truth values, or 0 and 1",
     log_link=False,
+    ends=(0.0, 1.0),
 )
 POISSON = Family(
     name="Poisson regression",
@@ -75,6 +79,7 @@ POISSON = Family(
     curvature=lambda y, t: _exp(t),
     takes=lambda y: y >= 0,
     expected="a target of numbers >= 0",
+    ends=(0.0,),
 )
 GAMMA = Family(
     name="gamma regression",
@@ -102,7 +107,7 @@ def _regression(
     family: Family | None,
 ) -> Estimate:
     sample = weighted_sample(source)
-    parts = design(sample.table, target, features)
+    parts = design(sample._frame, target, features)
     subset = parts.kept(chosen(sample, where))
     outcome = subset.outcome[subset.present & (sample.weights > 0)]
     if not outcome.size:
@@ -117,6 +122,9 @@ def _regression(
     if family is not None and not np.all(family.takes(outcome)):
         message = f"{family.name}: expected {family.expected}"
         raise WeightError(f"{message}; {target!r} has others")
+    told = "" if family is None else separation(subset, sample.weights, family.ends, sample._frame)
+    if family is not None and told:
+        raise WeightError(f"{family.name}: {told}")
     try:
         return _fitted(sample, subset, family)
     except WeightError as reason:
@@ -197,7 +205,7 @@ def fit_glm(x: Array, y: Array, weights: Array, family: Family) -> Array:
         try:
             step = _solve(hessian, gradient)
         except WeightError:
-            if family.log_link:  # the start had shown dependent features
+            if family.log_link or b.any():  # the start had shown dependent features
                 break
             raise
         # Where the classes separate the gradient vanishes too, but the steps stay of length one.
@@ -211,8 +219,8 @@ def fit_glm(x: Array, y: Array, weights: Array, family: Family) -> Array:
             length /= 2
         b, value = b + length * step, moved
     raise WeightError(
-        f"{family.name}: no finite fit; the features separate the classes, or leave a group without"
-        " a count"
+        f"{family.name}: no finite fit; a combination of features separates the target, or leaves a"
+        " group without a count: merge levels, or use fewer terms"
     )
 
 

@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis import descriptive, export_files, quantiles, tables
+from dpiw.analysis.rows import copied
 from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.analysis.spelling import spelt
 from dpiw.data.documents import parse_canonical
@@ -32,10 +33,6 @@ from dpiw.release.verification import GET_AGAIN, VerifiedRelease, file_digest, v
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
-
-
-_EAGER = int(pd.__version__.partition(".")[0]) < 3
-"""Whether a copy is one from the start: from pandas 3 on it becomes one where it is changed."""
 
 
 class UnreliableWeightsWarning(UserWarning):
@@ -68,7 +65,7 @@ class Release:
 
         What is done to it changes no estimate: those are of the rows that were verified.
         """
-        return self._table.copy(deep=_EAGER)
+        return copied(self._table)
 
     def __repr__(self) -> str:
         rows, columns = self._table.shape
@@ -129,7 +126,18 @@ class Release:
             raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
 
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Return `rows` rows redrawn in proportion to weight, to be used without weights."""
+        """Return `rows` rows redrawn in proportion to weight, to be used without weights.
+
+        Warns:
+            UserWarning: they are more than the weighted rows are worth (Kish's effective size).
+        """
+        worth = int(np.ceil(self.weights.sum() ** 2 / (self.weights**2).sum() - 1e-6))
+        if isinstance(rows, int | np.integer) and rows > worth:
+            warnings.warn(
+                f"resample: {rows:,} rows of a release whose weighted rows are worth {worth:,}:"
+                " the others are repeats, and tools without weights take them for people",
+                stacklevel=2,
+            )
         chosen = resample(self.log_weights, rows, rng=rng)
         return self._table.iloc[chosen].reset_index(drop=True)
 

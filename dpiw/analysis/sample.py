@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import row_weights
+from dpiw.analysis.given import in_row_order, row_weights
+from dpiw.analysis.rows import HandedOut
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError, WeightError
@@ -35,7 +36,7 @@ class WeightedSample:
     """Rows and weights.
 
     Attributes:
-        table: the rows.
+        table: the rows; a copy, as yours to change: no estimate moves with it.
         weights: shape (n,), >= 0, of mean one.
         scale: what `weights` were divided by to have mean one; kept for totals.
         law: of the weights' noise, with the features it acts on; None: no noise, or not known.
@@ -46,7 +47,7 @@ class WeightedSample:
         schema: of rows that are replayed; else it is the release's.
     """
 
-    table: pd.DataFrame
+    table: HandedOut = HandedOut()  # noqa: RUF009 - no default, but where the rows are kept
     weights: Array
     scale: float = 1.0
     law: ErrorLaw | None = None
@@ -55,11 +56,15 @@ class WeightedSample:
     totals: Array | None = field(default=None, repr=False)
     release: Release | None = field(default=None, repr=False)
     schema: PublicSchema | None = field(default=None, repr=False)
+    _frame: pd.DataFrame = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", in_row_order(self.weights, self._frame))
 
     @property
     def rows(self) -> int:
         """Number of synthetic rows."""
-        return len(self.table)
+        return len(self._frame)
 
     @property
     def effective_rows(self) -> float:
@@ -168,22 +173,17 @@ def sample_of_release(release: Release) -> WeightedSample:
         return replace(sample, totals=sample.weights)
     fitted = sample.coefficient_law
     ratios = fitted.reweighted(np.zeros(fitted.features.shape[1]))
+    ratios.setflags(write=False)
     return replace(sample, weights=ratios, totals=sample.weights)
 
 
-def _sample(
-    table: pd.DataFrame,
-    given: Any,
-    *,
-    factor: float = 1.0,
-    law: ErrorLaw | None = None,
-    release: Release | None = None,
-) -> WeightedSample:
-    weights = row_weights(table, given)
-    mean = float(weights.mean())
-    return WeightedSample(
-        table=table, weights=weights / mean, scale=mean * factor, law=law, release=release
-    )
+def _sample(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) -> WeightedSample:
+    """A sample of mean one; what is done to the table's columns later is not done to it."""
+    mass = row_weights(table, given)
+    mean = float(mass.mean())
+    weights = mass / mean
+    weights.setflags(write=False)
+    return WeightedSample(table=table.copy(deep=False), weights=weights, scale=mean * factor, **of)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -199,11 +199,11 @@ def t_test(
             " one group against a value: where=... and value=..."
         )
     sample = weighted_sample(source)
-    is_present = sample.table[by].notna().to_numpy() if by in sample.table.columns else True
+    is_present = sample._frame[by].notna().to_numpy() if by in sample._frame.columns else True
     mask = chosen(sample, where) & is_present
     if not sample.weights[mask].sum() > 0:
         raise ReleaseError(f"t_test: column {by!r} is missing in every row that counts")
-    means = mean(sample, column, where=lambda _: mask, by=by, name=label)
+    means = mean(sample, column, where=mask, by=by, name=label)
     if len(means.names) != 2:
         raise ReleaseError(
             f"t_test: column {by!r}: expected two levels, found {len(means.names)}; for"

@@ -34,7 +34,7 @@ def describe(source: Source, *columns: str, where: Column | None = None) -> pd.D
     """
     sample = weighted_sample(source)
     weights = sample.weights * chosen(sample, where)
-    table = sample.table
+    table = sample._frame
     names = columns or tuple(table.columns)
     rows = {name: _described(checked_column(table, name), weights) for name in names}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
@@ -155,7 +155,7 @@ def crosstab(
 
 def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
     """`levels`, with `bins` for a column of numbers or dates and ignored for every other one."""
-    kind, values = pd.api.types, checked_column(sample.table, name)
+    kind, values = pd.api.types, checked_column(sample._frame, name)
     is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
     wide = is_numeric or kind.is_datetime64_any_dtype(values.dtype)
     return levels(sample, name, bins if wide and values.nunique() > 2 else None)

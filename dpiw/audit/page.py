@@ -191,7 +191,7 @@ def _charge(run: RunTally, attempt: AttemptTally) -> tuple[str, ...]:
         run.attempt_state(attempt),
         f"{attempt.number} (at most {run.max_attempts} paid)",
         decimal_text(attempt.cost.epsilon, EPSILON_UNIT) + _times(attempt),
-        plain(decimal_text(attempt.cost.delta, DELTA_UNIT)),
+        plain(decimal_text(attempt.cost.delta, DELTA_UNIT)) + _times(attempt),
     )
 
 
@@ -250,6 +250,7 @@ def _folder(folder: FolderFacts, run: RunTally | None, *, pinned: bool) -> tuple
         fault if release is None else soundness,
         "–" if release is None else release.key_id,
         (folder.manifest_digest or "–")[:12],
+        "–" if run is None else ", ".join(str(attempt.seq) for attempt in run.attempts),
         "–" if run is None else str(run.published),
         "–" if release is None else release.certificate.ledger_head[:12],
     )

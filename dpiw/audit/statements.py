@@ -73,17 +73,21 @@ def _folders_checked(report: AuditReport) -> tuple[str, ...]:
     done = []
     if report.folders:
         done.append(
-            f"{len(report.folders)} published folders: signature under {key}, every file's size "
-            "and SHA-256, and that manifest, certificate and Parquet footer agree."
+            f"{_folders(len(report.folders), 'published')}: signature under {key}, every file's "
+            "size and SHA-256, and that manifest, certificate and Parquet footer agree."
         )
     count = sum(folder.release is not None for folder in report.folders)
     if count and report.counted is not None:
         done.append(
-            f"{count} whole folders against the ledger: the publishing entry, the head it was "
+            f"{_folders(count, 'whole')} against the ledger: the publishing entry, the head it was "
             "built on, costs, attempts, sums, budget and events at that head, and the release "
             "before it."
         )
     return tuple(done)
+
+
+def _folders(number: int, kind: str) -> str:
+    return f"{number} {kind} folder{'s' * (number != 1)}"
 
 
 def next_steps(report: AuditReport) -> tuple[str, ...]:

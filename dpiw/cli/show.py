@@ -224,8 +224,10 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
         if population["runs"] or not hidden:
             lines += [f"  {line}" for line in _run_lines(population["runs"])]
         if hidden:
-            words = "runs have" if hidden > 1 else "run has"
-            lines.append(f"  {hidden} {words} no entry since {start}, and stay unseen: no --since")
+            words, stay = ("runs have", "stay") if hidden > 1 else ("run has", "stays")
+            lines.append(
+                f"  {hidden} {words} no entry since {start}, and {stay} unseen: no --since"
+            )
         lines += _spending_lines(population)
     if "entries" in facts:
         lines += ["", "entries of this run"]
@@ -238,10 +240,13 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
 
 
 def _armed_text(armed: int) -> str:
-    """What the count of reads leaves out so far: nobody sees from here whether a draw goes on."""
+    """What becomes of the count of reads: nobody sees from here whether a draw goes on."""
     if not armed:
         return ""
-    return f"; {armed} armed: if cut off, {'each' if armed > 1 else 'it'} will count one more"
+    return (
+        f"; {armed} armed: if cut off, {'each' if armed > 1 else 'it'} will count one more; a read"
+        " counts until a draw of its run commits"
+    )
 
 
 def _spending_lines(population: dict[str, Any]) -> list[str]:
@@ -285,16 +290,8 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
                 for name, stage in attempt["stages"].items()
             )
             number = f"{attempt['attempt']} (at most {run['max_attempts']} paid)"
-            rows.append(
-                (
-                    run["release"] or "-",
-                    run["period"],
-                    run["run_key"][:12],
-                    attempt["state"],
-                    number,
-                    stages,
-                    attempt["held"],
-                    attempt["at"],
-                )
-            )
+            rows.append((
+                run["release"] or "-", run["period"], run["run_key"][:12], attempt["state"],
+                number, stages, attempt["held"], attempt["at"],
+            ))  # fmt: skip
     return aligned(rows)

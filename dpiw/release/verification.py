@@ -142,7 +142,7 @@ def read_signed(
     if not (folder / MANIFEST).is_file():
         raise ManifestError(no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
-    signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError)
+    signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError, then=then)
     if expected is None:
         manifest = kind.from_bytes(data)
         if _vouching(data, signature, [manifest.signer]) is None:
@@ -243,12 +243,15 @@ def _open(path: Path) -> BufferedReader:
         raise
 
 
-def _read(path: Path, *, limit: int, error: type[ManifestError | SignatureError]) -> bytes:
+def _read(
+    path: Path, *, limit: int, error: type[ManifestError | SignatureError], then: str = ""
+) -> bytes:
     try:
         with _open(path) as stream:  # the folder may be hostile
             data = stream.read(limit + 1)
     except OSError as reason:
-        raise error(f"{path.name}: {reason.strerror}") from reason
+        missing = then if isinstance(reason, FileNotFoundError) else ""
+        raise error(f"{path.name}: {reason.strerror}{missing}") from reason
     if len(data) > limit:
         raise error(f"{path.name}: larger than {limit} bytes")
     return data

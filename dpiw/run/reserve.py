@@ -6,6 +6,7 @@ Source: docs/privacy.md section 3; docs/operations.md, "What a rerun does".
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from dpiw.data.files import check_is_file, check_state_folder, sync_directory
@@ -20,6 +21,7 @@ from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
+from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import load_private_key
 from dpiw.run.ahead import check_label, source_fault
 from dpiw.run.as_drawn import check_drawn
@@ -30,13 +32,21 @@ from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun, ledger_url
 
 
-def reserve(run: ReleaseRun) -> None:
+def _to_nobody(text: str) -> None:
+    """Where nobody waits to be told."""
+
+
+def reserve(run: ReleaseRun, told: Callable[[str], None] = _to_nobody) -> None:
     """Hold the run's budget in the ledger before any private byte is read.
 
     A run that was reserved before is taken up where it stands: a draw whose output is durable is
     committed, a training with a checkpoint stays ARMED and goes on, as often as was reserved; any
     other draw that died is LOST (its charge stands) and is reserved anew only if `max_attempts` and
     the budget allow.
+
+    Args:
+        run: the run.
+        told: is told, before it is paid, what a lost draw costs once more.
 
     Raises:
         ReleaseError: the signing key cannot be read.
@@ -73,7 +83,26 @@ def reserve(run: ReleaseRun) -> None:
     )
     if again:
         check_drawn(run, ledger)  # what is paid again has to be published with what was drawn
+        _tell_paid_again(run, record, again, told)
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
+
+
+def _tell_paid_again(
+    run: ReleaseRun, record: RunRecord, again: frozenset[str], told: Callable[[str], None]
+) -> None:
+    """Nothing where no draw was lost (what was voided is not paid twice), or none is left."""
+    lost = sorted(name for name in again if record.stages[name].state is StageState.LOST)
+    if lost and record.counted_attempts < record.max_attempts:
+        told(
+            f"the draw of {' and '.join(lost)} was cut off and stays charged: to draw it again is"
+            f" paid once more, {_cost(run, again)} (max_attempts {record.max_attempts})"
+        )
+
+
+def _cost(run: ReleaseRun, names: frozenset[str]) -> PrivacyCost:
+    """Of these stages; of all of them the plan's."""
+    covers_plan = names == {stage.name for stage in run.plan.stages}
+    return run.plan.cost if covers_plan else run.plan.stage_cost(names)
 
 
 def is_used_up(run: ReleaseRun) -> bool:
@@ -135,12 +164,11 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         ledger.account(run.spec.population).check_readable()
         check_is_file(Path(run.spec.source.path))
     plan = run.plan
-    covers_plan = names == {stage.name for stage in plan.stages}
     ledger.reserve(
         population=run.spec.population,
         run_key=run.key,
         attempt=attempt,
-        cost=plan.cost if covers_plan else plan.stage_cost(names),
+        cost=_cost(run, names),
         stages={
             stage.name: [accounting.event_to_json(event) for event in stage.events]
             for stage in plan.stages

@@ -326,11 +326,14 @@ def say(log, *lines):
 def test_without_a_terminal_there_are_plain_lines(capsys):
     screen = io.StringIO()
     log = StepLog(Console(file=screen))
-    say(log, "start plan", "done plan 0.2", "start fit_generator", "at fit_generator 0 800",
+    say(log, "start plan", "done plan 0.2", "start reserve", "told reserve paid once more",
+        "done reserve 0.1", "start fit_generator", "at fit_generator 0 800",
         "at fit_generator 40 800", "start fit_generator", "again fit_generator",
         "done fit_generator 7.0")  # fmt: skip
     assert capsys.readouterr().out.splitlines() == [
         "  ✓ plan               0.2 s",
+        "    reserve         paid once more",
+        "  ✓ reserve            0.1 s",
         "    fit_generator        0 of 800 steps",
         "    fit_generator       40 of 800 steps",
         "    fit_generator   goes on from its checkpoint, without a GPU",

@@ -338,3 +338,15 @@ def test_a_misspelt_function_is_told_with_the_nearest():
     with pytest.raises(AttributeError, match="no 'medan'; did you mean 'median'"):
         analysis.medan  # noqa: B018
     assert not hasattr(analysis, "__no_such_thing__")
+
+
+def test_a_name_says_that_a_mask_chose_the_rows():
+    """It read as if of all rows."""
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "g": list("xxy")})
+    mask = frame["a"] > 1
+    for where, name in ((None, "mean(a)"), ("a > 1", "mean(a) where a > 1"),
+                        (mask, "mean(a) where <mask>"), (list(mask), "mean(a) where <mask>"),
+                        (lambda table: table["a"] > 1, "mean(a) where <function>")):  # fmt: skip
+        assert analysis.mean((frame, None), "a", where=where).names == (name,)
+    groups = analysis.std((frame, None), "a", where=mask, by="g").names
+    assert groups == ("std(a) where <mask> | g=x", "std(a) where <mask> | g=y")

@@ -111,7 +111,7 @@ def test_spss_keeps_levels_labels_and_the_weight_s_role(released, tmp_path):
     same(frame, released)
     assert about.column_names_to_labels["weight"] == WEIGHT_ROLES["weight"]
     assert "WEIGHT BY weight" in about.file_label
-    assert about.variable_measure["weight"] in ("unknown", "scale")
+    assert about.variable_measure["weight"] == "scale"
     assert about.variable_value_labels["ill"] == {0.0: "false", 1.0: "true"}
 
 
@@ -226,6 +226,7 @@ def test_replicates_follow_the_weight(publishing, released, tmp_path):
     _, about = library.read_sav(measured.export(tmp_path / "r.sav", replicates=True))
     assert about.column_names_to_labels["r1"].endswith("rscales 1, combined, mse")
     assert f"scale {drawn.scale:.10g}" in "".join(about.notes)
+    assert {about.variable_measure[name] for name in ("weight", "r1", "r40")} == {"scale"}
     with pytest.raises(ReleaseError, match="no replicate weights"):
         released.export(tmp_path / "r.csv", replicates=True)
 

@@ -8,7 +8,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.design import design
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, WeightError
 
 pytest.importorskip("formulaic")
 
@@ -113,6 +113,14 @@ def test_statsmodels_takes_the_same_formula():
         ("age ~ age * smoker", "'age': the target stands among the features"),
         ("log(age) ~ log(age)", r"'log\(age\)': the target stands among the features"),
         ("age ~ 0", "no feature and no intercept; write 'age ~ 1' for the intercept"),
+        ("ill ~ age + age**2", r"'age\*\*2' is 'age' alone .*: write 'I\(age\*\*2\)'"),
+        ("ill ~ visits*age ^ 2", r"'age \^ 2' is 'age' alone .*: write 'I\(age\*\*2\)'"),
+        ("ill ~ (age)**2", r"'\(age\)\*\*2' is '\(age\)' alone .*: write 'I\(age\*\*2\)'"),
+        ("ill ~ `age`**2", r"write 'I\(`age`\*\*2\)'"),
+        ("ill ~ log(age)**2", r"'log\(age\)\*\*2' is 'log\(age\)' alone"),
+        ("ill ~ (age + visits**2)", r"write 'I\(visits\*\*2\)'"),
+        ("ill ~ factor(region)", r"function 'factor': expected one of C, .*; write C\(region\)"),
+        ("ill ~ as.factor(region)", r"not in formulaic's notation; .*; write C\(region\)"),
     ],
 )
 def test_formulas_that_are_refused(formula, words):
@@ -133,3 +141,31 @@ def test_without_the_library_the_command_is_named(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(ReleaseError, match=r"formulaic: not installed; pip install './dpiw\[form"):
         analysis.logistic_regression(source(), "ill ~ age")
+
+
+@pytest.mark.parametrize(
+    "formula",
+    ["ill ~ age + region", "ill ~ age + C(region)", "ill ~ region * smoker", "ill ~ 0 + region"],
+)
+def test_a_separated_level_of_a_formula_is_named(formula):
+    """The first level, too, which has no column of its own."""
+    for level in ("p", "q"):
+        frame, w = source()
+        frame["ill"] &= frame["region"] != level
+        with pytest.raises(
+            WeightError, match=f"False in every row that counts of region = '{level}'"
+        ):
+            analysis.logistic_regression((frame, w), formula)
+
+
+def test_powers_that_are_what_they_say():
+    """Of sums they are R's: all products; inside a function's brackets they are numbers."""
+    frame, w = source()
+    for formula, name in (
+        ("age ~ (visits + region)**2", "visits:region[T.q]"),
+        ("age ~ (visits + region) ^ 2", "visits:region[T.q]"),
+        ("age ~ I(visits**2)", "I(visits ** 2)"),
+        ("age ~ log(visits**2) + smoker", "log(visits ** 2)"),
+        ("age ~ {visits**2}", "visits ** 2"),
+    ):
+        assert name in analysis.linear_regression((frame, w), formula).names

@@ -209,7 +209,15 @@ def test_verdicts_follow_support():
     frame = analysis.mean(sample, "a").interval().frame()
     assert list(frame.columns) == ["estimate", "lower", "upper", "support", "verdict", "why"]
     assert frame["why"].tolist() == [""]
-    assert analysis.mean((sample.table, None), "a").interval().frame()["why"].tolist() == [""]
+    for unknown in (analysis.mean((sample.table, None), "a").interval(),
+                    analysis.mean(sample, "a").interval(method="sandwich"),
+                    analysis.mean((sample.table, None), "a").interval(
+                        method="bootstrap", rng=np.random.default_rng(1))):  # fmt: skip
+        (why,) = unknown.frame()["why"]
+        assert (
+            why == "it holds the error of the synthetic rows alone: no privacy noise, and no people"
+        )
+        assert repr(unknown).splitlines()[-1] == f"not assessed: {why}"
 
 
 def test_unshrunk_weights_leave_nothing_between_use_and_do_not_use():

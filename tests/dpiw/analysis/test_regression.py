@@ -96,7 +96,7 @@ def test_what_logarithmic_links_refuse():
     with pytest.raises(WeightError, match="gamma regression: expected a target of numbers > 0"):
         analysis.gamma_regression((frame, w), "flag", ["x"])
     frame["none"] = np.where(frame["g"] == "q", 0, 1)
-    with pytest.raises(WeightError, match="no finite fit"):
+    with pytest.raises(WeightError, match="no finite coefficient fits"):
         analysis.poisson_regression((frame, w), "none", ["g"])
 
 
@@ -158,8 +158,67 @@ def test_what_cannot_be_fitted_is_refused():
     with pytest.raises(WeightError, match="truth values"):
         analysis.logistic_regression((frame, w), "y", ["x"])
     frame["sure"] = frame["flag"].astype(float)
-    with pytest.raises(WeightError, match=r"separate the classes|combination of the others"):
+    with pytest.raises(
+        WeightError, match="the target is True in every row that counts of sure = 1"
+    ):
         analysis.logistic_regression((frame, w), "flag", ["sure"])
+
+
+def separated(**columns):
+    """Three features without a word on `flag`, and columns that separate it or make it up."""
+    frame, w = source()
+    frame["m"] = np.random.default_rng(12).choice(list("st"), len(frame))
+    frame["some"] = frame["g"] == "r"
+    for name, values in columns.items():
+        frame[name] = values(frame)
+    return frame, w
+
+
+@pytest.mark.parametrize(
+    ("flag", "features", "words"),
+    [
+        (lambda t: t["flag"] & (t["g"] != "p"), ["g", "x"], "False .* of g = 'p' "),  # no column
+        (lambda t: t["flag"] & (t["g"] != "q"), ["g", "x"], "False .* of g = 'q' "),
+        (lambda t: t["flag"] | (t["g"] == "q"), ["g", "x"], "True .* of g = 'q' "),
+        (lambda t: t["flag"] & t["some"], ["x", "some"], "False .* of some = False "),
+        (lambda t: t["flag"] | t["some"], ["x", "some"], "True .* of some = True "),
+        (lambda t: t["flag"] & ~((t["g"] == "q") & (t["m"] == "t")), ["g", "m", "g:m"],
+         "False .* of g = 'q' and m = 't' "),
+        (lambda t: t["z"] > 0.5, ["x", "z"],
+         r"'z' alone tells the target: it is False up to 0\.\d+ and True from 0\.\d+ on"),
+        (lambda t: t["z"] < 0.5, ["x", "z"],
+         r"'z' alone tells the target: it is True up to 0\.\d+ and False from 0\.\d+ on"),
+        (lambda t: t["z"] + t["x"] / 1000 > 0.5, ["x", "z"],
+         "a combination of features separates the target"),
+    ],
+)  # fmt: skip
+def test_what_separates_a_target_is_named(flag, features, words):
+    """It was told as a feature that is constant, or a combination of the others."""
+    frame, w = separated(flag=flag)
+    with pytest.raises(WeightError, match=words):
+        analysis.logistic_regression((frame, w), "flag", features)
+
+
+def test_what_separates_is_looked_for_in_the_rows_that_count():
+    frame, w = separated(flag=lambda t: t["flag"] & ((t["g"] != "q") | (t["z"] < 0)))
+    analysis.logistic_regression((frame, w), "flag", ["g", "x"])
+    with pytest.raises(WeightError, match="of g = 'q' "):
+        analysis.logistic_regression((frame, w), "flag", ["g", "x"], where="z > 0")
+    with pytest.raises(WeightError, match="of g = 'q' "):
+        analysis.logistic_regression((frame, w * (frame["z"] > 0)), "flag", ["g", "x"])
+
+
+def test_a_level_of_no_counts_is_named():
+    frame, w = separated(visits=lambda t: np.where(t["g"] == "q", 0, 3))
+    with pytest.raises(WeightError, match=r"Poisson regression: the target is 0 .* of g = 'q' "):
+        analysis.poisson_regression((frame, w), "visits", ["g", "x"])
+
+
+def test_where_nothing_separates_columns_alike_are_told_as_such():
+    """A separated target among features of which one repeats another: the first is told first."""
+    frame, w = separated(again=lambda t: 3 * t["z"] + 1)
+    with pytest.raises(WeightError, match=r"'again' is the same .* combination of intercept, z"):
+        analysis.logistic_regression((frame, w), "flag", ["z", "again"])
 
 
 def test_logistic_is_exact_far_from_zero():

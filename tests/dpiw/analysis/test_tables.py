@@ -324,7 +324,7 @@ def test_estimates_print_with_interval_and_verdict():
     assert "<table" in estimate._repr_html_()
     assert "uses 400 of 400 synthetic rows" in text
     printed = repr(analysis.mean(SOURCE, "age", by="region")).splitlines()
-    assert len(printed) == 6
+    assert len(printed) == 7  # one line says for all of them why it is not assessed
     assert printed[-1] == "uses 131 to 136 of 400 synthetic rows"
 
 

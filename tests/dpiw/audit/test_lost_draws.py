@@ -87,6 +87,10 @@ def test_a_lost_draw_is_in_its_releases_total_and_told_once(place: Any) -> None:
     assert f"in these folders: {float(2 + total):.4g}" in page
     assert "Spent with no folder" not in page
     assert "is in its release's total" in page
+    (run,) = [run for run in report.counted.runs.values() if run.period == "2026-12"]
+    charged = ", ".join(str(attempt.seq) for attempt in run.attempts)
+    assert "," in charged  # the lost draw's charge, and the one that was paid again
+    assert f" {charged} {run.published} " in page  # a folder's charges stand beside its entry
     assert parts(report) == (2 + total, 2 + total, 0, 0)
 
 

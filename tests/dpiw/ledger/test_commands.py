@@ -62,7 +62,7 @@ def test_the_command_line_tells_and_does(
     ):
         assert part in text
     later = cli("show", "--since", "2999-01-01", "--ledger", path)[1]
-    assert "1 run has no entry since 2999-01-01" in later
+    assert "1 run has no entry since 2999-01-01, and stays unseen: no --since" in later
     assert "no entry since" not in text
     facts = json.loads(cli("show", "--json", "--run", RUN, "--ledger", path)[1])
     run = facts["populations"][0]["runs"][0]

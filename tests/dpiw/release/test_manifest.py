@@ -427,3 +427,9 @@ def test_the_same_inputs_give_the_same_folder(tmp_path: Path) -> None:
         "manifest.json", "manifest.sig",
     }  # fmt: skip
     assert len(example_frame()) == 200
+
+
+def test_a_folder_without_its_signature_is_to_be_got_again(folder: Path) -> None:
+    (folder / "manifest.sig").unlink()
+    with pytest.raises(SignatureError, match="No such file or directory; do not use this folder: "):
+        verify(folder)

@@ -142,7 +142,8 @@ def test_means_that_cannot_be(release: Release, column: Any, words: str) -> None
 
 
 def test_resampling_gives_unweighted_rows(release: Release) -> None:
-    rows = release.resample(5000, np.random.default_rng(1))
+    with pytest.warns(UserWarning, match="5,000 rows of a release whose weighted rows are worth 1"):
+        rows = release.resample(5000, np.random.default_rng(1))
     assert len(rows) == 5000
     assert {name: str(dtype) for name, dtype in rows.dtypes.items()} == DTYPES
     assert rows.age.mean() == pytest.approx(release.mean("age").value, abs=0.3)

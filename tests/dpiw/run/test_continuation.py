@@ -60,7 +60,7 @@ def test_a_draw_on_record_is_not_paid_twice(
             steps.fit_generator(run, noise=SecureNoise())
     before = spent(workplace).epsilon
     assert goes_on(run, "fit_generator").startswith(f"{SAME}: what this stage drew is on record")
-    steps.reserve(run)
+    steps.reserve(run, told=pytest.fail)  # nothing is paid
     assert goes_on(run, "fit_generator").startswith(f"{SAME}: what this stage drew is on record")
     assert spent(workplace).epsilon == before
 
@@ -73,8 +73,14 @@ def test_a_draw_that_was_cut_off_is_paid_again_where_attempts_are_left(workplace
     told = goes_on(run, "fit_generator")
     assert told.startswith(f"{SAME}, and pays again where the budget allows it: ")
     assert told.endswith("at most 1 more of max_attempts 2")
-    steps.reserve(run)
-    assert spent(workplace).epsilon > before
+    lines: list[tuple[str, Any]] = []
+    steps.reserve(run, told=lambda line: lines.append((line, spent(workplace).epsilon)))
+    paid = spent(workplace).epsilon - before
+    assert paid > 0
+    ((line, spent_then),) = lines
+    assert spent_then == before  # it was told before it was paid
+    assert line.startswith("the draw of fit_generator was cut off and stays charged: ")
+    assert f"is paid once more, epsilon={paid:.11f}, delta=" in line
 
 
 def test_without_attempts_it_does_not_go_on(workplace: Any) -> None:
@@ -83,5 +89,7 @@ def test_without_attempts_it_does_not_go_on(workplace: Any) -> None:
     cut_off(run)
     told = goes_on(run, "fit_generator")
     assert told.startswith("next: the draw was cut off and stays charged; this run cannot draw")
+    lines: list[str] = []
     with pytest.raises(GrantSpentError, match="max_attempts"):
-        steps.reserve(run)
+        steps.reserve(run, told=lines.append)
+    assert lines == []

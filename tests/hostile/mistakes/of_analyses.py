@@ -137,4 +137,23 @@ ANALYSES: dict[str, Slip] = {
     "a family misspelt": slip(
         lambda release: analysis.to_statsmodels(release, "ill", ["age"], family="binomal"),
         "did you mean 'binomial'?"),
+    "a mask of another table": slip(
+        lambda release: release.mean(
+            "income", where=(release.table["age"] > 40).set_axis(range(9, len(release.table) + 9))),
+        "found a Series whose index is not the table's", ".reindex(table.index)", ".to_numpy()"),
+    "weights of a sorted table that was numbered anew": slip(
+        lambda release: analysis.mean(
+            (release.table.iloc[9:], release.table["age"].iloc[9:].reset_index(drop=True)), "age"),
+        "weights: expected one finite number", "it lacks 9 of the", ".to_numpy()"),
+    "a square as other tools write it": slip(
+        lambda release: analysis.linear_regression(release, "income ~ age + age^2"),
+        "'age^2' is 'age' alone in a formula", "write 'I(age**2)'"),
+    "a factor as R writes it": slip(
+        lambda release: analysis.linear_regression(release, "income ~ factor(region)"),
+        "function 'factor'", "write C(region)"),
+    "a level without a case": slip(
+        lambda release: analysis.logistic_regression(
+            (release.table.assign(ill=release.table["region"] == "north"), None),
+            "ill", ["region"]),
+        "the target is ", "in every row that counts of region = '", "merge levels"),
 }  # fmt: skip
