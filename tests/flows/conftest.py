@@ -78,7 +78,7 @@ class PrefectServer:
         (run,) = [
             candidate
             for candidate in runs
-            if candidate["parameters"] == {"spec": str(spec), "period": None}
+            if candidate["parameters"].get("spec") == str(spec)
         ]
         return run
 

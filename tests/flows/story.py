@@ -34,7 +34,7 @@ def check_story(server, place):
     spec = ReleaseRun.prepare(place.spec, period=None)
     assert run["name"] == f"{spec.spec.name} {spec.period}"
     assert run["state_type"] == "COMPLETED"
-    assert run["parameters"] == {"spec": str(place.spec), "period": None}
+    assert run["parameters"] == {"spec": str(place.spec), "period": spec.period}
     assert Ledger.open(place.ledger).spent("town").epsilon == 2
 
     lines = server.log_lines(run, len(LINES))
