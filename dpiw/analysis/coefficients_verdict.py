@@ -33,7 +33,8 @@ def objections(
         support: of each, shape (p,).
         parts: of each value's variance, shape (p,) each.
         is_unshrunk: under `unshrunk` weights, whose intervals held the truth in two of three cases
-            where support was less than `use` asks for: nothing lies between `use` and `do not use`.
+            where support was less than `use` asks for: by support nothing lies between `use` and
+            `do not use`.
     """
     care = SUPPORT_USE if is_unshrunk else SUPPORT_CARE
     most = SHRINKAGE_USE * np.asarray(sum(parts.values()))

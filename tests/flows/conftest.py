@@ -76,9 +76,7 @@ class PrefectServer:
         """The one flow run of a spec."""
         runs = self.api("flow_runs/filter", {"sort": "START_TIME_DESC"})
         (run,) = [
-            candidate
-            for candidate in runs
-            if candidate["parameters"].get("spec") == str(spec)
+            candidate for candidate in runs if candidate["parameters"].get("spec") == str(spec)
         ]
         return run
 

@@ -22,6 +22,11 @@ from dpiw.methods.neural.backend import Array
 from dpiw.methods.neural.engine import AnyNetwork, BackwardPass, ForwardPass
 from dpiw.methods.neural.losses import RowLoss
 
+LEAST_CLIP = 1e-3
+"""Least bound C of a training. Norms are roots of sums of squares of doubles; a square that is too
+small for one loses digits, of which a norm of C or more shows 1e-10 at most, as a larger factor's
+square would be infinite, which counts as zero."""
+
 _Factors = tuple[BackwardPass, Array, Array]
 """A pass, its rows' factors and the norms they are made of."""
 

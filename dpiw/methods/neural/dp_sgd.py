@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.neural.backend import NUMPY, Array, Backend, keep_memory
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, clipped_sum
 from dpiw.methods.neural.engine import AnyArchitecture, AnyNetwork
 from dpiw.methods.neural.losses import RowLoss
 from dpiw.methods.neural.optimisers import Adam, Optimiser
@@ -115,10 +115,10 @@ class PrivateTraining:
             raise SpecError("training.sampling_rate: expected a number in (0, 1]")
         if self.steps < 1 or self.resumes < 0:
             raise SpecError("training.steps, resumes: expected whole numbers >= 1 and >= 0")
-        for name in ("clip", "divisor"):
+        for name, least in (("clip", LEAST_CLIP), ("divisor", 0)):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise SpecError(f"training.{name}: expected a finite number > 0")
+            if not (math.isfinite(value) and 0 < value >= least):
+                raise SpecError(f"training.{name}: expected a number > 0, at least {least:g}")
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
             raise UncalibratedError("training: expected a finite noise multiplier > 0")

@@ -28,7 +28,10 @@ _HOOKS = (
 )  # fmt: skip
 """The ways to a hook on a tensor."""
 
-_OWN = "network: expected every trainable parameter in the forward pass of its own layer alone"
+_OWN = (
+    "network: expected every trainable parameter in the forward pass of its own layer alone, no"
+    " other tensor with a gradient, and a bias in every layer that normalises"
+)
 
 
 class Architecture(AnyArchitecture, Protocol):
@@ -171,12 +174,11 @@ def _check_rows(architecture: Architecture) -> None:
     slopes = torch.linspace(0.5, 1.5, together.outputs.numel(), dtype=torch.float64)
     slopes = slopes.reshape(together.outputs.shape)
     backward = together.backward(slopes)
-    try:
-        found = [backward.norms]
+    private, second = (network.forward(example).backward(slopes) for _ in range(2))
+    try:  # the norms first: a gradient behind them is made of what they leave
+        found = [backward.norms, private.norms]
     except AttributeError:
         raise SpecError(_OWN) from None
-    private, second = (network.forward(example).backward(slopes) for _ in range(2))
-    found.append(private.norms)  # and its gradient is made of what they leave, not by another pass
     _check_gradient(architecture, second, len(example))
     for place in range(len(example)):
         row = slice(place, place + 1)

@@ -20,6 +20,8 @@ def unsupported(support: float, *, use: float, care: float) -> list[Objection]:
     """What a value's support leaves, if it is below the least for `use`."""
     if support >= use:
         return []
+    if math.isnan(support):
+        return [Objection(Verdict.DO_NOT_USE, f"support not known (expected >= {use:g})")]
     leaves = Verdict.CARE if support >= care else Verdict.DO_NOT_USE
     # Cut, not rounded: nobody is told 0.85 where 0.85 is what was expected.
     return [

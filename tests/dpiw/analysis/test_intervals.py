@@ -220,7 +220,7 @@ def test_verdicts_follow_support():
         assert repr(unknown).splitlines()[-1] == f"not assessed: {why}"
 
 
-def test_unshrunk_weights_leave_nothing_between_use_and_do_not_use():
+def test_unshrunk_weights_leave_nothing_between_use_and_do_not_use_by_support():
     """What they add where features see little is a guess that their intervals do not hold."""
     rng = np.random.default_rng(49)
     sample = world(rows(3000, rng), BETA, scale=0.1, n0=10**6, penalty=1.0)

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, clipped_sum
 from dpiw.methods.neural.losses import Critic, Logistic
 from dpiw.methods.neural.mlp import Architecture, Network
 
@@ -100,6 +100,23 @@ def test_a_network_that_is_no_number_gives_zero(engine, rule):
     network = dataclasses.replace(network, parameters=network.parameters * np.nan)
     found = clipped_sum(network, engine.rows(rows(4)), Logistic(label=0), clip=1.0, rule=rule)
     np.testing.assert_array_equal(found, np.zeros(network.architecture.size))
+
+
+@pytest.mark.parametrize("rule", ClipRule)
+def test_squares_too_small_for_doubles_keep_the_least_bound(engine, rule):
+    """A slope near 1e-157 times an input near 1e154; a bound of 1e-6 is missed by a 30,000th."""
+    network, worst = engine.network(2, 1), {LEAST_CLIP: 0.0, 1e-6: 0.0}
+    network = dataclasses.replace(network, parameters=0 * network.parameters)
+    network.parameters[1] = 1.0
+    for large in np.geomspace(1e150, 1.3e154, 12):
+        for logit in np.linspace(340, 372, 40):
+            x = engine.rows(np.array([[large, logit]]))
+            for clip in worst:
+                total = clipped_sum(network, x, Logistic(label=1), clip=clip, rule=rule)
+                worst[clip] = max(worst[clip], float(np.linalg.norm(np.asarray(total))) / clip)
+    assert worst[LEAST_CLIP] <= 1 + 1e-9
+    if rule is ClipRule.LOSS:
+        assert worst[1e-6] > 1 + 1e-8
 
 
 def test_large_lots_go_in_parts(engine, monkeypatch):

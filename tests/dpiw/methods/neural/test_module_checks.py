@@ -184,6 +184,10 @@ REFUSED = {
     "a parameter in a function": (
         lambda: Given(lambda layer, rows: F.linear(rows, layer.weight, layer.bias)), OWN),
     "a parameter in a function that no example reaches": (lambda: Own(gated), OWN),
+    "another tensor with a gradient": (
+        lambda: Given(lambda layer, rows: layer(rows + torch.ones(8).double().requires_grad_())),
+        OWN),
+    "a normalisation without a bias": (lambda: dense(nn.LayerNorm(8, bias=False)), OWN),
     "a parameter that is not used": (lambda: Given(lambda layer, rows: rows[:, :1]), OWN),
     "a sign of slopes": (lambda: with_hook(torch.sign), "tensors without hooks"),
     "slopes of one size": (lambda: with_hook(lambda g: g / g.norm()), "tensors without hooks"),

@@ -466,5 +466,7 @@ def test_the_reason_names_what_decides():
 def test_no_reason_is_rounded_to_its_threshold():
     (support,) = unsupported(0.8499, use=0.85, care=0.3)
     assert support.reason == "support 0.84 (expected >= 0.85)"
+    (unknown,) = unsupported(float("nan"), use=0.85, care=0.3)
+    assert unknown == (Verdict.DO_NOT_USE, "support not known (expected >= 0.85)")
     assert guess(0.6001)[0].reason.startswith("61% of its variance")
     assert few_rows(499.9)[0].reason.startswith("499 effective rows")
