@@ -14,6 +14,7 @@ from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import lost_half
+from dpiw.run.commands import key_filled_in, new_key_command
 from dpiw.run.periods import current_period, nearest_period
 
 _STANDS = {
@@ -37,16 +38,16 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     if suffix_format != spec.source.format:
         yield f"source.path: {source.name}, and source.format is {spec.source.format}"
     key = Path(spec.signing_key)
-    private = os.path.relpath(key.with_suffix(".key"))
+    private, makes = key.with_suffix(".key"), new_key_command(spec)
     if key.suffix == ".pub":
-        makes = "" if os.path.isfile(private) else f" (dpiw key new {private[:-4]} makes both)"
+        both = "" if os.path.isfile(private) else f" ({makes} makes both)"
         yield (
             f"signing_key: {key.name} is named like the public half of a pair, which signs nothing;"
-            f" name the private one: {Path(private).name}{makes}"
+            f" name the private one: {private.name}{both}"
         )
     elif not os.path.isfile(key):  # as False where its folder is closed
-        makes = f"dpiw key new {private[:-4]} makes one"
-        yield f"signing_key: no such file; {lost_half(key) or makes}"
+        told = key_filled_in(lost_half(key), spec) or f"{makes} makes one"
+        yield f"signing_key: no such file; {told}"
 
 
 def source_fault(spec: ReleaseSpec) -> str:

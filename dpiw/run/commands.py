@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.release.signing import NEW_KEY
 from dpiw.run.run import ledger_url
 
 
@@ -93,14 +94,26 @@ def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
     told = told.replace(AS_IN_THE_SPEC, "")
     told = told.replace("dpiw ledger show", f"dpiw ledger show --ledger {place}")
     told = told.replace("`dpiw ledger recover`", f"`{recover_command(spec)}`")
+    return key_filled_in(told, spec)
+
+
+def key_filled_in(told: str, spec: ReleaseSpec) -> str:
+    """A message with the place of the spec's key; another pair's name only ends otherwise."""
+    return told.replace(NEW_KEY, new_key_command(spec))
+
+
+def new_key_command(spec: ReleaseSpec) -> str:
+    """What makes the pair that a spec names."""
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
-    return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
+    return f"dpiw key new {shlex.quote(key)}"
 
 
 __all__ = [
     "filled_in",
+    "key_filled_in",
     "ledger_place",
     "loss_command",
+    "new_key_command",
     "program",
     "recover_command",
     "release_command",

@@ -18,6 +18,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.ahead import missing_files, paid_anew
+from dpiw.run.commands import filled_in
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.plan import plan as plan_task
@@ -75,16 +76,20 @@ def test_a_lost_private_key_is_no_key_that_was_never_made(
 ) -> None:
     """A pair is not made over the public half, and older releases keep the old one."""
     keys = workplace.root / "state/keys"
-    (keys / "test.key").unlink()
+    (keys / "test.key").rename(keys / "my test.key")
+    (keys / "test.pub").rename(keys / "my test.pub")
+    rewritten(workplace, "keys/test.key", "keys/my test.key")
+    (keys / "my test.key").unlink()
     (told,) = missing_files(load_spec(workplace.spec))
     with pytest.raises(ReleaseError) as refused:
         ReleaseRun.prepare(workplace.spec, period=None)
-    for text in (told, str(refused.value)):
-        assert "test.pub is there, so the pair was made: put test.key back; if it is lost, " in text
-        assert "keep test.pub" in text
+    spec = load_spec(workplace.spec)
+    for text in (told, filled_in(str(refused.value), spec, workplace.spec)):
+        assert "my test.pub is there, so the pair was made: put my test.key back; if it" in text
+        assert "keep my test.pub" in text
         command = text.partition("(dpiw ")[2].partition(")")[0]
     assert main(shlex.split(command)) == 0
-    rewritten(workplace, "keys/test.key", "keys/test-2.key")
+    rewritten(workplace, "keys/my test.key", "keys/my test-2.key")
     assert not list(missing_files(load_spec(workplace.spec)))
 
 
