@@ -168,7 +168,7 @@ def _published_before(spec: Path, period: str | None) -> Path | None:
 
 def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
     """Say which period a run has and what else of its release is unfinished, before it is held."""
-    for line in period_line(run.spec, parsed.period):
+    for line in period_line(run.spec, run.period, asked=parsed.period is not None):
         print(f"  {line}", flush=True)
     ledger = run.open_ledger()
     notes = [*paid_anew(run.plan, ledger, run.period)]

@@ -95,12 +95,18 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
     )
 
 
-def period_line(spec: ReleaseSpec, period: str | None) -> list[str]:
-    """Which period a release is labelled with; nothing where a spec has but one."""
+def period_line(spec: ReleaseSpec, label: str, *, asked: bool) -> list[str]:
+    """Which period a release is labelled with; nothing where a spec has but one.
+
+    Args:
+        spec: of the release.
+        label: of its run, which does not change any more when midnight passes.
+        asked: whether somebody asked for that label; else it is today's.
+    """
     if spec.cadence == "once":
         return []
-    todays = "" if period else " (today's: --period names another, before anything is paid)"
-    return [f"period {period or current_label(spec)}{todays}"]
+    todays = "" if asked else " (today's: --period names another, before anything is paid)"
+    return [f"period {label}{todays}"]
 
 
 def current_label(spec: ReleaseSpec) -> str:
