@@ -14,7 +14,7 @@ from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import lost_half
-from dpiw.run.commands import key_filled_in, new_key_command
+from dpiw.run.commands import given_back, key_filled_in, new_key_command
 from dpiw.run.periods import current_period, nearest_period
 
 _STANDS = {
@@ -26,11 +26,14 @@ _STANDS = {
 }
 """What another run of the same release and period has cost; a voided one nothing."""
 
+_SHOWN = 3
+"""Reservations of the same period that are offered to be given back, the newest."""
+
 
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     """Files that a release will need; they are looked for, and not opened."""
     source = Path(spec.source.path)
-    if fault := source_fault(spec):
+    if fault := source_fault(spec, names_others=False):
         yield fault
     suffix_format = {".parquet": "parquet", ".csv": "csv"}.get(
         source.suffix.lower(), spec.source.format
@@ -50,16 +53,22 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
         yield f"signing_key: no such file; {told}"
 
 
-def source_fault(spec: ReleaseSpec) -> str:
+def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
     """Why a release would not open its source, by its name alone; empty where it would.
 
     With the path from here: for who wrote the spec, and a source's path is no secret of its rows.
+
+    Args:
+        spec: of the release.
+        names_others: whether a file beside it whose name is near is named: to its custodian, on a
+            terminal, and not where the text may be kept, as of a plan in the log of a CI.
     """
     try:
         check_is_file(Path(spec.source.path))
     except SourceError as error:
         path = Path(spec.source.path)
-        near = "" if os.path.lexists(path) else nearest(path.name, _tables_beside(path))
+        names = _tables_beside(path) if names_others and not os.path.lexists(path) else []
+        near = nearest(path.name, names)
         return f"{error} (looked for: {os.path.relpath(path)}{near})"
     return ""
 
@@ -134,9 +143,11 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
     run = ledger.find_run(key)
     if others and (run is None or not run.drawn):
         last = others[-1]
+        held = [run for run in others if run.state is RunState.RESERVED]
+        offers = "".join(f"; {given_back(spec, run)}" for run in held[-_SHOWN:])
         yield (
             f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"
-            f" dpiw (run {last.run_key[:8]}): this pays anew"
+            f" dpiw (run {last.run_key[:8]}): this pays anew{offers}"
         )
 
 

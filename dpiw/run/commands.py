@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from dpiw.ledger import RunRecord
 from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import NEW_KEY
@@ -44,6 +45,16 @@ def void_command(spec: ReleaseSpec, key: str, attempt: int) -> str:
     places = {"ledger": ledger_place(spec), "state": os.path.relpath(spec.state)}
     words = [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
     return " ".join([f"{program()} ledger void {key} --attempt {attempt}", *words])
+
+
+def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
+    """How what is reserved of a run is given back: its last attempt, which a worker may draw now.
+
+    Earlier attempts, of which something was drawn, stay charged.
+    """
+    last = record.attempts[-1]
+    void = void_command(spec, record.run_key[:12], last.attempt)
+    return f"{void} gives back {last.held}, unless it is running at this moment"
 
 
 def recover_command(spec: ReleaseSpec) -> str:
@@ -110,6 +121,7 @@ def new_key_command(spec: ReleaseSpec) -> str:
 
 __all__ = [
     "filled_in",
+    "given_back",
     "key_filled_in",
     "ledger_place",
     "loss_command",
