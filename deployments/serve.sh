@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A local Prefect server, one process worker, and the deployment: for trying and for tests.
 # Everything Prefect writes lies in PREFECT_HOME (default .dpiw/prefect), readable by you alone.
-#   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C; what was deployed before stays as it is
+#   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C; what was deployed keeps parameters and schedules
 #   DPIW_GPU=1 deployments/serve.sh          also a worker for the pool dpiw-gpu
 #   DPIW_ASSURANCE=1 deployments/serve.sh    also a worker for the weekly test suites (hours)
 # -m: what is started below has a process group of its own, so that Ctrl-C reaches this script alone,
@@ -70,35 +70,29 @@ pool dpiw-gpu & second=$!
 pool dpiw-assurance & third=$!
 # Tasks that train on a GPU bear this tag: one at a time, whatever pool they run in.
 prefect concurrency-limit create gpu 1 >/dev/null
-deployed="$(prefect deployment ls --output json)"
-names="$(DEPLOYED="$deployed" python - "$file" <<'PY'
-import json, os, sys
-import yaml
-with open(sys.argv[1], encoding="utf-8") as text:
-    names = [entry["name"] for entry in yaml.safe_load(text)["deployments"]]
-deployed = {entry["name"] for entry in json.loads(os.environ["DEPLOYED"])}
-for name in names:
-    print("kept" if name in deployed else "missing", name)
-PY
-)"
 wait "$first"
 wait "$second"
 wait "$third"
-# What is deployed stays: its parameters may name a spec of somebody's own, its schedule another time.
-kept=() missing=()
-while read -r is_there name; do
-  if [ "$is_there" = kept ]; then kept+=("$name"); else missing+=(--name "$name"); fi
-done <<<"$names"
-[ ${#missing[@]} = 0 ] || prefect --no-prompt deploy "${missing[@]}" --prefect-file "$file"
-[ ${#kept[@]} = 0 ] || echo "kept as deployed before, parameters and schedule: ${kept[*]}"
+# Parameters and schedules that were set on this server stay (a spec of somebody's own, another time);
+# folder, settings and all else are the file's, each time.
+kept="$(python -m flows.deployed "$file" "$PREFECT_HOME/deployed.yaml")"
+prefect --no-prompt deploy --all --prefect-file "$PREFECT_HOME/deployed.yaml"
+[ -z "$kept" ] || echo "kept as deployed before, parameters and schedule: $kept; all else as $file says"
+# As another terminal, in another folder, has to type them.
+tools="$(cd "$(dirname "$(command -v prefect)")" && pwd)"
+quoted="$(printf %q "$(cd "$(dirname "$file")" && pwd)/$(basename "$file")")"
 cat <<TOLD
 Prefect: http://127.0.0.1:$port   API: $PREFECT_API_URL   deployment: dpiw-release/monthly
-Run it now with: PREFECT_API_URL=$PREFECT_API_URL prefect deployment run dpiw-release/monthly
-A spec of your own in its place, from another terminal; the last line sets the time:
+Run it now, from another terminal:
   cd $(printf %q "$DPIW_CHECKOUT")
+  export PATH=$(printf %q "$tools"):\$PATH
   export PREFECT_API_URL=$PREFECT_API_URL PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1
-  DPIW_CHECKOUT=\$PWD prefect --no-prompt deploy --name monthly --param spec=/PATH/TO/release.yaml --prefect-file $file
+  prefect deployment run dpiw-release/monthly
+A spec of your own in its place, after the same three lines; the last line sets the time:
+  DPIW_CHECKOUT=\$PWD prefect --no-prompt deploy --name monthly --param spec=/PATH/TO/release.yaml --prefect-file $quoted
   prefect deployment schedule create dpiw-release/monthly --replace --accept-yes --cron "0 3 2 * *"
+The weekly audit is of the worked example's ledger until it is given yours, and your key:
+  DPIW_CHECKOUT=\$PWD prefect --no-prompt deploy --name weekly --param ledger=/PATH/TO/release.yaml --param key=/PATH/TO/curator.pub --param out=/PATH/TO/audit --prefect-file $quoted
 TOLD
 prefect worker start --pool dpiw --type process --name local &
 workers=$!

@@ -11,6 +11,7 @@ import contextlib
 import io
 import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -75,7 +76,8 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
         text = str(error)
         with contextlib.suppress(DPIWError):
             release_spec = load_spec(spec)
-            fault = source_fault(release_spec)  # with the path, which a worker is not told
+            # With its path and the nearest file's name, which a worker is not told.
+            fault = source_fault(release_spec, names_others=True)
             text = filled_in(fault if fault.startswith(text) else text, release_spec, spec)
         return f"{type(error).__name__}: {text}"
     run = ReleaseRun.prepare(spec, period=period)
@@ -137,7 +139,8 @@ def _again(parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
     try:
         spec = load_spec(parsed.spec)
     except DPIWError:  # which goes on with nothing until it is mended
-        return f"{program()} release {parsed.spec}"
+        named = "" if parsed.period is None else f" --period {shlex.quote(parsed.period)}"
+        return f"{program()} release {shlex.quote(str(parsed.spec))}{named}"
     return release_command(spec, parsed.spec, parsed.period or current_label(spec))
 
 
@@ -168,7 +171,7 @@ def _published_before(spec: Path, period: str | None) -> Path | None:
 
 def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
     """Say which period a run has and what else of its release is unfinished, before it is held."""
-    for line in period_line(run.spec, parsed.period):
+    for line in period_line(run.spec, run.period, asked=parsed.period is not None):
         print(f"  {line}", flush=True)
     ledger = run.open_ledger()
     notes = [*paid_anew(run.plan, ledger, run.period)]

@@ -62,10 +62,12 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
 def _left(spec: Path, population: str, key: str) -> list[str]:
     """What the population has left, how many more such releases that allows, and what is held."""
     try:
-        ledger = Ledger.open(ledger_url(load_spec(spec)))
+        read = load_spec(spec)
+        ledger = Ledger.open(ledger_url(read))
         run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
         fits = more_such(ledger.account(population), run)
-        held = [f"           {begun}" for begun in unfinished(ledger, population)]
+        others = unfinished(ledger, population, Path(read.state))
+        held = [f"           {begun}" for begun in others]
         return [f"left       {ledger.remaining(population)}; {fits}", *held]
     except (DPIWError, StopIteration) as error:  # the release is published all the same
         return [f"left       not known ({type(error).__name__})"]

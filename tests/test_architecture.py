@@ -166,7 +166,7 @@ def test_generators_and_weights_do_not_know_each_other():
         ("jax", {"dpiw.methods.generators.inference_process"}),
         ("dask", {"dpiw.run.cluster"}),
         ("distributed", {"dpiw.run.cluster"}),
-        ("yaml", {"dpiw.data.yaml"}),
+        ("yaml", {"dpiw.data.yaml", "flows.deployed"}),
         ("sqlglot", {"dpiw.plan.drafts.sql"}),
         ("xml", {"dpiw.plan.drafts.ddi", "dpiw.release.report.svg"}),
         ("jinja2", {"dpiw.release.report.template"}),
@@ -175,7 +175,7 @@ def test_generators_and_weights_do_not_know_each_other():
             "prefect",
             {
                 "tasks.step", "tasks.window", "flows.release", "flows.audit", "flows.local",
-                "flows.server", "flows.assurance",
+                "flows.server", "flows.assurance", "flows.deployed",
             },
         ),
     ],

@@ -61,7 +61,7 @@ from tests.support.whole_runs import publish_run
 HERE, LONG = "test_documents.py", "test_documents_at_length.py"
 SCHEDULED = "flows/test_scheduled_release.py"
 SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_release"
-KEPT = "flows/test_serve_script.py::test_what_is_deployed_stays_as_it_is"
+KEPT = "flows/test_serve_script.py::test_what_people_set_stays_and_all_else_is_the_file_s"
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
 RESUMED = "assurance/test_runner.py::test_a_green_run_ends_with_its_table_and_is_kept"

@@ -46,7 +46,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
-    from dpiw.run.ahead import missing_files, period_line
+    from dpiw.run.ahead import current_label, missing_files, period_line
     from dpiw.run.budget import budget_line
     from dpiw.run.commands import filled_in
 
@@ -70,7 +70,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         agrees = [f"header: its {len(schema.columns)} names are those of the data dictionary"]
         told = agrees if arguments.header is not None else []
-        _say("\n".join([plan_table(plan), *period_line(spec, None), *told, *warned]))
+        lines = period_line(spec, current_label(spec), asked=False)
+        _say("\n".join([plan_table(plan), *lines, *told, *warned]))
     try:
         budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:

@@ -37,6 +37,9 @@ MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
 
 SIGNATURE_BYTES = 64
 
+NEW_KEY = "dpiw key new PATH"
+"""What makes a pair; where the spec is at hand, its curator is told the path (`dpiw.run`)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublicKey:
@@ -177,13 +180,15 @@ def _there(path: Path) -> str:
 
 
 def lost_half(path: Path) -> str:
-    """What to do about a private key that is not there while its public half is; else nothing."""
+    """What to do about a private key that is not there while its public half is; else nothing.
+
+    A worker raises it, and Prefect keeps what is raised: it names files, and no folder.
+    """
     if path.suffix != ".key" or not os.path.isfile(path.with_suffix(".pub")):
         return ""
-    other = shlex.quote(os.path.relpath(path.with_name(f"{path.stem}-2")))
     return (
         f"{path.stem}.pub is there, so the pair was made: put {path.name} back; if it is lost, make"
-        f" another pair (dpiw key new {other}) and name it as signing_key. Older releases stay"
+        f" another pair ({NEW_KEY}-2) and name it as signing_key. Older releases stay"
         f" signed by the old one: keep {path.stem}.pub, for audits and recoveries take both"
     )
 
@@ -200,7 +205,7 @@ def _unreadable(path: Path, reason: OSError) -> str:
     if isinstance(reason, FileNotFoundError) and (told := lost_half(path)):
         text += f"; {told}"
     elif isinstance(reason, FileNotFoundError):
-        text += "; expected where the spec's signing_key says; to make a pair: dpiw key new PATH"
+        text += f"; expected where the spec's signing_key says; to make a pair: {NEW_KEY}"
     return text
 
 

@@ -14,6 +14,7 @@ from dpiw.ledger import Ledger, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import lost_half
+from dpiw.run.commands import given_back, key_filled_in, new_key_command
 from dpiw.run.periods import current_period, nearest_period
 
 _STANDS = {
@@ -25,11 +26,14 @@ _STANDS = {
 }
 """What another run of the same release and period has cost; a voided one nothing."""
 
+_SHOWN = 3
+"""Reservations of the same period that are offered to be given back, the newest."""
+
 
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     """Files that a release will need; they are looked for, and not opened."""
     source = Path(spec.source.path)
-    if fault := source_fault(spec):
+    if fault := source_fault(spec, names_others=False):
         yield fault
     suffix_format = {".parquet": "parquet", ".csv": "csv"}.get(
         source.suffix.lower(), spec.source.format
@@ -37,28 +41,34 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     if suffix_format != spec.source.format:
         yield f"source.path: {source.name}, and source.format is {spec.source.format}"
     key = Path(spec.signing_key)
-    private = os.path.relpath(key.with_suffix(".key"))
+    private, makes = key.with_suffix(".key"), new_key_command(spec)
     if key.suffix == ".pub":
-        makes = "" if os.path.isfile(private) else f" (dpiw key new {private[:-4]} makes both)"
+        both = "" if os.path.isfile(private) else f" ({makes} makes both)"
         yield (
             f"signing_key: {key.name} is named like the public half of a pair, which signs nothing;"
-            f" name the private one: {Path(private).name}{makes}"
+            f" name the private one: {private.name}{both}"
         )
     elif not os.path.isfile(key):  # as False where its folder is closed
-        makes = f"dpiw key new {private[:-4]} makes one"
-        yield f"signing_key: no such file; {lost_half(key) or makes}"
+        told = key_filled_in(lost_half(key), spec) or f"{makes} makes one"
+        yield f"signing_key: no such file; {told}"
 
 
-def source_fault(spec: ReleaseSpec) -> str:
+def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
     """Why a release would not open its source, by its name alone; empty where it would.
 
     With the path from here: for who wrote the spec, and a source's path is no secret of its rows.
+
+    Args:
+        spec: of the release.
+        names_others: whether a file beside it whose name is near is named: to its custodian, on a
+            terminal, and not where the text may be kept, as of a plan in the log of a CI.
     """
     try:
         check_is_file(Path(spec.source.path))
     except SourceError as error:
         path = Path(spec.source.path)
-        near = "" if os.path.lexists(path) else nearest(path.name, _tables_beside(path))
+        names = _tables_beside(path) if names_others and not os.path.lexists(path) else []
+        near = nearest(path.name, names)
         return f"{error} (looked for: {os.path.relpath(path)}{near})"
     return ""
 
@@ -94,12 +104,18 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
     )
 
 
-def period_line(spec: ReleaseSpec, period: str | None) -> list[str]:
-    """Which period a release is labelled with; nothing where a spec has but one."""
+def period_line(spec: ReleaseSpec, label: str, *, asked: bool) -> list[str]:
+    """Which period a release is labelled with; nothing where a spec has but one.
+
+    Args:
+        spec: of the release.
+        label: of its run, which does not change any more when midnight passes.
+        asked: whether somebody asked for that label; else it is today's.
+    """
     if spec.cadence == "once":
         return []
-    todays = "" if period else " (today's: --period names another, before anything is paid)"
-    return [f"period {period or current_label(spec)}{todays}"]
+    todays = "" if asked else " (today's: --period names another, before anything is paid)"
+    return [f"period {label}{todays}"]
 
 
 def current_label(spec: ReleaseSpec) -> str:
@@ -127,9 +143,11 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
     run = ledger.find_run(key)
     if others and (run is None or not run.drawn):
         last = others[-1]
+        held = [run for run in others if run.state is RunState.RESERVED]
+        offers = "".join(f"; {given_back(spec, run)}" for run in held[-_SHOWN:])
         yield (
             f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"
-            f" dpiw (run {last.run_key[:8]}): this pays anew"
+            f" dpiw (run {last.run_key[:8]}): this pays anew{offers}"
         )
 
 

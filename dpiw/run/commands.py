@@ -8,8 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from dpiw.ledger import RunRecord
 from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.release.signing import NEW_KEY
 from dpiw.run.run import ledger_url
 
 
@@ -43,6 +45,16 @@ def void_command(spec: ReleaseSpec, key: str, attempt: int) -> str:
     places = {"ledger": ledger_place(spec), "state": os.path.relpath(spec.state)}
     words = [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
     return " ".join([f"{program()} ledger void {key} --attempt {attempt}", *words])
+
+
+def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
+    """How what is reserved of a run is given back: its last attempt, which a worker may draw now.
+
+    Earlier attempts, of which something was drawn, stay charged.
+    """
+    last = record.attempts[-1]
+    void = void_command(spec, record.run_key[:12], last.attempt)
+    return f"{void} gives back {last.held}, unless it is running at this moment"
 
 
 def recover_command(spec: ReleaseSpec) -> str:
@@ -93,14 +105,27 @@ def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
     told = told.replace(AS_IN_THE_SPEC, "")
     told = told.replace("dpiw ledger show", f"dpiw ledger show --ledger {place}")
     told = told.replace("`dpiw ledger recover`", f"`{recover_command(spec)}`")
+    return key_filled_in(told, spec)
+
+
+def key_filled_in(told: str, spec: ReleaseSpec) -> str:
+    """A message with the place of the spec's key; another pair's name only ends otherwise."""
+    return told.replace(NEW_KEY, new_key_command(spec))
+
+
+def new_key_command(spec: ReleaseSpec) -> str:
+    """What makes the pair that a spec names."""
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
-    return told.replace("dpiw key new PATH", f"dpiw key new {shlex.quote(key)}")
+    return f"dpiw key new {shlex.quote(key)}"
 
 
 __all__ = [
     "filled_in",
+    "given_back",
+    "key_filled_in",
     "ledger_place",
     "loss_command",
+    "new_key_command",
     "program",
     "recover_command",
     "release_command",

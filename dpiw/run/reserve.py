@@ -133,7 +133,7 @@ def check_ahead(spec_path: Path, period: str | None) -> None:
         return
     spec = load_spec(spec_path)
     check_label(spec, period)
-    if fault := source_fault(spec):
+    if fault := source_fault(spec, names_others=True):
         raise SourceError(fault)
     check_state_folder(Path(spec.state))
     ledger = Ledger.open(ledger_url(spec))

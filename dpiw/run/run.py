@@ -85,6 +85,11 @@ def measurement_file(folder: Path, stage: str) -> Path:
     return folder / f"{stage}.npz"
 
 
+def snapshot_file(folder: Path) -> Path:
+    """The scaled table of a run's folder, once ingested."""
+    return folder / "private" / "scaled.parquet"
+
+
 def _record_file(folder: Path) -> Path:
     return folder / "run.json"
 
@@ -232,7 +237,7 @@ class ReleaseRun:
     @property
     def snapshot(self) -> Path:
         """The scaled table, once ingested."""
-        return self.private / "scaled.parquet"
+        return snapshot_file(self.directory)
 
     @property
     def generator(self) -> Synthesizer:

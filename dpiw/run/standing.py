@@ -6,6 +6,7 @@ Told from the ledger and from which draws lie in the workspace: nothing is read,
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from dpiw.ledger import Ledger, RunRecord, RunState, StageState
 from dpiw.ledger.charges import Charge
 from dpiw.plan.plan import Plan
 from dpiw.run.ahead import current_label
-from dpiw.run.checkpoints import last_checkpoint
-from dpiw.run.commands import ledger_place, release_command, void_command
-from dpiw.run.run import ReleaseRun, run_folder
+from dpiw.run.checkpoints import checkpoint_in
+from dpiw.run.commands import given_back, ledger_place, program, release_command
+from dpiw.run.run import ReleaseRun, measurement_file, run_folder
 
 _ANEW = "is a new run, and pays anew"
 _SHOWN = 3
@@ -45,7 +46,7 @@ def goes_on_with(plan: Plan, ledger: Ledger) -> list[str]:
         return []
     stands = {RunState.RESERVED: "is held", RunState.COMMITTED: "is drawn, not published"}
     is_here = os.path.isdir(run.directory)
-    if record.state is RunState.ARMED and is_here and not _cut_off(run, record):
+    if record.state is RunState.ARMED and is_here and not _cut_off(run.directory, record):
         stands[RunState.ARMED] = "is begun and charged"
     if record.state not in stands:
         return []
@@ -65,11 +66,10 @@ def refused_or_paid_again(plan: Plan, ledger: Ledger) -> Iterator[str]:
         return
     if record is None or record.state is RunState.PUBLISHED:
         return
-    cut_off = _cut_off(run, record)
+    cut_off = _cut_off(run.directory, record)
     if not cut_off:
         return
-    armed = any(record.stages[stage].state is StageState.ARMED for stage in cut_off)
-    doubt = ", unless a process draws it at this moment" if armed else ""
+    doubt = _doubt(record, cut_off)
     begun = f"{name}: the draw of {' and '.join(sorted(cut_off))} was cut off and stays charged"
     if record.counted_attempts >= record.max_attempts:
         yield (
@@ -104,40 +104,58 @@ def other_periods(plan: Plan, ledger: Ledger, path: Path, period: str) -> Iterat
         if (text := _unfinished(plan, ledger, path, record))
     ]
     if len(told) > _SHOWN:
-        show = f"dpiw ledger show --ledger {ledger_place(spec)}"
+        show = f"{program()} ledger show --ledger {shlex.quote(ledger_place(spec))}"
         yield f"{spec.name}: {len(told) - _SHOWN} more periods are not finished: {show}"
     yield from told[-_SHOWN:]
 
 
-def unfinished(ledger: Ledger, population: str) -> list[str]:
-    """Runs of a population that hold or have drawn something, and published nothing; the newest."""
-    records = [record for record in ledger.runs(population) if record.state in _UNFINISHED]
+def unfinished(ledger: Ledger, population: str, state: Path) -> list[str]:
+    """Runs of a population that hold or have drawn something, and published nothing; the newest.
+
+    A run that can only be refused is left out, as of other periods.
+
+    Args:
+        ledger: of the population.
+        population: its name.
+        state: the state folder of a spec of it.
+    """
+    records = [
+        record
+        for record in ledger.runs(population)
+        if record.state in _UNFINISHED
+        and not _is_spent(ledger, run_folder(state, population, record.run_key), record)
+    ]
     return [_begun(record) for record in records[-_SHOWN:]]
 
 
 def _begun(record: RunRecord) -> str:
-    return f"{record.release} {record.period} {_UNFINISHED[record.state]} {record.held}"
+    name = record.release or "a run of period"  # earlier versions of dpiw stated no release
+    return f"{name} {record.period} {_UNFINISHED[record.state]} {record.held}"
+
+
+def _is_spent(ledger: Ledger, folder: Path, record: RunRecord) -> bool:
+    """Whether a run can only be refused: its release was recovered, or it may not draw again."""
+    recovery = ledger.recovery_of_run(record.run_key, record.plan_digest, record.period)
+    if recovery is not None and not _is_drawn(record):
+        return True
+    return record.counted_attempts >= record.max_attempts and bool(_cut_off(folder, record))
 
 
 def _unfinished(plan: Plan, ledger: Ledger, path: Path, record: RunRecord) -> str:
     """What a run of another period holds, and what goes on with it; empty: nothing does."""
     spec, key = plan.spec, record.run_key
     folder = run_folder(Path(spec.state), spec.population, key)
-    run = ReleaseRun(directory=folder, key=key, period=record.period, plan=plan)
-    recovery = ledger.recovery_of_run(key, record.plan_digest, record.period)
-    cut_off = _cut_off(run, record)
-    is_spent = recovery is not None and not _is_drawn(record)
-    if is_spent or (cut_off and record.counted_attempts >= record.max_attempts):
+    if _is_spent(ledger, folder, record):
         return ""
-    begun = _begun(record)
+    begun, cut_off = _begun(record), _cut_off(folder, record)
+    doubt = _doubt(record, cut_off)
     if key == plan.run_key(record.period):
-        again = ", and draws again, at a further cost, what was cut off" if cut_off else ""
+        again = f", and draws again, at a further cost, what was cut off{doubt}" if cut_off else ""
         return f"{begun}; {release_command(spec, path, record.period)} goes on with it{again}"
-    own = f"only the settings and the version of dpiw that began it (run {key[:8]}) go on with it"
-    if record.state is not RunState.RESERVED:
-        return f"{begun}; {own}"
-    void = void_command(spec, key[:12], record.attempts[-1].attempt)
-    return f"{begun}; {own}; {void} gives it back"
+    again = f", and draw again, at a further cost, what was cut off{doubt}" if cut_off else ""
+    began = f"the settings and the version of dpiw that began it (run {key[:8]})"
+    own = f"{begun}; only {began} go on with it{again}"
+    return f"{own}; {given_back(spec, record)}" if record.state is RunState.RESERVED else own
 
 
 def _recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> str:
@@ -152,12 +170,18 @@ def _is_drawn(record: RunRecord) -> bool:
     return all(stage.state is StageState.COMMITTED for stage in record.stages.values())
 
 
-def _cut_off(run: ReleaseRun, record: RunRecord) -> frozenset[str]:
+def _doubt(record: RunRecord, cut_off: frozenset[str]) -> str:
+    """Of a draw that a process may be at, for all that a ledger and files tell."""
+    armed = any(record.stages[stage].state is StageState.ARMED for stage in cut_off)
+    return ", unless a process draws it at this moment" if armed else ""
+
+
+def _cut_off(folder: Path, record: RunRecord) -> frozenset[str]:
     """Stages that are lost, or armed without an output or a checkpoint to go on from.
 
     Whether there is one, nobody knows who has not the run's folder: a ledger may serve many hosts.
     """
-    here = os.path.isdir(run.directory)  # False, too, where the workspace is closed to who plans
+    here = os.path.isdir(folder)  # False, too, where the workspace is closed to who plans
     return frozenset(
         name
         for name, stage in record.stages.items()
@@ -165,8 +189,8 @@ def _cut_off(run: ReleaseRun, record: RunRecord) -> frozenset[str]:
         or (
             here
             and stage.state is StageState.ARMED
-            and not run.measurement(name).exists()
-            and last_checkpoint(run, stage) is None
+            and not measurement_file(folder, name).exists()
+            and checkpoint_in(folder, stage) is None
         )
     )
 

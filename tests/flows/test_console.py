@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from dpiw.run import steps
 from dpiw.run.commands import program
 from dpiw.run.process import failure_file
 from dpiw.run.run import ReleaseRun
+from dpiw.run.standing import unfinished
 from flows import console, server
 from flows.console import StepLog
 from flows.summary import advice, summary
@@ -149,6 +151,36 @@ def test_what_an_unfinished_run_holds_is_told_beside_what_is_left(workplace):
     told = summary(folder, workplace.spec, 0)
     assert "left       epsilon=1, " in told
     assert "\n           town 2002 is not finished and holds epsilon=2, delta=1E-6\n" in told
+
+
+def test_a_run_that_can_only_be_refused_is_not_on_the_page(workplace):
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("cadence: once", "cadence: yearly"))
+    run = ReleaseRun.prepare(workplace.spec, period="2001")
+    steps.reserve(run)
+    steps.ingest(run)
+    ledger = run.open_ledger()
+    ledger.arm(run.key, 1, "fit_generator")
+    ledger.lose(run.key, 1, "fit_generator")
+    assert not unfinished(ledger, "town", workplace.root / "state")
+
+
+def test_of_an_old_entry_no_name_is_told(workplace, monkeypatch):
+    """Earlier versions of dpiw stated no release."""
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+    steps.reserve(run)
+    ledger = run.open_ledger()
+    (record,) = ledger.runs("town")
+    old = [replace(record, release=None, period="2026-01")]
+    monkeypatch.setattr(Ledger, "runs", lambda *_: old)
+    (told,) = unfinished(ledger, "town", workplace.root / "state")
+    assert told.startswith("a run of period 2026-01 is not finished and holds epsilon=2")
+
+
+def test_a_spec_that_does_not_load_keeps_what_was_typed():
+    """Its period, and a path that a shell would part."""
+    parsed = console._arguments(["my town.yaml", "--period", "2026-w40"])
+    assert console._again(parsed, None) == f"{program()} release 'my town.yaml' --period 2026-w40"
 
 
 def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():

@@ -119,6 +119,16 @@ def test_what_goes_on_names_the_period_that_today_chose(
     assert Ledger.open(workplace.ledger).spent("town") == spent
 
 
+def test_the_period_that_is_said_is_the_run_s_also_past_midnight(
+    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label = weekly(workplace)
+    monkeypatch.setattr("dpiw.run.ahead.current_period", lambda *_: "2030-w01")
+    printed = read(workplace, capsys)
+    assert f"  period {label} (today's: " in printed
+    assert "2030-w01" not in printed
+
+
 def test_an_unfinished_run_of_another_period_is_told_before_anything_is_held(
     workplace: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

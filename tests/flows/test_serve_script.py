@@ -1,4 +1,4 @@
-"""`deployments/serve.sh`: what is deployed stays, and as it stops the server is last.
+"""`deployments/serve.sh`: what people set stays deployed, and as it stops the server is last.
 
 `prefect` and `python` are stand-ins here, which note what reaches them: a real worker that is told
 twice kills its run, and one that has lost its server says so at length.
@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
+import yaml
 
 from tests.support.patience import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PREFECT = """#!{python} -IS
-import os, signal, sys, time
+import os, shutil, signal, sys, time
 
 command = sys.argv[1:3]
-if command == ["deployment", "ls"]:
-    print(os.environ["DEPLOYED_BEFORE"])
 if "deploy" in sys.argv:
     with open(os.environ["NOTES"] + ".deploy", "a") as notes:
-        notes.write(" ".join(sys.argv[1:]) + "\\n")
+        notes.write(" ".join(sys.argv[1:-1]) + "\\n")
+    shutil.copy(sys.argv[-1], os.environ["NOTES"] + ".yaml")
 if command not in (["server", "start"], ["worker", "start"]):
     sys.exit()
 name = "server" if command[0] == "server" else f"worker {{sys.argv[4]}}"
@@ -60,17 +65,69 @@ cat > /dev/null
 """
 """Python, but for the question whether the server is up."""
 
-NAMES = ["monthly", "weekly", "gpu", "assurance", "collect"]
+NAMES = [
+    "dpiw-release/monthly", "dpiw-audit/weekly", "dpiw-release/gpu", "dpiw-assurance/assurance",
+    "dpiw-local/collect",
+]  # fmt: skip
 """What the repository deploys."""
 
 STARTED = {"server started", "worker dpiw started", "worker dpiw-gpu started"}
 
+SCHEDULES = [
+    {"schedule": {"cron": "0 3 2 * *", "timezone": "Europe/Berlin", "day_or": True}},
+    {"schedule": {"interval": 3600.0, "anchor_date": "2026-01-01T00:00:00Z", "timezone": "UTC"}},
+    {"schedule": {"rrule": "FREQ=DAILY", "timezone": "UTC"}, "slug": "daily"},
+]
+"""As a server tells them, set by somebody."""
+
 OWN_SPEC = (
-    "  export PREFECT_API_URL=http://127.0.0.1:4200/api PREFECT_SERVER_ANALYTICS_ENABLED=false",
     "  DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --name monthly --param spec=/",
     "  prefect deployment schedule create dpiw-release/monthly --replace --accept-yes --cron ",
 )
 """What a curator types for a spec of their own."""
+
+
+class Told(ThreadingHTTPServer):
+    """A Prefect server, in so far as it says what is deployed."""
+
+    def __init__(self, deployed: list[str]) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.deployed = deployed
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Of one deployment: an older checkout's, with a spec and schedules of somebody's own."""
+
+    def do_GET(self) -> None:
+        """Any other is not there."""
+        assert isinstance(self.server, Told)
+        name = "/".join(self.path.split("/")[-2:])
+        found = name in self.server.deployed
+        there = {
+            "id": str(uuid4()), "flow_id": str(uuid4()), "name": name.split("/")[1],
+            "parameters": {"spec": "/own.yaml"}, "job_variables": {"env": {"OLD": "1"}},
+            "entrypoint": "flows.old.release", "paused": True,
+            "schedules": [{"id": str(uuid4()), "active": False, **told} for told in SCHEDULES],
+        }  # fmt: skip
+        body = json.dumps(there if found else {}).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """A test's output is its own."""
+
+
+@contextmanager
+def answering(deployed: list[str]) -> Iterator[str]:
+    """The port of such a server."""
+    with Told(deployed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield str(server.server_port)
+        finally:
+            server.shutdown()
 
 
 def stand_in(path: Path, text: str) -> None:
@@ -97,10 +154,10 @@ def serving(tmp_path: Path, *, deployed: list[str]) -> Iterator[subprocess.Popen
     environment = {
         "PATH": f"{tools}:{os.environ['PATH']}", "NOTES": str(notes), "LC_ALL": "C",
         "PREFECT_HOME": str(tmp_path / "home"), "DPIW_GPU": "1", "DPIW_STOP_SECONDS": "60",
-        "DEPLOYED_BEFORE": json.dumps([{"name": name, "parameters": {}} for name in deployed]),
     }  # fmt: skip
-    with subprocess.Popen(
-        [str(ROOT / "deployments/serve.sh")], cwd=ROOT, env=environment, text=True,
+    with answering(deployed) as port, subprocess.Popen(
+        [str(ROOT / "deployments/serve.sh")], cwd=ROOT, text=True,
+        env=environment | {"DPIW_PREFECT_PORT": port},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=hears_ctrl_c,
     ) as served:  # fmt: skip
@@ -128,19 +185,56 @@ def test_after_ctrl_c_workers_stop_first_and_are_told_once(tmp_path: Path) -> No
     assert stopping[4:] == ["server told", "server ended"]
 
 
-@pytest.mark.parametrize("deployed", [[], ["monthly", "mine"], NAMES])
-def test_what_is_deployed_stays_as_it_is(tmp_path: Path, deployed: list[str]) -> None:
-    """Else a server that starts again publishes the example in the place of somebody's own spec."""
+@pytest.mark.parametrize("deployed", [[], ["dpiw-release/monthly", "mine/weekly"], NAMES])
+def test_what_people_set_stays_and_all_else_is_the_file_s(
+    tmp_path: Path, deployed: list[str]
+) -> None:
+    """Else a server that starts again publishes the example in the place of somebody's own spec.
+
+    And a checkout that was moved would go on reading the old folder's ledger, and a setting for
+    privacy that is new would never arrive.
+    """
     with serving(tmp_path, deployed=deployed) as served:
         os.killpg(served.pid, signal.SIGINT)
         shown, complaints = served.communicate(timeout=SECONDS)
     assert not complaints
-    missing = [name for name in NAMES if name not in deployed]
-    named = " ".join(f"--name {name}" for name in missing)
-    expected = [f"--no-prompt deploy {named} --prefect-file deployments/prefect.yaml"]
-    assert lines_of(tmp_path / "notes.deploy") == (expected if missing else [])
+    assert lines_of(tmp_path / "notes.deploy") == ["--no-prompt deploy --all --prefect-file"]
+    file = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
+    sent = yaml.safe_load((tmp_path / "notes.yaml").read_text())
+    assert sent["pull"] == file["pull"]
+    for name, entry, wanted in zip(NAMES, sent["deployments"], file["deployments"], strict=True):
+        people_s = {key: entry.pop(key, None) for key in ("parameters", "schedules", "paused")}
+        theirs = {key: wanted.pop(key, None) for key in people_s}
+        assert entry == wanted
+        if name in deployed:
+            own = [
+                {"active": False, "parameters": {}, **told["schedule"], **told}
+                for told in SCHEDULES
+            ]
+            for told in own:
+                del told["schedule"]
+            times = people_s.pop("schedules")
+            assert [
+                told | {"interval": 3600.0} if "interval" in told else told for told in times
+            ] == own
+            assert people_s == {"parameters": {"spec": "/own.yaml"}, "paused": True}
+        else:
+            assert people_s == theirs
     kept = " ".join(name for name in NAMES if name in deployed)
-    told = f"kept as deployed before, parameters and schedule: {kept}\n"
+    told = f"kept as deployed before, parameters and schedule: {kept}; all else as deployments/"
     assert (told in shown) == bool(kept)
     for line in OWN_SPEC:
         assert line in shown
+
+
+def test_what_it_says_to_type_is_found_from_another_terminal(tmp_path: Path) -> None:
+    """`prefect` is in an environment that need not be active there, and paths may hold spaces."""
+    with serving(tmp_path, deployed=[]) as served:
+        os.killpg(served.pid, signal.SIGINT)
+        shown, _ = served.communicate(timeout=SECONDS)
+    lines = [line.strip() for line in shown.splitlines()]
+    assert f"export PATH={tmp_path / 'tools'}:$PATH" in lines
+    assert "The weekly audit is of the worked example's ledger until it is given yours" in shown
+    deploys = [shlex.split(line) for line in lines if " deploy " in line]
+    assert len(deploys) == 2
+    assert {words[-1] for words in deploys} == {str(ROOT / "deployments/prefect.yaml")}

@@ -117,6 +117,25 @@ def test_other_key_files_are_refused(tmp_path: Path) -> None:
         load_public_key(tmp_path / "ec.pub")
 
 
+def test_a_key_that_is_lost_is_told_without_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker raises it, and Prefect keeps the text; `filled_in` names the place on a terminal."""
+    folder, elsewhere = tmp_path / "hidden" / "vault", tmp_path / "here"
+    folder.mkdir(parents=True)
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    private, public = create_key_pair(folder, "mine")
+    private.unlink()
+    for half in (public, None):
+        with pytest.raises(ReleaseError) as refused:
+            load_private_key(private)
+        told = str(refused.value)
+        assert ("mine.pub is there" in told) == (half is not None)
+        assert not any(part in told for part in ("hidden", "vault", "..", str(tmp_path)))
+        public.unlink(missing_ok=True)
+
+
 def test_a_public_key_of_nearly_the_name_is_told_and_no_other_file(tmp_path: Path) -> None:
     create_key_pair(tmp_path, "curator")
     with pytest.raises(ReleaseError, match=r"or directory; did you mean 'curator\.pub'\?$"):

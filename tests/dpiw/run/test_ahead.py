@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from typing import Any
 
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import BudgetExceededError, ReleaseError, SpecError, UnsupportedRelationError
+from dpiw.errors import (
+    BudgetExceededError,
+    ReleaseError,
+    SourceError,
+    SpecError,
+    UnsupportedRelationError,
+)
 from dpiw.ledger import Ledger
 from dpiw.plan import promise
 from dpiw.plan.plan import compile_plan
@@ -18,6 +25,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.ahead import missing_files, paid_anew
+from dpiw.run.commands import filled_in, program
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.plan import plan as plan_task
@@ -75,16 +83,20 @@ def test_a_lost_private_key_is_no_key_that_was_never_made(
 ) -> None:
     """A pair is not made over the public half, and older releases keep the old one."""
     keys = workplace.root / "state/keys"
-    (keys / "test.key").unlink()
+    (keys / "test.key").rename(keys / "my test.key")
+    (keys / "test.pub").rename(keys / "my test.pub")
+    rewritten(workplace, "keys/test.key", "keys/my test.key")
+    (keys / "my test.key").unlink()
     (told,) = missing_files(load_spec(workplace.spec))
     with pytest.raises(ReleaseError) as refused:
         ReleaseRun.prepare(workplace.spec, period=None)
-    for text in (told, str(refused.value)):
-        assert "test.pub is there, so the pair was made: put test.key back; if it is lost, " in text
-        assert "keep test.pub" in text
+    spec = load_spec(workplace.spec)
+    for text in (told, filled_in(str(refused.value), spec, workplace.spec)):
+        assert "my test.pub is there, so the pair was made: put my test.key back; if it" in text
+        assert "keep my test.pub" in text
         command = text.partition("(dpiw ")[2].partition(")")[0]
     assert main(shlex.split(command)) == 0
-    rewritten(workplace, "keys/test.key", "keys/test-2.key")
+    rewritten(workplace, "keys/my test.key", "keys/my test-2.key")
     assert not list(missing_files(load_spec(workplace.spec)))
 
 
@@ -150,7 +162,11 @@ def test_a_new_version_is_told_of_what_an_earlier_one_began(
     label, cause = f"{run.spec.name} once", "with other settings or another version of dpiw"
     assert not told_later()
     steps.reserve(run)
-    assert told_later() == [f"{label} is reserved, {cause} (run {run.key[:8]}): this pays anew"]
+    (warning,) = told_later()
+    begins = f"{label} is reserved, {cause} (run {run.key[:8]}): this pays anew; "
+    assert warning.startswith(begins)
+    back = " gives back epsilon=2, delta=1E-6, unless it is running at this moment"
+    assert warning.endswith(f" ledger void {run.key[:12]} --attempt 1{places(workplace)}{back}")
     steps.ingest(run)
     steps.fit_generator(run, noise=SecureNoise())
     steps.draw_synthetic(run)
@@ -158,6 +174,13 @@ def test_a_new_version_is_told_of_what_an_earlier_one_began(
     (warning,) = told_later()
     assert warning.startswith(f"{label} is drawn and charged, not published, {cause}")
     assert not list(paid_anew(run.plan, ledger, None))
+
+
+def places(place: Any) -> str:
+    """What a command names of a workplace."""
+    paths = {"ledger": place.ledger, "state": place.root / "state"}
+    words = [f" --{name} {shlex.quote(os.path.relpath(path))}" for name, path in paths.items()]
+    return "".join(words)
 
 
 def planned(place: Any, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -192,7 +215,9 @@ def test_a_plan_names_what_other_periods_hold_and_how_they_go_on(
     for day in range(3, 8):
         steps.reserve(ReleaseRun.prepare(place.spec, period=f"2026-01-0{day}"))
     more, *newest = planned(place, capsys)
-    assert more.startswith("warning: town: 2 more periods are not finished: dpiw ledger show --l")
+    show = more.partition("warning: town: 2 more periods are not finished: ")[2]
+    assert show.startswith(f"{program()} ledger show --ledger ")
+    assert main(shlex.split(show)[1:]) == 0
     assert [line[:24] for line in newest] == [f"warning: town 2026-01-0{day}" for day in (5, 6, 7)]
 
 
@@ -205,9 +230,63 @@ def test_of_other_settings_a_plan_says_how_a_reservation_is_given_back(
     rewritten(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
     (line,) = planned(workplace, capsys)
     assert f"; only the settings and the version of dpiw that began it (run {run.key[:8]})" in line
-    void = line.split("; ")[-1].removesuffix(" gives it back")
+    void, _, back = line.split("; ")[-1].partition(" gives back ")
+    assert back == "epsilon=2, delta=1E-6, unless it is running at this moment"
     assert main(shlex.split(void)[1:]) == 0
     assert not planned(workplace, capsys)
+
+
+def begun_twice(place: Any) -> ReleaseRun:
+    """A run of 2001 whose first draw is lost, and whose second is reserved."""
+    run = ReleaseRun.prepare(place.spec, period="2001")
+    steps.reserve(run)
+    steps.ingest(run)
+    run.open_ledger().arm(run.key, 1, "fit_generator")  # and its process dies
+    steps.reserve(run)
+    return run
+
+
+def test_a_second_attempt_is_all_that_is_given_back(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first one's draw is lost, and stays charged."""
+    place = make_workplace(weights="none", max_attempts=2)
+    rewritten(place, "cadence: once", "cadence: yearly")
+    begun_twice(place)
+    rewritten(place, "synthetic_rows: 300", "synthetic_rows: 301")
+    (line,) = planned(place, capsys)
+    assert "2001 is not finished and holds epsilon=4, delta=2E-6; only" in line
+    void, _, back = line.split("; ")[-1].partition(" gives back ")
+    assert back.startswith("epsilon=2, delta=1E-6, unless ")
+    assert main(shlex.split(void)[1:]) == 0
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+
+
+def test_what_was_cut_off_under_other_settings_costs_again(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = make_workplace(weights="none", max_attempts=3)
+    rewritten(place, "cadence: once", "cadence: yearly")
+    run = begun_twice(place)
+    run.open_ledger().arm(run.key, 2, "fit_generator")  # and its process dies, too
+    rewritten(place, "synthetic_rows: 300", "synthetic_rows: 301")
+    (line,) = planned(place, capsys)
+    again = " go on with it, and draw again, at a further cost, what was cut off"
+    assert line.endswith(f"{again}, unless a process draws it at this moment")
+    run.open_ledger().lose(run.key, 2, "fit_generator")
+    (line,) = planned(place, capsys)
+    assert line.endswith(again)
+
+
+def test_a_plan_names_no_other_file_beside_the_source(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its output may stand in the log of a CI; a release says it to who starts it."""
+    rewritten(workplace, "path: data.csv", "path: dta.csv")
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "data.csv" not in capsys.readouterr().out
+    with pytest.raises(SourceError, match=r"dta.csv; did you mean 'data.csv'\?"):
+        check_ahead(workplace.spec, None)
 
 
 def test_a_run_that_can_only_be_refused_is_not_told_for_ever(

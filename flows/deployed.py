@@ -1,0 +1,69 @@
+"""A Prefect file for a server that has some of its deployments: what people set there stays.
+
+    python -m flows.deployed PREFECT_FILE OUT    (writes OUT; prints whose settings are kept)
+
+Parameters may name a spec of somebody's own, and schedules another time: those are the server's.
+All else is the file's: a checkout that was moved is read where it lies now, and a setting for
+privacy that came with an upgrade arrives.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import ObjectNotFound
+from prefect.flows import load_flow_arguments_from_entrypoint
+
+
+def full_name(entry: dict[str, Any]) -> str:
+    """`FLOW/DEPLOYMENT`, as a server knows it: another flow's may have the same last name."""
+    flow = load_flow_arguments_from_entrypoint(entry["entrypoint"], ["name"])["name"]
+    return f"{flow}/{entry['name']}"
+
+
+def with_what_is_set(entry: dict[str, Any], there: DeploymentResponse) -> dict[str, Any]:
+    """An entry of a Prefect file, with the parameters and schedules of what is deployed.
+
+    Args:
+        entry: of the file.
+        there: the deployment of its name.
+    """
+    schedules = [_schedule(schedule) for schedule in there.schedules]
+    kept = {"parameters": there.parameters, "schedules": schedules, "paused": there.paused}
+    return entry | kept
+
+
+def _schedule(there: DeploymentSchedule) -> dict[str, Any]:
+    """As a Prefect file writes it: what is of its kind and what is of the deployment together."""
+    told = there.model_dump(mode="json", include={"active", "parameters", "slug"})
+    told |= there.schedule.model_dump(mode="json")
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file as it is to be deployed now; say what keeps its settings."""
+    file, out = arguments
+    wanted = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    entries, kept = [], []
+    with get_client(sync_client=True) as client:
+        for entry in wanted["deployments"]:
+            name = full_name(entry)
+            try:
+                entries.append(with_what_is_set(entry, client.read_deployment_by_name(name)))
+                kept.append(name)
+            except ObjectNotFound:
+                entries.append(entry)
+    text = yaml.safe_dump(wanted | {"deployments": entries}, sort_keys=False)
+    Path(out).write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{' '.join(kept)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
