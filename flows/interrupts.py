@@ -41,7 +41,7 @@ class Interrupts(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._step: str | None = None
-        self._asked = self._at_once = False
+        self._asked = self._at_once = self._raised = False
         self._before: dict[int, Any] = {}
         self.exit_code = 128 + signal.SIGINT
         self.run: ReleaseRun | None = None
@@ -63,6 +63,8 @@ class Interrupts(logging.Handler):
         logging.getLogger("dpiw.progress").removeHandler(self)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._raised and self._step is None and isinstance(error, Exception):
+            raise KeyboardInterrupt from None  # which an import under way had made its own error
 
     def emit(self, record: logging.LogRecord) -> None:
         """A step starts: not if it was asked to stop. Raises KeyboardInterrupt."""
@@ -78,6 +80,7 @@ class Interrupts(logging.Handler):
         self.exit_code = 128 + signal_number
         if self._step is None or self._asked:
             self._at_once = self._step is not None
+            self._raised = True
             raise KeyboardInterrupt
         self._asked = True
         sent_signal = signal.Signals(signal_number)

@@ -199,6 +199,22 @@ def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int)
     assert signal.getsignal(number) is before
 
 
+def test_one_that_an_import_makes_its_own_error_is_told_as_what_it_is() -> None:
+    """As pydantic does while Prefect's classes are made; an error that nobody asked for stays."""
+
+    def importing(*, interrupted: bool) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            if interrupted:
+                signal.raise_signal(signal.SIGINT)
+        raise ValueError("_ser_model: KeyboardInterrupt")
+
+    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
+        importing(interrupted=True)
+    assert interrupts.told("dpiw release a.yaml").startswith("stopped before the first step")
+    with pytest.raises(ValueError, match="_ser_model"), Interrupts():
+        importing(interrupted=False)
+
+
 @pytest.mark.parametrize(
     ("step", "charged"),
     [

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server",
-           "interrupts", "reading", "step_log", "summary", "failures"}  # fmt: skip
+           "interrupts", "reading", "step_log", "summary", "failures", "deployed"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 

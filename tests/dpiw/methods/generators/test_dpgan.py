@@ -181,10 +181,10 @@ def watched(monkeypatch, generator):
     inside, elsewhere, sums = [], [], []
     forward, private_sum = Network.forward, dp_sgd.clipped_sum
 
-    def seen(self, rows):
+    def seen(self, rows, **hint):
         if is_marked(rows):
             (inside if depth else elsewhere).append(len(rows))
-        return forward(self, rows)
+        return forward(self, rows, **hint)
 
     depth = []
 

@@ -175,13 +175,13 @@ def test_private_ranks_meet_the_clipped_sum_alone(monkeypatch):
         rows.extend(found[:1] if self.width else [])
         return found
 
-    def seen(self, given):
+    def seen(self, given, **hint):
         if (
             given.shape[1] == rows[0].size
             and np.isclose(given, rows[0], atol=1e-12).all(axis=1).any()
         ):
             met.append(bool(inside))
-        return forward(self, given)
+        return forward(self, given, **hint)
 
     def summed(network, given, loss, *, clip, rule):
         inside.append(1)
