@@ -69,7 +69,7 @@ class ModuleForward:
         """Of the sum of slopes times outputs, by each of some tensors."""
         if slopes.shape[0] == 0:
             return [torch.zeros_like(tensor) for tensor in by]
-        with warnings.catch_warnings():  # a row that is cut to whole numbers has no derivative
+        with warnings.catch_warnings():  # that rows have no derivative is meant
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             return list(
                 torch.autograd.grad(
