@@ -115,10 +115,10 @@ class PrivateTraining:
             raise SpecError("training.sampling_rate: expected a number in (0, 1]")
         if self.steps < 1 or self.resumes < 0:
             raise SpecError("training.steps, resumes: expected whole numbers >= 1 and >= 0")
-        for name, least in (("clip", LEAST_CLIP), ("divisor", 0)):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and 0 < value >= least):
-                raise SpecError(f"training.{name}: expected a number > 0, at least {least:g}")
+        if not LEAST_CLIP <= self.clip < math.inf:
+            raise SpecError(f"training.clip: expected a finite number >= {LEAST_CLIP:g}")
+        if not 0 < self.divisor < math.inf:
+            raise SpecError("training.divisor: expected a finite number > 0")
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
             raise UncalibratedError("training: expected a finite noise multiplier > 0")

@@ -221,12 +221,18 @@ def test_a_plan_names_what_other_periods_hold_and_how_they_go_on(
     assert [line[:24] for line in newest] == [f"warning: town 2026-01-0{day}" for day in (5, 6, 7)]
 
 
+def reserved_of_2001(place: Any) -> ReleaseRun:
+    """A run of a yearly release, not this year's."""
+    rewritten(place, "cadence: once", "cadence: yearly")
+    run = ReleaseRun.prepare(place.spec, period="2001")
+    steps.reserve(run)
+    return run
+
+
 def test_of_other_settings_a_plan_says_how_a_reservation_is_given_back(
     workplace: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rewritten(workplace, "cadence: once", "cadence: yearly")
-    run = ReleaseRun.prepare(workplace.spec, period="2001")
-    steps.reserve(run)
+    run = reserved_of_2001(workplace)
     rewritten(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
     (line,) = planned(workplace, capsys)
     assert f"; only the settings and the version of dpiw that began it (run {run.key[:8]})" in line
@@ -292,9 +298,7 @@ def test_a_plan_names_no_other_file_beside_the_source(
 def test_a_run_that_can_only_be_refused_is_not_told_for_ever(
     workplace: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rewritten(workplace, "cadence: once", "cadence: yearly")
-    run = ReleaseRun.prepare(workplace.spec, period="2001")
-    steps.reserve(run)
+    run = reserved_of_2001(workplace)
     steps.ingest(run)
     run.open_ledger().arm(run.key, 1, "fit_generator")  # and its process dies
     assert not planned(workplace, capsys)

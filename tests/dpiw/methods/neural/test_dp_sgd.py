@@ -133,7 +133,7 @@ def test_replace_one_is_refused(settings):
         ({"resumes": -1}, "steps"),
         ({"clip": 0.0}, "clip"),
         ({"clip": math.inf}, "clip"),
-        ({"clip": 9e-4}, "clip: expected a number > 0, at least 0.001"),
+        ({"clip": 9e-4}, "clip: expected a finite number >= 0.001"),
         ({"divisor": math.nan}, "divisor"),
         ({"averaged": 1.0}, "averaged"),
     ],
