@@ -149,13 +149,19 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _at(url: str) -> Iterator[None]:
-    """Prefect's threads find the address too: it is one of the environment's."""
+    """Prefect's threads find the address too: it is one of the environment's.
+
+    The flow's thread tells no heartbeats: nobody at a server of one run listens for them, and at
+    its end a flow waits up to a second for the thread that tells them.
+    """
     from prefect.context import refresh_global_settings_context
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     os.environ["PREFECT_API_URL"] = url
     refresh_global_settings_context()
     try:
-        yield
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            yield
     finally:
         del os.environ["PREFECT_API_URL"]
         refresh_global_settings_context()

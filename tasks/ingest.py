@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw.run.process import launch_stage
+from dpiw.run.launch import launch_stage
 from tasks.step import step
 
 

@@ -14,7 +14,7 @@ from typing import Self
 from uuid import UUID
 
 from dpiw.privacy.resumption import interval
-from dpiw.run.process import launch_stage
+from dpiw.run.launch import launch_stage
 from dpiw.run.run import ReleaseRun
 from tasks.step import progress, tell
 from tasks.window import Window
@@ -114,7 +114,7 @@ class TrainingProgress:
 
 
 def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
-    """`dpiw.run.process.launch_stage`, showing where its training stands if it trains.
+    """`dpiw.run.launch.launch_stage`, showing where its training stands if it trains.
 
     Args:
         stage: its name.

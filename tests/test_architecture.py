@@ -232,7 +232,8 @@ def test_no_global_randomness_and_no_default_seed():
 
 def test_no_print_no_environment_in_dpiw():
     doors = {
-        "dpiw.run.process",  # builds the scrubbed environment of the confidential process
+        "dpiw.run.process",  # hands on where passes over the rows are made
+        "dpiw.run.launch",  # builds the scrubbed environment of the confidential process
         "dpiw.ledger.authors",  # who acts
         "dpiw.cli.pipeline",  # tells processes that a flow starts where flows are
     }

@@ -75,7 +75,7 @@ KNOWN: Mapping[str, Known] = {
     "dpiw/cli/pipeline.py": Known(
         signs=3, modules=("flows.release", "flows.audit"), why="runs a flow's module by its name"
     ),
-    "dpiw/run/process.py": Known(signs=8, modules=("dpiw.run.process",), why="starts itself"),
+    "dpiw/run/launch.py": Known(signs=8, modules=("dpiw.run.process",), why="starts stages"),
     "dpiw/methods/generators/inference.py": Known(
         signs=5, modules=("dpiw.methods.generators.inference_process",), why="starts a fit"
     ),

@@ -18,7 +18,7 @@ import pytest
 from dpiw.errors import GrantSpentError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
 from dpiw.run import steps
-from dpiw.run.process import launch_stage
+from dpiw.run.launch import launch_stage
 from tests.crash.harness import ROOT, Place, check_charge, check_published, units
 from tests.flows.conftest import PrefectServer
 from tests.support.patience import SECONDS
@@ -45,7 +45,7 @@ import sys
 from pathlib import Path
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from dpiw.run.process import launch_stage
+from dpiw.run.launch import launch_stage
 run = ReleaseRun.load(Path(sys.argv[1]))
 steps.reserve(run)
 launch_stage("ingest", run.directory)

@@ -14,7 +14,7 @@ import pytest
 from dpiw.errors import GrantSpentError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
 from dpiw.run import steps
-from dpiw.run.process import launch_stage
+from dpiw.run.launch import launch_stage
 from tests.crash.conftest import Places
 from tests.crash.harness import ROOT, Place, units
 from tests.crash.stores import on_stores

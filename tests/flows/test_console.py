@@ -17,7 +17,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import UNSEEN
 from dpiw.run import steps
 from dpiw.run.commands import program
-from dpiw.run.process import failure_file
+from dpiw.run.failure import failure_file
 from dpiw.run.run import ReleaseRun
 from dpiw.run.standing import unfinished
 from flows import console, server

@@ -17,7 +17,12 @@ import prefect
 import pytest
 from prefect.client import orchestration
 from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_URL, Settings, temporary_settings
+from prefect.settings import (
+    PREFECT_API_URL,
+    Settings,
+    get_current_settings,
+    temporary_settings,
+)
 from rich.console import Console
 
 import flows
@@ -167,6 +172,17 @@ def test_an_own_server_that_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(waiting.subprocess, "Popen", lambda *_, **__: real(["sh", "-c", "exit 3"]))
     with waiting.prefect_server() as wait, pytest.raises(ServerUnreachableError, match="code 3 "):
         wait()
+
+
+def test_a_flow_tells_a_server_of_its_own_no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end it would wait for the thread that tells them: up to a second."""
+    monkeypatch.setenv("PREFECT_API_URL", "http://before")
+    before = get_current_settings().flows.heartbeat_frequency
+    with waiting._at("http://127.0.0.1:9/api"):
+        settings = get_current_settings()
+        assert settings.api.url == "http://127.0.0.1:9/api"
+        assert settings.flows.heartbeat_frequency is None
+    assert get_current_settings().flows.heartbeat_frequency == before is not None
 
 
 def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,7 @@ class Misfit:
         Raises:
             WeightError: the covariance of the noise is not positive definite.
         """
-        even = np.full(base.rows, 1 / base.rows)
-        means = base.means(even)
-        covariance = base.covariance(even, means)
+        means, covariance = base.even
         indices = np.arange(targets.means.size)[: targets.fresh]
         return [cls._by(part, means, covariance, targets, base.rows) for part in (indices, *parts)]
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +123,13 @@ class BaseRows:
         # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
         return (scores - top) - math.log(mass), top + math.log(mass), means / mass
 
+    @cached_property
+    def even(self) -> tuple[Array, Array]:
+        """Means, shape (d,), and covariance, (d, d), of the features of rows of equal weight."""
+        weights = np.full(self.rows, 1 / self.rows)
+        means = self.means(weights)
+        return means, self.covariance(weights, means)
+
     def means(self, weights: Array) -> Array:
         """Weighted means of the features, shape (d,); `weights`, shape (M,), sum to one."""
         return np.asarray(sum(weights[at] @ block for at, block in self.blocks()))
@@ -133,6 +141,12 @@ class BaseRows:
             scaled = (block - means) * np.sqrt(weights[at])[:, None]
             total += scaled.T @ scaled
         return total
+
+    def covariance_at(self, point: _Point) -> Array:
+        """Covariance under a tilting; of rows as they are it is known already, or soon needed."""
+        if self._log_weights is None and not point.theta.any():
+            return self.even[1]
+        return self.covariance(np.exp(point.log_weights), point.means)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -225,18 +239,17 @@ def reached(
     point = _Point.at(base, start)
     factor, decrement = None if covariance is None else _factor(covariance + ridge), math.inf
     for steps in range(_STEPS):
-        weights, means = np.exp(point.log_weights), point.means
-        gradient = means - targets.means + ridge @ point.theta
+        gradient = point.means - targets.means + ridge @ point.theta
         remaining_gap = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
         if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
-                coefficients=point.theta, log_weights=point.log_weights, means=means,
-                covariance=base.covariance(weights, means) if covariance is None else covariance,
+                coefficients=point.theta, log_weights=point.log_weights, means=point.means,
+                covariance=base.covariance_at(point) if covariance is None else covariance,
                 credit=credit, gap=remaining_gap, steps=steps,
             )  # fmt: skip
         if factor is None:
             try:
-                factor = _factor(base.covariance(weights, means) + ridge)
+                factor = _factor(base.covariance_at(point) + ridge)
             except WeightError:  # a credit so small that the features' own rounding outweighs it
                 return None
         step = -cho_solve(factor, gradient)

@@ -98,8 +98,7 @@ def weigh_measured(
         )
 
     base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
-    even = base_rows.means(np.full(base_rows.rows, 1 / base_rows.rows))
-    targets = estimator.targets(measurement, about=even, known=known)
+    targets = estimator.targets(measurement, about=base_rows.even[0], known=known)
     noise_of_sum = estimator.calibrated
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
     reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)

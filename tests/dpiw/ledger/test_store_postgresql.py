@@ -318,7 +318,7 @@ def test_a_release_is_made_with_a_ledger_on_postgresql(place: Any, ledger: Ledge
     from dpiw.ledger import RunState
     from dpiw.release.verification import verify
     from dpiw.run import steps
-    from dpiw.run.process import launch_stage
+    from dpiw.run.launch import launch_stage
     from dpiw.run.run import ReleaseRun
 
     run = ReleaseRun.prepare(place.spec, period=None)

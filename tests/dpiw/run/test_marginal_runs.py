@@ -15,7 +15,7 @@ from dpiw.ledger import EntryKind, StageState
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
-from dpiw.run.process import launch_stage
+from dpiw.run.launch import launch_stage
 from dpiw.run.run import ReleaseRun
 from tests.support.fits import fitted_at_once
 

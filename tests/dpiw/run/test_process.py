@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from dpiw.errors import StageFailedError
-from dpiw.run import process
+from dpiw.run import launch, process
 from dpiw.run.imports import importing
-from dpiw.run.process import STAGES, launch_stage, stages_ahead
+from dpiw.run.launch import launch_stage, stages_ahead
+from dpiw.run.process import STAGES
 
 
 @pytest.fixture
@@ -30,21 +31,52 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         processes.append(real(["sh", "-c", "head -c 1 >/dev/null; exit 12"], stdin=pass_fds[0]))
         return processes[-1]
 
-    monkeypatch.setattr(process.subprocess, "Popen", start)
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
     return processes
+
+
+def nothing() -> None:
+    """Nothing else is to be got ready."""
 
 
 def test_each_stage_begins_when_it_is_launched(
     folder: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    with stages_ahead(folder):
-        assert len(started) == len(STAGES)
-        for stage in STAGES:
-            waiting = [child.poll() for child in started].count(None)
+    """The first one waits from the start, the others while it works; each is started once."""
+    with stages_ahead(folder, meanwhile=nothing):
+        assert len(started) == 1
+        for number, stage in enumerate(STAGES):
             with pytest.raises(StageFailedError, match=f"{stage} ended with code 12"):
                 launch_stage(stage, folder)
-            assert [child.poll() for child in started].count(None) == waiting - 1
-        assert len(started) == len(STAGES)
+            assert len(started) == len(STAGES)
+            alive = [child.poll() is None for child in started]
+            assert alive == [place > number for place in range(len(STAGES))]
+
+
+def test_what_else_there_is_to_get_ready_is_done_once_while_the_first_stage_works(
+    folder: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    seen: list[int] = []
+
+    def meanwhile() -> None:
+        seen.append(len(started))
+
+    with stages_ahead(folder, meanwhile=meanwhile):
+        assert seen == []
+        for _ in range(2):
+            with pytest.raises(StageFailedError):
+                launch_stage("ingest", folder)
+    assert seen == [len(STAGES)]
+
+
+def test_a_run_that_goes_on_starts_no_stage_that_it_has_behind_it(
+    folder: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    with stages_ahead(folder, meanwhile=nothing):
+        with pytest.raises(StageFailedError, match="fit_weights ended with code 12"):
+            launch_stage("fit_weights", folder)
+        assert len(started) == 2  # and the one that waited for nothing
+    assert [child.returncode for child in started] == [-9, 12]
 
 
 def test_a_stage_of_another_run_and_a_second_attempt_have_processes_of_their_own(
@@ -52,8 +84,8 @@ def test_a_stage_of_another_run_and_a_second_attempt_have_processes_of_their_own
 ) -> None:
     second = folder / "other"
     (second / "log").mkdir(parents=True)
-    with stages_ahead(folder):
-        for place, number in ((folder, 3), (folder, 4), (second, 5)):
+    with stages_ahead(folder, meanwhile=nothing):
+        for place, number in ((second, 2), (folder, 4), (folder, 5)):
             with pytest.raises(StageFailedError):
                 launch_stage("ingest", place)
             assert len(started) == number
@@ -73,30 +105,36 @@ def test_a_stage_without_a_gpu_has_a_process_of_its_own_that_sees_none(
         seen.append(env["CUDA_VISIBLE_DEVICES"])
         return real(["sh", "-c", "head -c 1 >/dev/null; exit 12"], stdin=pass_fds[0])
 
-    monkeypatch.setattr(process.subprocess, "Popen", start)
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with stages_ahead(folder), pytest.raises(StageFailedError):
-        launch_stage("fit_generator", folder, without_gpu=True)
+    with stages_ahead(folder, meanwhile=nothing):
+        for stage, without_gpu in (("ingest", False), ("fit_generator", True)):
+            with pytest.raises(StageFailedError):
+                launch_stage(stage, folder, without_gpu=without_gpu)
     assert seen == ["0"] * len(STAGES) + [""]
 
 
 def test_what_was_never_told_to_begin_is_ended(
     folder: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), stages_ahead(folder):
+    def interrupted() -> None:
         raise KeyboardInterrupt
-    assert [child.returncode for child in started] == [-9, -9, -9]
+
+    with pytest.raises(KeyboardInterrupt), stages_ahead(folder, meanwhile=interrupted):
+        launch_stage("ingest", folder)
+    assert len(started) == len(STAGES)
+    assert {child.returncode for child in started[1:]} == {-9}
+    assert started[0].returncode in (-9, 12)  # it was told: it may have been over
 
 
 def test_a_stage_that_is_killed_while_it_waits_is_started_anew(
     folder: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    with stages_ahead(folder):
-        for child in started:
-            child.kill()
-            child.wait()
-        with pytest.raises(StageFailedError, match="fit_weights ended with code 12"):
-            launch_stage("fit_weights", folder)
+    with stages_ahead(folder, meanwhile=nothing):
+        started[0].kill()
+        started[0].wait()
+        with pytest.raises(StageFailedError, match="ingest ended with code 12"):
+            launch_stage("ingest", folder)
         assert len(started) == len(STAGES) + 1
 
 

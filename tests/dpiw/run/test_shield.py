@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpiw.run import process
+from dpiw.run import launch
 from dpiw.run.shield import HELD, shielded
 from tests.support.interrupts import foreground
 
@@ -107,8 +107,8 @@ def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         return started[0]
 
-    monkeypatch.setattr(process.subprocess, "Popen", sleeper)
-    monkeypatch.setattr(process, "_environment", lambda _: {})
+    monkeypatch.setattr(launch.subprocess, "Popen", sleeper)
+    monkeypatch.setattr(launch, "_environment", lambda _: {})
     with pytest.raises(KeyboardInterrupt):
-        process.launch_stage("ingest", tmp_path)
+        launch.launch_stage("ingest", tmp_path)
     assert started[0].returncode is not None

@@ -28,8 +28,9 @@ from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
+from dpiw.run.failure import failure_file, failure_text
+from dpiw.run.launch import launch_stage
 from dpiw.run.periods import current_period, nearest_period
-from dpiw.run.process import failure_file, failure_text, launch_stage
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
 from tests.support.whole_runs import draw, finish, loaded, prepared, spent

@@ -26,8 +26,8 @@ from dpiw.errors import (
 from dpiw.ledger import Ledger, RunState
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
+from dpiw.run.launch import launch_stage
 from dpiw.run.locks import drawing, working
-from dpiw.run.process import launch_stage
 from dpiw.run.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
 from tests.support.whole_runs import draw, finish, prepared
 

@@ -59,13 +59,13 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default", *SCAN),
     leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
          " errors raised outside the handler of the library's",
-         "dpiw/run/process.py::launch_stage dpiw/data/private_copy.py::attempt"
+         "dpiw/run/launch.py::launch_stage dpiw/data/private_copy.py::attempt"
          " tasks/step.py::_guarded",
          *SCAN,
          "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
          "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
     leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
-         "dpiw/run/process.py::launch_stage", *SCAN,
+         "dpiw/run/launch.py::launch_stage", *SCAN,
          "test_architecture.py::test_no_print_no_environment_in_dpiw"),
     leak(5, "run names, tags, artifacts, events", "H", "names of spec and period; one tag, by the"
          " public device setting; artifacts of plan, ledger and release; one per training, of plan"
@@ -251,7 +251,7 @@ REGISTER: tuple[Leak, ...] = (
          open="Run time and memory of the stages depend on the table, and Prefect and the ledger"
               " record when steps start and end; of a training also when each twentieth ends."),
     leak(38, "timing of the samplers", "L", "a draw's own time is hidden in the stage's",
-         "dpiw/run/process.py::launch_stage",
+         "dpiw/run/launch.py::launch_stage",
          open="Samplers are not constant-time; documented, not tested."),
     leak(39, "released rows: number, order, layout", "M", "public number, shuffled, fixed groups",
          "dpiw/release/parquet.py::",
@@ -271,7 +271,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(43, "core dumps, temporary files, environment, arguments, a cluster's ports and logs", "H",
          "limits, umask, a scrubbed environment, a private temporary folder; workers with keys of"
          " their own, without pages, that tell no error",
-         "dpiw/run/process.py::_confine dpiw/run/process.py::_environment"
+         "dpiw/run/process.py::_confine dpiw/run/launch.py::_environment"
          " dpiw/run/cluster.py::local_cluster dpiw/data/passes.py::tally_part",
          f"{STEPS}::test_a_confidential_process_is_confined",
          f"{CONTROLS}::test_a_stage_leaves_private_files_and_nothing_elsewhere",

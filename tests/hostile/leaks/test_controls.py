@@ -23,7 +23,8 @@ from dpiw.ledger import Ledger
 from dpiw.privacy import mechanisms
 from dpiw.release.parquet import FACTS, arrow_schema
 from dpiw.run import steps
-from dpiw.run.process import STAGES, launch_stage
+from dpiw.run.launch import launch_stage
+from dpiw.run.process import STAGES
 from dpiw.run.run import ReleaseRun
 from flows.release import run_name
 from tests.hostile.leaks.canaries import everything, hits, tokens
@@ -423,7 +424,7 @@ def test_a_stage_leaves_private_files_and_nothing_elsewhere(workplace, tmp_path,
 
 def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
     """What any user of the host can list."""
-    from dpiw.run import process as stages
+    from dpiw.run import launch as stages
 
     calls = []
 
