@@ -126,9 +126,12 @@ def main(arguments: list[str]) -> int:
 
 def _get_ready(stage: str) -> None:
     """Import what a stage will import; what is broken is for the stage itself to find."""
-    if stage == "ingest":
-        with contextlib.suppress(Exception), importing():
+    with contextlib.suppress(Exception), importing():
+        if stage == "ingest":
             load_checks()
+        else:  # what a plan's noise is found with
+            import scipy.optimize
+            import scipy.special  # noqa: F401
 
 
 if __name__ == "__main__":
