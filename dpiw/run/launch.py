@@ -125,12 +125,16 @@ class _Ahead:
         return started
 
     def go_on(self, stage: str) -> None:
-        """Once, while the first stage works: start those after it, and do what else there is."""
+        """Once, while the first stage works: start those after it, and do what else there is.
+
+        What cannot be done ahead of its time fails in its time; the stage that works goes on.
+        """
         meanwhile, self._last = self._last, _nothing
         if meanwhile is not _nothing:
             order = list(STAGES)
-            self.start(order[order.index(stage) + 1 :])
-            meanwhile()
+            with contextlib.suppress(Exception):
+                self.start(order[order.index(stage) + 1 :])
+                meanwhile()
 
     def end(self) -> None:
         """Kill those that were never told to begin."""
