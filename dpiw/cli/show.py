@@ -133,6 +133,7 @@ def _population(ledger: Ledger, population: Population) -> dict[str, Any]:
         "composition": population.composition.value,
         "budget": str(population.budget),
         "spent": str(ledger.spent(population.name)),
+        "reserved": sum(run.state.value == "reserved" for run in ledger.runs(population.name)),
         "remaining": str(ledger.remaining(population.name)),
         "unpaid_reads": ledger.account(population.name).unpaid_reads,
         "max_unpaid_reads": population.max_unpaid_reads,
@@ -203,13 +204,15 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
     lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
     for population in facts["populations"]:
         column = told_column(str(population["id_column"]))
+        reserved = population["reserved"]
+        held = f" (runs that hold their part, and drew nothing: {reserved})" if reserved else ""
         lines += [
             "",
             f"population {population['name']}  ({population['relation']}, "
             f"max_rows={population['max_rows']}, id_column={column}, "
             f"composition {population['composition']})",
             f"  budget     {population['budget']}",
-            f"  spent      {population['spent']}",
+            f"  spent      {population['spent']}" + held,
             f"  remaining  {population['remaining']}",
             f"  reads      {population['unpaid_reads']} ended without a draw, of at most"
             f" {population['max_unpaid_reads']} that may, for life"

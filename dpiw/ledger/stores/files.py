@@ -58,6 +58,10 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         raise LedgerError(
             f"ledger {path}: no such file, so no ledger is there{near or f'; {HOW_TO_BEGIN}'}"
         ) from error
+    if stat.S_ISDIR(status.st_mode):
+        inside = [name for name in _beside(path / "any.sqlite") if name.endswith(".sqlite")]
+        such_as = f", such as {path / min(inside)}" if inside else ""
+        raise LedgerError(f"ledger {path}: a folder; expected the ledger's own file{such_as}")
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"ledger {path}: not a regular file; expected the ledger's own file")
     if status.st_mode & 0o022:

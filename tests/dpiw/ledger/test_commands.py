@@ -37,6 +37,8 @@ def test_the_command_line_tells_and_does(
     assert "no runs" in cli("show", "--ledger", path)[1]
     ledger = Ledger.open(path)
     ledger.reserve(**ask())
+    held = "delta=1E-6 (runs that hold their part, and drew nothing: 1)\n"
+    assert held in cli("show", "--ledger", path)[1]
     (tmp_path / "workspace" / "adult" / RUN[:32]).mkdir(parents=True)
     assert cli("void", RUN[:12], "--attempt", "1", "--ledger", path, "--state", str(tmp_path)) == (
         0,
@@ -53,7 +55,7 @@ def test_the_command_line_tells_and_does(
     for part in (
         "population adult  (add_or_remove_one, max_rows=1, id_column=None, composition basic)",
         "budget     epsilon=2, delta=1E-5",
-        "spent      epsilon=0.5, delta=1E-6",
+        "spent      epsilon=0.5, delta=1E-6\n",
         "remaining  epsilon=1.5, delta=9E-6",
         "2027-q1",
         "generator=committed weights=committed",

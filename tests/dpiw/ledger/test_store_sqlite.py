@@ -80,8 +80,14 @@ def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
         Ledger.open(sqlite_ledger.path).verify()
 
 
+def test_of_a_folder_its_ledger_is_named(sqlite_ledger: Ledger) -> None:
+    folder = sqlite_ledger.path.parent
+    with pytest.raises(LedgerError, match=f"a folder; expected .* such as {sqlite_ledger.path}$"):
+        Ledger.open(folder)
+
+
 def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="not a regular file"):
+    with pytest.raises(LedgerError, match="a folder; expected the ledger's own file$"):
         Ledger.open(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(LedgerError, match="no such file"):
