@@ -7,9 +7,11 @@ left is small beside the base's own sampling error.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -27,6 +29,13 @@ MOST_FITTED = 100_000
 
 _BLOCK, _THREADS = 2048, 4
 _PIECE = 4 * _BLOCK
+
+_RARE, _FAINT = 0.1, 10.0
+"""A kurtosis as a share of the rows: a variance's own squared relative error. And a variance as a
+multiple of the ridge: below it rows that were not fitted may add as much."""
+
+_PASSES = 30
+"""Steps that cost no more than a Hessian of all rows, or two."""
 
 _CLOSE = 0.01
 """Largest certified gap that is left, as a share of d/M: twice what chance makes of it."""
@@ -74,9 +83,10 @@ class StreamedRows(BaseRows):
 def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
     """A tilting of some rows of a base, moved to the minimum over all of them.
 
-    Newton steps from the solved one, first with its covariance and with that of all rows where it
-    serves badly, to a certified gap that is small beside what the base's own sampling makes of it;
-    `tilt` from the beginning where none leads there.
+    Steps from the solved one, with its covariance, to a certified gap that is small beside what the
+    base's own sampling makes of it. Where that leads nowhere, from a start and with a covariance
+    that know of what the fitted rows hardly show (`_seen_by_all`), and `tilt` from the beginning
+    where that does not either.
 
     Args:
         solved: on rows of the same law.
@@ -86,8 +96,47 @@ def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
     Raises:
         WeightError: the minimum was not reached.
     """
-    solution = reached(
-        base, targets, solved.credit, solved.coefficients,
-        covariance=solved.covariance, gap=_CLOSE * base.dimension / base.rows,
+    ask = partial(
+        reached, base, targets, solved.credit, gap=_CLOSE * base.dimension / base.rows
     )  # fmt: skip
+    solution = ask(solved.coefficients, covariance=solved.covariance)
+    if solution is None:
+        ridge = solved.credit * targets.ridge
+        covariance = _seen_by_all(solved, base, ridge)
+        # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
+        slopes = (solved.covariance + ridge) @ solved.coefficients
+        start = np.asarray(np.linalg.solve(covariance + ridge, slopes), dtype=np.float64)
+        solution = ask(start, covariance=covariance, slow=math.inf, most_steps=_PASSES)
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
+
+
+def _seen_by_all(solved: Tilt, base: BaseRows, ridge: Array) -> Array:
+    """A tilting's covariance, with that of all rows along axes of which its own rows tell little.
+
+    Those on which few of them vary, as of a rare level, or none.
+    """
+    rows = solved.log_weights.size
+    variances, axes = np.linalg.eigh(solved.covariance)
+    squares, fourths = np.zeros((2, base.dimension))
+    for at, block in base.blocks():
+        places = ((block - solved.means) @ axes) ** 2
+        squares += places.sum(axis=0)
+        fourths += (places**2).sum(axis=0)
+        if at.stop >= rows:
+            break
+    is_faint = variances < _FAINT * ((axes.T @ ridge) * axes.T).sum(axis=1)
+    is_rare = is_faint | (at.stop * fourths > _RARE * rows * squares**2)
+    rare, common = axes[:, is_rare], axes[:, ~is_rare]
+    of_all = _covariance_along(rare, base)
+    return np.asarray(common * variances[~is_rare] @ common.T + rare @ of_all @ rare.T)
+
+
+def _covariance_along(axes: Array, base: BaseRows) -> Array:
+    """Of rows of equal weight, along k axes of shape (d, k): shape (k, k)."""
+    count = axes.shape[1]
+    sums, products = np.zeros(count), np.zeros((count, count))
+    for _, block in base.blocks():
+        places = block @ axes
+        sums += places.sum(axis=0)
+        products += places.T @ places
+    return np.asarray(products / base.rows - np.outer(sums, sums) / base.rows**2)

@@ -23,9 +23,10 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.curvature import Curvature, factor_of
 from dpiw.methods.weights.targets import Targets
 
 Array = NDArray[np.float64]
@@ -43,8 +44,9 @@ _STEPS, _HALVINGS, _FALL = 100, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
-_SLOW = 0.2
-"""A step that lowers the decrement to no less than this share of it asks for a new Hessian."""
+_SLOW, _FAR = 0.2, 1.0
+"""A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
+decrement that no start near the minimum has."""
 
 
 class BaseRows:
@@ -143,7 +145,7 @@ class BaseRows:
         return total
 
     def covariance_at(self, point: _Point) -> Array:
-        """Covariance under a tilting; of rows as they are it is known already, or soon needed."""
+        """Covariance of the features under a tilting, shape (d, d)."""
         if self._log_weights is None and not point.theta.any():
             return self.even[1]
         return self.covariance(np.exp(point.log_weights), point.means)
@@ -229,17 +231,26 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
 
 def reached(
     base: BaseRows, targets: Targets, credit: float, start: Array,
-    *, covariance: Array | None = None, gap: float = 0.0) -> Tilt | None:  # fmt: skip
-    """The minimum from a start, or None if it is not reached in `_STEPS` steps.
+    *, covariance: Array | None = None, gap: float = 0.0, slow: float = _SLOW,
+    most_steps: int = _STEPS) -> Tilt | None:  # fmt: skip
+    """The minimum from a start, or None; one Hessian is kept for as long as steps lead on fast.
 
-    A `covariance` near that of the features serves, and is kept, for as long as it leads on as fast
-    as their own; `gap` is small enough where it is larger than `_GAP`.
+    Args:
+        base: the rows to weight.
+        targets: what their weighted means should come close to.
+        credit: alpha > 0.
+        start: theta, shape (d,).
+        covariance: near that of the features, shape (d, d), and the answer's: where rows are so
+            many that theirs is dear. If it does not lead on fast, nothing is reached.
+        gap: small enough where it is larger than `_GAP`.
+        slow: as `_SLOW`.
+        most_steps: after which nothing is reached.
     """
-    ridge, noise_factor = credit * targets.ridge, _factor(targets.ridge)
-    point = _Point.at(base, start)
-    factor, decrement = None if covariance is None else _factor(covariance + ridge), math.inf
-    for steps in range(_STEPS):
-        gradient = point.means - targets.means + ridge @ point.theta
+    ridge, noise_factor = credit * targets.ridge, factor_of(targets.ridge)
+    point, decrement = _Point.at(base, start), math.inf
+    curvature = None if covariance is None else Curvature(covariance + ridge)
+    gradient = point.means - targets.means + ridge @ point.theta
+    for steps in range(most_steps):
         remaining_gap = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
         if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
@@ -247,28 +258,26 @@ def reached(
                 covariance=base.covariance_at(point) if covariance is None else covariance,
                 credit=credit, gap=remaining_gap, steps=steps,
             )  # fmt: skip
-        if factor is None:
+        if curvature is None:
             try:
-                factor = _factor(base.covariance_at(point) + ridge)
+                curvature = Curvature(base.covariance_at(point) + ridge)
             except WeightError:  # a credit so small that the features' own rounding outweighs it
                 return None
-        step = -cho_solve(factor, gradient)
+        step = curvature.step(gradient)
         fallen, decrement = decrement, float(-gradient @ step)
+        if covariance is not None and decrement > min(_FAR, slow * fallen):
+            return None
         moved = _line_search(base, point, step, decrement, targets, ridge)
         if moved is None:
             return None
-        if not np.array_equal(moved.theta, point.theta + step) or decrement > _SLOW * fallen:
-            factor = covariance = None
-        point = moved
+        moved_gradient = moved.means - targets.means + ridge @ moved.theta
+        is_full = np.array_equal(moved.theta, point.theta + step)
+        if covariance is None and (decrement > slow * fallen or not is_full):
+            curvature = None  # the next step has a Hessian of its own
+        else:
+            curvature.learn(moved.theta - point.theta, moved_gradient - gradient)
+        point, gradient = moved, moved_gradient
     return None
-
-
-def _factor(matrix: Array) -> tuple[Array, bool]:
-    try:
-        factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
-    except np.linalg.LinAlgError:
-        raise WeightError("targets: expected a positive definite covariance") from None
-    return factor
 
 
 def _line_search(

@@ -87,7 +87,7 @@ def test_of_a_folder_its_ledger_is_named(sqlite_ledger: Ledger) -> None:
 
 
 def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="a folder; expected the ledger's own file$"):
+    with pytest.raises(LedgerError, match=r"a folder; expected the ledger's own file$"):
         Ledger.open(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(LedgerError, match="no such file"):

@@ -16,7 +16,7 @@ from dpiw.methods.weights import streaming, thinning, weigh_measured
 from dpiw.methods.weights.reweighting import reweight
 from dpiw.methods.weights.streaming import StreamedRows, corrected
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows, Tilt, tilt
+from dpiw.methods.weights.tilting import BaseRows, Tilt, reached, tilt
 from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
@@ -110,6 +110,38 @@ def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted: int, wrong: 
     assert weights.sum() == pytest.approx(1)
     if wrong != 1:
         assert tilting.covariance == pytest.approx(base.covariance(weights, tilting.means))
+
+
+@pytest.mark.parametrize(("shown", "is_enough"), [(0, False), (1, True)])
+def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(
+    shown: int, is_enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A level that 8 rows of 30,000 hold, and none or one of the fitted ones; noise hides nothing.
+
+    Of the theta that is solved without it those rows would have all the weight. And no Hessian of
+    all rows is asked for: that costs as much as dozens of passes.
+    """
+    scaled = table()
+    scaled.columns["d"] = np.zeros(ROWS)
+    scaled.columns["d"][[*range(shown), *range(-8 + shown, 0)]] = 1.0
+    targets = Targets(
+        means=np.array([0.05, -0.04, 0.0, 6e-4]), covariance=1e-10 * np.eye(4), rows=1e6
+    )
+    held = features(scaled)
+    some = tilt(BaseRows.of(held[:FITTED]), targets, credit=10.0)
+    whole = tilt(BaseRows.of(held), targets, credit=10.0)
+    base = streamed(scaled)
+    near = reached(base, targets, 10.0, some.coefficients, covariance=some.covariance)
+    assert (near is not None) is is_enough  # the control: as if all were like the fitted ones
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a Hessian of all rows")
+
+    monkeypatch.setattr(BaseRows, "covariance", refused)
+    tilting = corrected(some, base, targets)
+    assert tilting.gap <= 0.01 * 4 / ROWS
+    assert tilting.means == pytest.approx(whole.means, abs=1e-6)
+    assert tilting.coefficients == pytest.approx(whole.coefficients, abs=1e-3)
 
 
 @pytest.mark.usefixtures("few_fitted")

@@ -1,0 +1,48 @@
+"""What Newton steps know of a Hessian: one near it, and what the steps have told since."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from dpiw.errors import WeightError
+
+Array = NDArray[np.float64]
+
+
+def factor_of(matrix: Array) -> tuple[Array, bool]:
+    """A Cholesky factor, for `cho_solve`; WeightError unless the matrix is positive definite."""
+    try:
+        factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        raise WeightError("targets: expected a positive definite covariance") from None
+    return factor
+
+
+class Curvature:
+    """An inverse Hessian from a Hessian near it and what steps have told: BFGS, in two loops.
+
+    Source: Nocedal & Wright (2006), Numerical Optimization, algorithm 7.4.
+    """
+
+    def __init__(self, near: Array) -> None:
+        self._near = factor_of(near)
+        self._told: list[tuple[Array, Array, float]] = []
+
+    def learn(self, step: Array, change: Array) -> None:
+        """A step, and by what it changed the gradient; what rounding has spoilt tells nothing."""
+        along = float(step @ change)
+        if along > 0:
+            self._told.append((step, change, along))
+
+    def step(self, gradient: Array) -> Array:
+        """Minus the inverse Hessian times a gradient."""
+        left, shares = gradient, []
+        for step, change, along in reversed(self._told):
+            shares.append(float(step @ left) / along)
+            left = left - shares[-1] * change
+        found: Array = cho_solve(self._near, left)
+        for (step, change, along), share in zip(self._told, reversed(shares), strict=True):
+            found = found + (share - float(change @ found) / along) * step
+        return -found
