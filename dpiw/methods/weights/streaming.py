@@ -7,11 +7,10 @@ left is small beside the base's own sampling error.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 
 import numpy as np
@@ -33,9 +32,6 @@ _PIECE = 4 * _BLOCK
 _RARE, _FAINT = 0.1, 10.0
 """A kurtosis as a share of the rows: a variance's own squared relative error. And a variance as a
 multiple of the ridge: below it rows that were not fitted may add as much."""
-
-_PASSES = 30
-"""Steps that cost no more than a Hessian of all rows, or two."""
 
 _CLOSE = 0.01
 """Largest certified gap that is left, as a share of d/M: twice what chance makes of it."""
@@ -84,9 +80,9 @@ def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
     """A tilting of some rows of a base, moved to the minimum over all of them.
 
     Steps from the solved one, with its covariance, to a certified gap that is small beside what the
-    base's own sampling makes of it. Where that leads nowhere, from a start and with a covariance
-    that know of what the fitted rows hardly show (`_seen_by_all`), and `tilt` from the beginning
-    where that does not either.
+    base's own sampling makes of it; where that leads on slowly, with one that knows of what the
+    fitted rows hardly show (`_seen_by_all`), and where it leads nowhere from a start that does too;
+    `tilt` from the beginning where none of it serves.
 
     Args:
         solved: on rows of the same law.
@@ -96,17 +92,17 @@ def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
     Raises:
         WeightError: the minimum was not reached.
     """
+    ridge = solved.credit * targets.ridge
+    renewed = cache(partial(_seen_by_all, solved, base, ridge))
     ask = partial(
         reached, base, targets, solved.credit, gap=_CLOSE * base.dimension / base.rows
     )  # fmt: skip
-    solution = ask(solved.coefficients, covariance=solved.covariance)
+    solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
     if solution is None:
-        ridge = solved.credit * targets.ridge
-        covariance = _seen_by_all(solved, base, ridge)
         # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
         slopes = (solved.covariance + ridge) @ solved.coefficients
-        start = np.asarray(np.linalg.solve(covariance + ridge, slopes), dtype=np.float64)
-        solution = ask(start, covariance=covariance, slow=math.inf, most_steps=_PASSES)
+        start = np.asarray(np.linalg.solve(renewed() + ridge, slopes), dtype=np.float64)
+        solution = ask(start, covariance=renewed())
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
 
 

@@ -40,7 +40,7 @@ _KEEP = 2**27
 _GAP = 1e-10
 """Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
 
-_STEPS, _HALVINGS, _FALL = 100, 60, 4.0
+_STEPS, _PASSES, _HALVINGS, _FALL = 100, 30, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
@@ -231,8 +231,8 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
 
 def reached(
     base: BaseRows, targets: Targets, credit: float, start: Array,
-    *, covariance: Array | None = None, gap: float = 0.0, slow: float = _SLOW,
-    most_steps: int = _STEPS) -> Tilt | None:  # fmt: skip
+    *, covariance: Array | None = None, renewed: Callable[[], Array] | None = None,
+    gap: float = 0.0) -> Tilt | None:  # fmt: skip
     """The minimum from a start, or None; one Hessian is kept for as long as steps lead on fast.
 
     Args:
@@ -240,17 +240,15 @@ def reached(
         targets: what their weighted means should come close to.
         credit: alpha > 0.
         start: theta, shape (d,).
-        covariance: near that of the features, shape (d, d), and the answer's: where rows are so
-            many that theirs is dear. If it does not lead on fast, nothing is reached.
+        covariance: near that of many rows, whose own is dear, and the answer's; shape (d, d).
+        renewed: a better one, asked once, when that one leads on slowly.
         gap: small enough where it is larger than `_GAP`.
-        slow: as `_SLOW`.
-        most_steps: after which nothing is reached.
     """
     ridge, noise_factor = credit * targets.ridge, factor_of(targets.ridge)
     point, decrement = _Point.at(base, start), math.inf
     curvature = None if covariance is None else Curvature(covariance + ridge)
     gradient = point.means - targets.means + ridge @ point.theta
-    for steps in range(most_steps):
+    for steps in range(_STEPS if covariance is None else _PASSES):
         remaining_gap = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
         if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
@@ -265,17 +263,19 @@ def reached(
                 return None
         step = curvature.step(gradient)
         fallen, decrement = decrement, float(-gradient @ step)
-        if covariance is not None and decrement > min(_FAR, slow * fallen):
-            return None
-        moved = _line_search(base, point, step, decrement, targets, ridge)
+        is_far = covariance is not None and decrement > _FAR
+        if renewed is not None and not is_far and decrement > _SLOW * fallen:
+            covariance, renewed, decrement = renewed(), None, fallen
+            curvature = Curvature(covariance + ridge)
+            continue
+        moved = None if is_far else _line_search(base, point, step, decrement, targets, ridge)
         if moved is None:
             return None
         moved_gradient = moved.means - targets.means + ridge @ moved.theta
         is_full = np.array_equal(moved.theta, point.theta + step)
-        if covariance is None and (decrement > slow * fallen or not is_full):
+        curvature.learn(moved.theta - point.theta, moved_gradient - gradient)
+        if covariance is None and (decrement > _SLOW * fallen or not is_full):
             curvature = None  # the next step has a Hessian of its own
-        else:
-            curvature.learn(moved.theta - point.theta, moved_gradient - gradient)
         point, gradient = moved, moved_gradient
     return None
 

@@ -144,6 +144,26 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(
     assert tilting.coefficients == pytest.approx(whole.coefficients, abs=1e-3)
 
 
+def test_where_a_covariance_leads_on_slowly_a_better_one_is_asked_once() -> None:
+    """And the way goes on from where it was."""
+    rows = table()
+    targets = Targets(means=np.full(4, 0.03), covariance=1e-8 * np.eye(4), rows=1e6)
+    base, asked = streamed(rows), list[int]()
+    wrong = np.diag(np.diag(base.even[1]) * [1.0, 100.0, 1e4, 1e6])
+
+    def better() -> np.ndarray:
+        asked.append(1)
+        return base.even[1]
+
+    slow = reached(base, targets, 10.0, np.zeros(4), covariance=wrong)
+    quick = reached(base, targets, 10.0, np.zeros(4), covariance=wrong, renewed=better)
+    assert quick is not None
+    assert len(asked) == 1
+    assert slow is None or quick.steps < slow.steps - 2
+    least = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    assert quick.coefficients == pytest.approx(least.coefficients, abs=1e-4)
+
+
 @pytest.mark.usefixtures("few_fitted")
 def test_what_is_not_reached_is_not_published(
     unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
