@@ -125,6 +125,7 @@ def run_of(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord
 
 
 def _population(ledger: Ledger, population: Population) -> dict[str, Any]:
+    runs = ledger.runs(population.name)
     facts: dict[str, Any] = {
         "name": population.name,
         "relation": population.relation.value,
@@ -133,15 +134,11 @@ def _population(ledger: Ledger, population: Population) -> dict[str, Any]:
         "composition": population.composition.value,
         "budget": str(population.budget),
         "spent": str(ledger.spent(population.name)),
-        "reserved": sum(run.state.value == "reserved" for run in ledger.runs(population.name)),
+        "reserved": sum(run.state.value == "reserved" and not run.drawn for run in runs),
         "remaining": str(ledger.remaining(population.name)),
         "unpaid_reads": ledger.account(population.name).unpaid_reads,
         "max_unpaid_reads": population.max_unpaid_reads,
-        "armed": sum(
-            stage.state.value == "armed"
-            for run in ledger.runs(population.name)
-            for stage in run.stages.values()
-        ),
+        "armed": sum(stage.state.value == "armed" for run in runs for stage in run.stages.values()),
         "forecast": _forecast(ledger, population.name),
         "recoveries": [
             {

@@ -59,7 +59,7 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
             f"ledger {path}: no such file, so no ledger is there{near or f'; {HOW_TO_BEGIN}'}"
         ) from error
     if stat.S_ISDIR(status.st_mode):
-        inside = [name for name in _beside(path / "any.sqlite") if name.endswith(".sqlite")]
+        inside = [name for name in _beside(path / "any.sqlite") if (path / name).is_file()]
         such_as = f", such as {path / min(inside)}" if inside else ""
         raise LedgerError(f"ledger {path}: a folder; expected the ledger's own file{such_as}")
     if not stat.S_ISREG(status.st_mode):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
@@ -9,6 +11,8 @@ from scipy.linalg import cho_factor, cho_solve
 from dpiw.errors import WeightError
 
 Array = NDArray[np.float64]
+
+_NEAR, _ROUNDING = 1.1, 1e-10
 
 
 def factor_of(matrix: Array) -> tuple[Array, bool]:
@@ -26,14 +30,24 @@ class Curvature:
     Source: Nocedal & Wright (2006), Numerical Optimization, algorithm 7.4.
     """
 
-    def __init__(self, near: Array) -> None:
-        self._near = factor_of(near)
-        self._told: list[tuple[Array, Array, float]] = []
+    def __init__(self, near: Array, told: Sequence[tuple[Array, Array, float]] = ()) -> None:
+        self._matrix, self._near = near, factor_of(near)
+        self._told = list(told)
+
+    def renewed(self, near: Array) -> Curvature:
+        """With another Hessian near it: what steps told stays true."""
+        return Curvature(near, self._told)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the Hessian that was given is right along every step, to `_NEAR`."""
+        ratios = [along / float(step @ self._matrix @ step) for step, _, along in self._told]
+        return all(1 / _NEAR < ratio < _NEAR for ratio in ratios)
 
     def learn(self, step: Array, change: Array) -> None:
         """A step, and by what it changed the gradient; what rounding has spoilt tells nothing."""
         along = float(step @ change)
-        if along > 0:
+        if along > _ROUNDING * np.linalg.norm(step) * np.linalg.norm(change):
             self._told.append((step, change, along))
 
     def step(self, gradient: Array) -> Array:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
+from dpiw.methods.weights.curvature import Curvature
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.tilting import BaseRows, Tilt, reached, tilt
 
@@ -97,12 +98,15 @@ def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
     ask = partial(
         reached, base, targets, solved.credit, gap=_CLOSE * base.dimension / base.rows
     )  # fmt: skip
-    solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
-    if solution is None:
-        # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
-        slopes = (solved.covariance + ridge) @ solved.coefficients
-        start = np.asarray(np.linalg.solve(renewed() + ridge, slopes), dtype=np.float64)
-        solution = ask(start, covariance=renewed())
+    try:
+        solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
+        if solution is None:
+            # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
+            slopes = (solved.covariance + ridge) @ solved.coefficients
+            start = Curvature(renewed() + ridge).step(-slopes)
+            solution = ask(start, covariance=renewed())
+    except WeightError:  # a covariance that rounding has made indefinite; of all else `tilt` tells
+        solution = None
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
 
 
@@ -111,7 +115,7 @@ def _seen_by_all(solved: Tilt, base: BaseRows, ridge: Array) -> Array:
 
     Those on which few of them vary, as of a rare level, or none.
     """
-    rows = solved.log_weights.size
+    rows = min(solved.log_weights.size, MOST_FITTED)
     variances, axes = np.linalg.eigh(solved.covariance)
     squares, fourths = np.zeros((2, base.dimension))
     for at, block in base.blocks():
@@ -122,17 +126,23 @@ def _seen_by_all(solved: Tilt, base: BaseRows, ridge: Array) -> Array:
             break
     is_faint = variances < _FAINT * ((axes.T @ ridge) * axes.T).sum(axis=1)
     is_rare = is_faint | (at.stop * fourths > _RARE * rows * squares**2)
+    if not is_rare.any():
+        return solved.covariance
     rare, common = axes[:, is_rare], axes[:, ~is_rare]
-    of_all = _covariance_along(rare, base)
-    return np.asarray(common * variances[~is_rare] @ common.T + rare @ of_all @ rare.T)
+    of_all = _covariance_along(rare, base, solved.means)
+    kept = common * np.maximum(variances[~is_rare], 0.0) @ common.T
+    return np.asarray(kept + rare @ of_all @ rare.T)
 
 
-def _covariance_along(axes: Array, base: BaseRows) -> Array:
-    """Of rows of equal weight, along k axes of shape (d, k): shape (k, k)."""
+def _covariance_along(axes: Array, base: BaseRows, centre: Array) -> Array:
+    """Of rows of equal weight, along k axes of shape (d, k): shape (k, k).
+
+    The centre, shape (d,), is near their mean: nothing is lost to cancellation.
+    """
     count = axes.shape[1]
     sums, products = np.zeros(count), np.zeros((count, count))
     for _, block in base.blocks():
-        places = block @ axes
+        places = (block - centre) @ axes
         sums += places.sum(axis=0)
         products += places.T @ places
     return np.asarray(products / base.rows - np.outer(sums, sums) / base.rows**2)

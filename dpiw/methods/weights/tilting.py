@@ -240,9 +240,9 @@ def reached(
         targets: what their weighted means should come close to.
         credit: alpha > 0.
         start: theta, shape (d,).
-        covariance: near that of many rows, whose own is dear, and the answer's; shape (d, d).
+        covariance: near that of many rows, shape (d, d): the answer's, if steps find it right.
         renewed: a better one, asked once, when that one leads on slowly.
-        gap: small enough where it is larger than `_GAP`.
+        gap: small enough if larger than `_GAP`.
     """
     ridge, noise_factor = credit * targets.ridge, factor_of(targets.ridge)
     point, decrement = _Point.at(base, start), math.inf
@@ -253,7 +253,8 @@ def reached(
         if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=point.means,
-                covariance=base.covariance_at(point) if covariance is None else covariance,
+                covariance=covariance if covariance is not None and curvature and curvature.is_near
+                else base.covariance_at(point),
                 credit=credit, gap=remaining_gap, steps=steps,
             )  # fmt: skip
         if curvature is None:
@@ -266,10 +267,9 @@ def reached(
         is_far = covariance is not None and decrement > _FAR
         if renewed is not None and not is_far and decrement > _SLOW * fallen:
             covariance, renewed, decrement = renewed(), None, fallen
-            curvature = Curvature(covariance + ridge)
+            curvature = curvature.renewed(covariance + ridge)
             continue
-        moved = None if is_far else _line_search(base, point, step, decrement, targets, ridge)
-        if moved is None:
+        if is_far or not (moved := _line_search(base, point, step, decrement, targets, ridge)):
             return None
         moved_gradient = moved.means - targets.means + ridge @ moved.theta
         is_full = np.array_equal(moved.theta, point.theta + step)

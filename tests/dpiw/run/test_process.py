@@ -72,7 +72,10 @@ def test_what_else_there_is_to_get_ready_is_done_once_while_the_first_stage_work
 def test_what_cannot_be_done_ahead_of_its_time_stops_no_stage_that_works(
     folder: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
+    tried: list[str] = []
+
     def broken() -> None:
+        tried.append("the report")
         raise ImportError
 
     with (
@@ -80,6 +83,7 @@ def test_what_cannot_be_done_ahead_of_its_time_stops_no_stage_that_works(
         pytest.raises(StageFailedError, match="fit_generator ended with code 12"),
     ):
         launch_stage("fit_generator", folder)
+    assert tried == ["the report"]
 
 
 def test_a_run_that_goes_on_starts_no_stage_that_it_has_behind_it(
