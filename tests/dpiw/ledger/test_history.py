@@ -156,6 +156,19 @@ def test_show_speaks_of_releases_and_says_what_still_fits(
     assert [record["seq"] for record in recent["populations"][0]["spending"]] == [last]
 
 
+def test_what_a_lost_draw_cost_is_not_told_as_held(tmp_path: Path) -> None:
+    """Its run is reserved again, and of what that has spent a part is never given back."""
+    ledger = Ledger.create(tmp_path / "ledger.sqlite")
+    ledger.register(adult())
+    ledger.reserve(**ask())
+    assert "drew nothing: 1" in told("show", "--ledger", ledger.location)
+    ledger.arm(RUN, 1, "generator")
+    ledger.lose(RUN, 1, "generator")
+    ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}))
+    assert ledger.run(RUN).state is RunState.RESERVED
+    assert "drew nothing" not in told("show", "--ledger", ledger.location)
+
+
 def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path: Path) -> None:
     """The run is published by its second attempt; the first one's charge stays what it is."""
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
