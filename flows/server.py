@@ -151,8 +151,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _at(url: str) -> Iterator[None]:
     """Prefect's threads find the address too: it is one of the environment's.
 
-    The flow's thread tells no heartbeats: nobody at a server of one run listens for them, and at
-    its end a flow waits up to a second for the thread that tells them.
+    The flow's thread tells no heartbeats, whatever a person set: nobody at a server of one run
+    listens for them, and at its end a flow waits up to a second for the thread that tells them.
     """
     from prefect.context import refresh_global_settings_context
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
