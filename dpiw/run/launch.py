@@ -109,7 +109,7 @@ class _Ahead:
     """A run's processes that wait for their word, and what else is done ahead of its time."""
 
     def __init__(self, directory: Path, meanwhile: Callable[[], None]) -> None:
-        self.directory, self._last = directory, meanwhile
+        self.directory, self._meanwhile, self._is_ready = directory, meanwhile, False
         self._waiting: dict[str, _Started] = {}
 
     def start(self, stages: Iterable[str]) -> None:
@@ -129,12 +129,11 @@ class _Ahead:
 
         What cannot be done ahead of its time fails in its time; the stage that works goes on.
         """
-        meanwhile, self._last = self._last, _nothing
-        if meanwhile is not _nothing:
-            order = list(STAGES)
+        if not self._is_ready:
+            self._is_ready, order = True, list(STAGES)
             with contextlib.suppress(Exception):
                 self.start(order[order.index(stage) + 1 :])
-                meanwhile()
+                self._meanwhile()
 
     def end(self) -> None:
         """Kill those that were never told to begin."""

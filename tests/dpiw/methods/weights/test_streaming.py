@@ -122,7 +122,7 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(
     """A level that 8 rows of 30,000 hold, and none or one of the fitted ones; noise hides nothing.
 
     Of the theta that is solved without it those rows would have all the weight. One Hessian of all
-    rows is asked for at most, which costs as much as dozens of passes: the answer's own.
+    rows is asked for at most, which costs as much as several passes: the answer's own.
     """
     scaled = table()
     scaled.columns["d"] = np.zeros(ROWS)
