@@ -22,10 +22,10 @@ from weights_table import commit, one_thread
 
 from dpiw import __version__
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.reweighting import reweight
 from dpiw.methods.weights.stack import all_features
-from dpiw.methods.weights.tilting import BaseRows
 from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
 

@@ -28,7 +28,7 @@ from dpiw.errors import ChecksumError, ManifestError, nearest
 from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, SCHEMA, listed_row_files
-from dpiw.release.parquet import read_synthetic
+from dpiw.release.published_rows import read_synthetic
 from dpiw.release.verification import GET_AGAIN, VerifiedRelease, file_digest, verify
 
 if TYPE_CHECKING:

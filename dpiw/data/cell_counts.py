@@ -50,12 +50,15 @@ class CellCounts:
         return CellCounts(**{name: n + getattr(other, name) for name, n in vars(self).items()})
 
 
-def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
+def count_cells(
+    column: Column, cells: pd.Series[Any], *, texts: pa.Array | None = None
+) -> CellCounts:
     """Count one column.
 
     Args:
         column: any column; of an identifier, missing cells are counted and no others.
         cells: canonical cells (`dpiw.data.cell_reading.canonical_cells`), before scaling.
+        texts: `cell_texts` of them, where somebody has them already.
 
     Privacy:
         Exact counts of confidential cells: the run's private folder only.
@@ -66,7 +69,7 @@ def count_cells(column: Column, cells: pd.Series[Any]) -> CellCounts:
     elif typed and column.kind is ColumnKind.BOOLEAN:
         counts = _typed_truths(column, cells)
     else:
-        counts = _by_text(column, cells)
+        counts = _by_text(column, cell_texts(cells) if texts is None else texts)
     return CellCounts(
         missing=int(counts[_MISSING]),
         unreadable=int(counts[UNREADABLE]),
@@ -97,9 +100,8 @@ def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     return _verdict_counts(np.where(missing, _MISSING, np.where(silent, UNREADABLE, _FINE)))
 
 
-def _by_text(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+def _by_text(column: Column, texts: pa.Array) -> NDArray[np.int64]:
     """Plain numbers by one vectorised comparison; each other distinct text once."""
-    texts = cell_texts(cells)
     judge = cell_judge(column)
     counts = _verdict_counts(np.full(texts.null_count, _MISSING))
     texts = texts.drop_null()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpiw.data.cell_counts import UNREADABLE, CellCounts, cell_judge, count_cells
 from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_reading import canonical_cells
-from dpiw.data.cells import cell_texts
+from dpiw.data.cells import cell_texts, text_bytes
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema
@@ -83,12 +83,17 @@ class CellTally:
         whole, self._whole = self._whole, False
         self.rows += len(frame)
         for column in self._columns:
-            self.counts[column.name] += count_cells(column, frame[column.name])
-            if isinstance(raw[column.name].dtype, pd.StringDtype):
-                marked = pc.match_substring(cell_texts(raw[column.name]), _NO_TEXT)
+            cells = raw[column.name]
+            texts = cell_texts(cells) if isinstance(cells.dtype, pd.StringDtype) else None
+            same = texts if frame is raw else None
+            self.counts[column.name] += count_cells(column, frame[column.name], texts=same)
+            if texts is None:
+                continue
+            if _NO_TEXT.encode() in text_bytes(texts):
+                marked = pc.match_substring(texts, _NO_TEXT)
                 self.undecoded[column.name] += pc.sum(marked).as_py() or 0
             if column.role is not ColumnRole.IDENTIFIER and not column.levels:
-                self._texts[column.name].add(raw[column.name])
+                self._texts[column.name].add(texts)
         self._whole = whole
 
     def check_whole(self) -> None:
@@ -108,10 +113,10 @@ class _FirstTexts:
         self._texts: Any = pa.array([], type=pa.large_string())
         self.full = False
 
-    def add(self, cells: pd.Series[Any]) -> None:
-        if self.full or not isinstance(cells.dtype, pd.StringDtype):
+    def add(self, texts: pa.Array) -> None:
+        if self.full:
             return
-        texts = pc.unique(cell_texts(cells)).drop_null()
+        texts = pc.unique(texts).drop_null()
         texts = pc.unique(pa.concat_arrays([self._texts, texts]))[:_MAX_TEXTS]
         sizes = np.cumsum(pc.binary_length(texts).to_numpy())
         self._texts = texts[: np.searchsorted(sizes, _MAX_BYTES, side="right")]

@@ -82,6 +82,13 @@ def valid_text(texts: Any) -> Any:
     return texts
 
 
+def text_bytes(texts: pa.Array) -> bytes:
+    """Of large strings: the bytes of all texts that are not null, one behind the other."""
+    _, ends, data = texts.buffers()
+    places = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return bytes(memoryview(data or b"")[places[0] : places[-1]])
+
+
 def cell_texts(cells: pd.Series[Any]) -> pa.Array:
     """Each cell as text (null = missing), by its own value alone, whatever the dtype."""
     cells = plain_cells(cells)

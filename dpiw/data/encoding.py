@@ -114,8 +114,8 @@ def _level_cells(column: Column, codes: NDArray[Any]) -> pd.Series[Any]:
     if column.kind is ColumnKind.BOOLEAN:
         truth = codes > 0
         return pd.Series(pd.arrays.BooleanArray(truth, missing) if column.nullable else truth)
-    names = np.array([*column.levels, None], dtype=object)
-    return pd.Series(names[codes], dtype="str")
+    names = pa.array([*column.levels, None], type=pa.large_string())
+    return pd.Series(names.take(np.where(missing, len(column.levels), codes)), dtype="str")
 
 
 def to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ from dpiw.data.cell_statement import CellTally, leave_statement
 from dpiw.data.columns import Column, ColumnRole
 from dpiw.data.files import write_durably
 from dpiw.data.person_bound import rows_within_unit
+from dpiw.data.prefetch import prefetched
 from dpiw.data.private_copy import copy_source
 from dpiw.data.raw_source import IngestLimits, RawSource
 from dpiw.data.schema import PublicSchema
@@ -101,7 +102,8 @@ def ingest(
         )
         structure = validate_structure(raw.types, schema, file_format=file_format)
         append = stack.enter_context(snapshot_writer(snapshot))
-        for frame in _bounded(raw, person, unit, schema, formats, tally, directory):
+        bounded = _bounded(raw, person, unit, schema, formats, tally, directory)
+        for frame in prefetched(bounded):
             scaled = schema.scale(frame)
             facts, rows = facts.and_of(scaled, schema), rows + scaled.rows
             append(scaled)
@@ -163,7 +165,7 @@ def _bounded(
         ids = (canonical_cells(person, batch, formats[person.name]) for batch in cells)
         mask = rows_within_unit(ids, person, unit, directory=directory)
     start = 0
-    for cells_read in raw.frames():
+    for cells_read in prefetched(raw.frames()):
         frame = canonical_frame(cells_read, schema, formats)
         with contextlib.suppress(Exception):
             tally.add(cells_read, frame)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpiw.data.cells import text_bytes
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.dates import seconds_from_local
 
@@ -80,12 +81,7 @@ def _all_letters(column: Column, texts: pa.Array, lengths: NDArray[Any]) -> bool
         return True
     if lengths.max(initial=0) > most or lengths[lengths > 0].min(initial=most) < fewest:
         return False
-    allowed = np.zeros(256, dtype=bool)
-    allowed[np.frombuffer(letters, dtype=np.uint8)] = True
-    _, ends, data = texts.buffers()
-    places = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    letters_used = np.frombuffer(data or b"", dtype=np.uint8)[places[0] : places[-1]]
-    return bool(allowed[letters_used].all())
+    return not text_bytes(texts).translate(None, letters)
 
 
 def _cast(column: Column, texts: pa.Array) -> NDArray[Any] | None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpiw.data.files import durable_file
+from dpiw.data.prefetch import prefetched
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import SchemaError, SourceError
 
@@ -46,20 +47,21 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
             if not writers:
                 writer = pq.ParquetWriter(
                     file, table.schema, write_statistics=False, store_schema=False,
-                    compression="zstd", write_page_checksum=True,
+                    compression="snappy", write_page_checksum=True,
                 )  # fmt: skip
                 writers.append(stack.enter_context(writer))
             writers[0].write_table(table)
 
         def append(rows: ScaledTable) -> None:
-            for batch in ScaledTable.concatenate([*waiting, rows]).batches(BATCH_ROWS):
-                if batch.rows == BATCH_ROWS:
+            waiting.append(rows)
+            if sum(part.rows for part in waiting) > BATCH_ROWS:
+                *full, rest = ScaledTable.concatenate(waiting).batches(BATCH_ROWS)
+                for batch in full:
                     write(batch)
-            waiting[:] = [batch.take(range(batch.rows % BATCH_ROWS))]
+                waiting[:] = [rest]
 
         yield append
-        if waiting[0].rows or not writers:
-            write(waiting[0])
+        write(ScaledTable.concatenate(waiting))
 
 
 def write_snapshot(scaled: ScaledTable, path: Path) -> None:
@@ -94,6 +96,9 @@ class Snapshot:
         Raises:
             SourceError: the file is damaged. The reason may quote values; it is not passed on.
         """
+        return prefetched(self._read_in_order())
+
+    def _read_in_order(self) -> Iterator[ScaledTable]:
         with contextlib.closing(_tables(self.path, self.groups)) as tables:
             while (table := _attempt(tables)) is not None:
                 yield table

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from dpiw.data.cells import NULLABLE, valid_text
 from dpiw.data.headers import check_names, header_cells
 from dpiw.data.private_copy import attempt
+from dpiw.data.quotes import QuoteScan
 from dpiw.data.raw_source import IngestLimits, RawSource, RawTable, data_row
 from dpiw.errors import SourceError
 
@@ -86,16 +87,17 @@ def open_csv(
             raise SourceError("the source is a Parquet file; expected source.format: parquet")
         if start.startswith(_UTF_16) and not encoding.startswith("utf-16"):
             raise SourceError("the source begins as UTF-16 does; expected source.encoding: utf-16")
-        quoted = attempt(
-            lambda: _transcode(path, clean, encoding), "the encoding is not a known text encoding"
+        text, balanced = attempt(
+            lambda: _clean_text(path, clean, encoding, delimiter),
+            "the encoding is not a known text encoding",
         )
-        header = header_cells(_first_line(clean), names, delimiter)
+        header = header_cells(_first_line(text), names, delimiter)
         check_names(header, names, max_columns=limits.max_columns, encoding=encoding)
-        if quoted:
-            _check_quotes(clean, limits, delimiter)
+        if not balanced:
+            _check_quotes(text, limits, delimiter)
         yield RawSource(
             types=dict.fromkeys(header, TEXT),
-            tables=lambda columns: _csv_tables(clean, header, columns, limits, delimiter),
+            tables=lambda columns: _csv_tables(text, header, columns, limits, delimiter),
             to_frame=lambda table: table.to_pandas(),
             max_cell_bytes=limits.max_cell_bytes,
         )
@@ -111,31 +113,60 @@ def read_csv(
         return raw.whole(most_bytes=limits.max_memory_bytes)
 
 
-def _transcode(path: Path, clean: Path, encoding: str) -> bool:
-    """Write the text as UTF-8, ended by a newline; whether it holds quotes.
+def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple[Path, bool]:
+    """Where the text lies as UTF-8 whose lines end in LF, and whether quotes are surely balanced.
 
-    Lines end in LF alone, within quotes too: of a CR and an LF that the edge of a block parted,
-    Arrow would lose one, and where an edge lies depends on other rows.
+    It is `path` itself, or else written to `clean`. LF alone, within quotes too: of a CR and an LF
+    that the edge of a block parted, Arrow would lose one, and where an edge lies depends on other
+    rows.
     """
     name = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     b"a".decode(name, "replace")  # LookupError for a codec that is not of text
+    quotes = QuoteScan(delimiter)
+    if name == "utf-8-sig" and _is_clean(path, quotes):
+        return path, quotes.are_plain
+    quotes = QuoteScan(delimiter)
+    _transcode(path, clean, name, quotes)
+    return clean, quotes.are_plain
+
+
+def _is_clean(path: Path, quotes: QuoteScan) -> bool:
+    """Whether a text is clean as it is; where it is, `quotes` has seen it."""
+    decoder, chunk = codecs.getincrementaldecoder("utf-8")(), b"\n"
+    with path.open("rb") as source, contextlib.suppress(UnicodeDecodeError):
+        if source.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+            return False
+        source.seek(0)
+        while further := source.read(_CHUNK):
+            chunk = further
+            decoder.decode(chunk)
+            if b"\r" in chunk:
+                return False
+            quotes.add(chunk)
+        decoder.decode(b"", final=True)
+        return chunk.endswith(b"\n")
+    return False
+
+
+def _transcode(path: Path, clean: Path, name: str, quotes: QuoteScan) -> None:
     decoder = io.IncrementalNewlineDecoder(
         codecs.getincrementaldecoder(name)(errors="replace"), translate=True
     )
-    quoted, last = False, ""
+    last = ""
     descriptor = os.open(clean, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with path.open("rb") as source, os.fdopen(descriptor, "wb") as target:
         while True:
             chunk = source.read(_CHUNK)
             text = decoder.decode(chunk, final=not chunk)
-            quoted = quoted or '"' in text
             last = text[-1:] or last
-            target.write(text.encode("utf-8", "replace"))
+            clean_text = text.encode("utf-8", "replace")
+            quotes.add(clean_text)
+            target.write(clean_text)
             if not chunk:
                 break
         if last not in ("", "\n"):
+            quotes.add(b"\n")
             target.write(b"\n")
-    return quoted
 
 
 def _check_quotes(clean: Path, limits: IngestLimits, delimiter: str) -> None:

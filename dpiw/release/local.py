@@ -80,7 +80,7 @@ def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = Non
         ReleaseError: as `dpiw.release.verification.verify`.
         PrivacyError: the noise of the parameters does not keep their promise.
     """
-    from dpiw.release.parquet import read_footer
+    from dpiw.release.published_rows import read_footer
 
     folder = Path(folder)
     manifest = verified_manifest(folder, kind=LocalManifest, public_key=public_key)

@@ -8,8 +8,7 @@ shuffled and row groups have a fixed size, so order and layout say nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.prefetch import prefetched
 from dpiw.data.row_weights import published_weights
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ManifestError, ReleaseError
+from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import ArrowField, row_files
 
@@ -46,8 +46,6 @@ FACTS = (
 )  # fmt: skip
 """The only keys of the footer besides Arrow's own copy of the schema."""
 
-_ARROW_SCHEMA = "ARROW:schema"
-
 _ARROW_TYPES = {
     ColumnKind.CONTINUOUS: pa.float64(),
     ColumnKind.INTEGER: pa.int64(),
@@ -56,15 +54,6 @@ _ARROW_TYPES = {
     ColumnKind.ORDINAL: pa.string(),
     ColumnKind.DATE: pa.date32(),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Footer:
-    """What a Parquet file says about itself: rows, columns and the DP facts."""
-
-    rows: int
-    columns: tuple[ArrowField, ...]
-    facts: Mapping[str, str]
 
 
 def arrow_type(column: Column) -> Any:
@@ -93,10 +82,6 @@ def arrow_schema(schema: PublicSchema) -> Any:
         for name, text in WEIGHT_ROLES.items()
     ]
     return pa.schema(released + numbers)
-
-
-_FIELD_KEYS = {b"description", b"role", b"PARQUET:field_id"}
-"""What a column's metadata may hold: ours, and a number of the format."""
 
 
 def _about(description: str, role: str) -> dict[str, str]:
@@ -161,17 +146,32 @@ def write_synthetic(
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
     weights = published_weights(log_weights, self_normalised=self_normalised)
     order, start = np.empty(weights.size, dtype=np.int64), 0
-    names = row_files(math.ceil(weights.size / PART_ROWS))
+    parts = _shuffled(frames, weights, log_weights, schema=schema, rng=rng)
+    for name, table, permutation in prefetched(parts):
+        write_table(folder / name, table, facts=facts)
+        order[start : start + permutation.size] = start + permutation
+        start += permutation.size
+    return order
+
+
+def _shuffled(
+    frames: Iterable[pd.DataFrame],
+    weights: NDArray[np.float64],
+    log_weights: NDArray[np.float64],
+    *,
+    schema: PublicSchema,
+    rng: np.random.Generator,
+) -> Iterator[tuple[str, Any, NDArray[np.int64]]]:
+    """Each file's name, its rows in random order, and which of its frame's rows each is."""
+    names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
         if name is None or frame is None:
             raise ReleaseError("log_weights: expected one per synthetic row")
         part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
         table = _table(frame, weights[part], log_weights[part], schema)
         permutation = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
-        write_table(folder / name, table.take(pa.array(permutation)), facts=facts)
-        order[part] = start + permutation
+        yield name, table.take(pa.array(permutation)), permutation
         start += table.num_rows
-    return order
 
 
 def write_table(path: Path, table: Any, *, facts: Mapping[str, str]) -> None:
@@ -194,58 +194,6 @@ def write_table(path: Path, table: Any, *, facts: Mapping[str, str]) -> None:
             writer.add_key_value_metadata({name: facts[name] for name in FACTS if name in facts})
     except OSError as reason:
         raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
-
-
-def read_footer(path: Path) -> Footer:
-    """Read rows, columns and facts of a file that `write_synthetic` wrote.
-
-    Raises:
-        ManifestError: not a Parquet file, or a footer or a column with a key beside the allow-list.
-    """
-    try:
-        with pq.ParquetFile(path) as file:
-            rows, schema = file.metadata.num_rows, file.schema_arrow
-            metadata = dict(file.metadata.metadata or {})
-        facts = {key.decode(): value.decode() for key, value in metadata.items()}
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
-        raise ManifestError(f"{path.name}: not readable as Parquet") from reason
-    facts.pop(_ARROW_SCHEMA, None)
-    for name in sorted(set(facts) - set(FACTS)):
-        raise ManifestError(f"{path.name}: unknown footer key {name!r}")
-    for field in schema:
-        if not set(field.metadata or {}) <= _FIELD_KEYS:
-            raise ManifestError(f"{path.name}: column {field.name}: unknown key in its metadata")
-    return Footer(rows=rows, columns=arrow_fields(schema), facts=facts)
-
-
-def read_synthetic(
-    folder: Path, names: Iterable[str]
-) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
-    """Read rows, weights and log weights of the files that `write_synthetic` wrote.
-
-    Args:
-        folder: of the release.
-        names: of its files of rows, in order (`listed_row_files`).
-
-    Returns:
-        The rows in pandas types (text as `str`; whole numbers `int64`, truth values `bool`, or
-        `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`),
-        the weights as published and the log weights, both of shape (rows,).
-    """
-    table = pa.concat_tables(
-        pq.read_table(folder / name, use_threads=False, pre_buffer=False) for name in names
-    )
-    weights, logs = (
-        np.array(table.column(name).to_numpy(), dtype=np.float64) for name in (WEIGHT, LOG_WEIGHT)
-    )
-    frame = pd.DataFrame(
-        {
-            field.name: _series(table.column(field.name), field)
-            for field in table.schema
-            if field.name not in {WEIGHT, LOG_WEIGHT}
-        }
-    )
-    return frame, weights, logs
 
 
 def _table(
@@ -284,15 +232,3 @@ def _array(series: Any, column: Column) -> Any:
     if array.null_count and not column.nullable:
         raise ReleaseError(f"column {column.name}: a missing value in a column without nulls")
     return array
-
-
-def _series(values: Any, field: Any) -> Any:
-    if pa.types.is_date32(field.type):
-        return values.cast(pa.timestamp("s")).to_pandas()
-    if pa.types.is_timestamp(field.type):
-        return values.cast(pa.timestamp("s", tz=field.type.tz)).to_pandas()
-    if field.nullable and pa.types.is_integer(field.type):
-        return values.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    if field.nullable and pa.types.is_boolean(field.type):
-        return values.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
-    return values.to_pandas()

@@ -260,7 +260,8 @@ def _read(
 def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
     from dpiw.release.levels import check_levels
-    from dpiw.release.parquet import footer_facts, read_footer
+    from dpiw.release.parquet import footer_facts
+    from dpiw.release.published_rows import read_footer
     from dpiw.release.replicate_weights import check_replicates, replicates_promised
 
     for name in REQUIRED:
@@ -270,7 +271,6 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     certificate = Certificate.from_json(data)
     facts = manifest.facts
     footers = [read_footer(folder / name) for name in listed_row_files(manifest.files)]
-    of_facts = footer_facts(certificate)
     pairs = {
         "release_id": (facts.release_id, certificate.release_id),
         "population": (facts.population, certificate.population),
@@ -286,7 +286,7 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
         "Arrow schema": ({facts.columns}, {footer.columns for footer in footers}),
         "facts in the Parquet footer": (
             [footer.facts for footer in footers],
-            [of_facts] * len(footers),
+            [footer_facts(certificate)] * len(footers),
         ),
     }
     for name, (one, other) in pairs.items():

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.files import make_folder, sync_directory
+from dpiw.data.prefetch import prefetched
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.scaled import regrouped
 from dpiw.data.tables import SyntheticTable
@@ -181,7 +182,7 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
     rows = read_rows(run, PUBLISHED_ROWS).chosen(chosen)
     return release_contents(
         certify(run, ledger),
-        frames=lambda: map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS)),
+        frames=lambda: prefetched(map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS))),
         log_weights=log_weights,
         log_weight_noise_sd=noise if plan.weights is not None else None,
         schema=rows.schema,

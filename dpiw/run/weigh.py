@@ -16,6 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import durable_file, write_durably
+from dpiw.data.prefetch import prefetched
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, snapshot_writer
 from dpiw.data.tables import StreamedTable, SyntheticTable
@@ -127,7 +128,7 @@ def draw_synthetic(run: ReleaseRun) -> None:
                 rng = np.random.default_rng(secrets.randbits(128))
                 bound = []
                 with snapshot_writer(run.directory / name) as append:
-                    for table, admission in run.plan.recipe.draw(model, rows, rng=rng):
+                    for table, admission in prefetched(run.plan.recipe.draw(model, rows, rng=rng)):
                         append(table.scaled)
                         bound += [] if admission is None else [admission]
                     if bound:  # before its rows: who finds them, finds this

@@ -26,11 +26,11 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.weights import beta, measured, output
 from dpiw.methods.weights import weigh_measured as weighing
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.credit import Misfit, evidence_credit
 from dpiw.methods.weights.feature_sum import exact_sum
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.stack import PARTS
-from dpiw.methods.weights.tilting import BaseRows
 from dpiw.plan.promise import compact_json
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise

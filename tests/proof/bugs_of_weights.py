@@ -14,11 +14,11 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.methods.weights import beta, measured, solver
 from dpiw.methods.weights import penalty as calibration
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.beta import BetaNoised
 from dpiw.methods.weights.credit import Misfit, evidence_credit
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.stack import Stack
-from dpiw.methods.weights.tilting import BaseRows
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 from tests.proof import blind as noninterference
 from tests.proof import weight_worlds as weights

@@ -20,8 +20,8 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.special import gammaincc
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows
 
 Array = NDArray[np.float64]
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, cholesky
 
 from dpiw.errors import SpecError, WeightError
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows, Tilt, tilt
+from dpiw.methods.weights.tilting import Tilt, tilt
 
 Array = NDArray[np.float64]
 
@@ -98,11 +99,11 @@ class Reweighted:
     def log_weight_noise(self, base: BaseRows) -> Array:
         """Standard deviation of each base row's log weight from privacy noise, shape (M,)."""
         centre = self.tilt.means @ self.noise_root
-        noise = [
-            np.sqrt(((block @ self.noise_root - centre) ** 2).sum(axis=1))
-            for _, block in base.blocks()
-        ]
-        return np.concatenate(noise)
+
+        def of(_: slice, block: Array) -> Array:
+            return np.asarray(np.sqrt(((block @ self.noise_root - centre) ** 2).sum(axis=1)))
+
+        return np.concatenate([*base.mapped(of)])
 
     @property
     def residual(self) -> Array:

@@ -278,10 +278,11 @@ def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> 
     """Measured features, and after them those of the marginals that are known, shape (n, d)."""
     width = stack.dimension + (0 if known is None else known.dimension)
     features = np.empty((scaled.rows, width))
-    for start in range(0, scaled.rows, _BLOCK):
-        stop = min(start + _BLOCK, scaled.rows)
-        block = scaled.take(np.arange(start, stop))
-        stack.write(block, features[start:stop, : stack.dimension], stack.parts)
+    start = 0
+    for block in scaled.batches(_BLOCK):
+        place = features[start : start + block.rows]
+        stack.write(block, place[:, : stack.dimension], stack.parts)
         if known is not None:
-            features[start:stop, stack.dimension :] = known.matrix(block)
+            place[:, stack.dimension :] = known.matrix(block)
+        start += block.rows
     return features

@@ -7,9 +7,11 @@ left is small beside the base's own sampling error.
 
 from __future__ import annotations
 
+import math
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from itertools import chain
 
@@ -18,24 +20,28 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
+from dpiw.methods.weights.base_rows import BaseRows, Found
 from dpiw.methods.weights.curvature import Curvature
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows, Tilt, reached, tilt
+from dpiw.methods.weights.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
 
 MOST_FITTED = 100_000
 """Rows that a tilting is solved on, by passes over their features; the others are corrected to."""
 
-_BLOCK, _THREADS = 2048, 4
-_PIECE = 4 * _BLOCK
+_BLOCK, _THREADS = 1024, 4
 
 _RARE, _FAINT = 0.1, 10.0
 """A kurtosis as a share of the rows: a variance's own squared relative error. And a variance as a
 multiple of the ridge: below it rows that were not fitted may add as much."""
 
-_CLOSE = 0.01
-"""Largest certified gap that is left, as a share of d/M: twice what chance makes of it."""
+_CLOSE, _NEARER = 0.01, 0.1
+"""Largest certified gap that is left, as a share of d/M: twice what chance makes of it. And over
+some of the rows, of which the next step begins."""
+
+_GROWTH, _WORTH = 10, 4
+"""How many times as many rows a solution is moved to, and how many times as many are left then."""
 
 
 class StreamedRows(BaseRows):
@@ -61,43 +67,89 @@ class StreamedRows(BaseRows):
         super().__init__(1, lambda *_: features(row))
         self.rows, self._log_weights = rows, log_weights
 
+    def first(self, rows: int) -> StreamedRows:
+        """The first rows, as a base of their own."""
+        logs = None if self._log_weights is None else self._log_weights[:rows]
+        logs = logs if logs is None else logs - math.log(np.exp(logs).mean())
+        batches = partial(_first, self._passes, rows)
+        return StreamedRows(rows, batches, self._of, log_weights=logs)
+
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """As of `BaseRows`; sums over them do not depend on the threads."""
+        """As of `BaseRows`."""
+        return self.mapped(lambda at, block: (at, block))
+
+    def mapped(self, function: Callable[[slice, Array], Found]) -> Iterator[Found]:
+        """As of `BaseRows`: in the thread that made the block, whose caches still hold it."""
+
+        def of(at: slice, rows: ScaledTable) -> Found:
+            block = self._of(rows)
+            if not np.isfinite(block).all():
+                raise WeightError("base rows: expected finite features")
+            return function(at, block)
+
+        workers = min(_THREADS, os.cpu_count() or 1)
+        coming: deque[Future[Found]] = deque()
+        with ThreadPoolExecutor(max_workers=workers) as pool:
+            for at, rows in self._placed():
+                coming.append(pool.submit(of, at, rows))
+                if len(coming) > 2 * workers:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+
+    def _placed(self) -> Iterator[tuple[slice, ScaledTable]]:
+        """Where a block stands, and its rows."""
         start = 0
-        with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
-            for batch in self._passes():
-                for piece in batch.batches(_PIECE):
-                    for block in pool.map(self._of, piece.batches(_BLOCK)):
-                        if not np.isfinite(block).all():
-                            raise WeightError("base rows: expected finite features")
-                        if len(block):
-                            yield slice(start, start + len(block)), block
-                        start += len(block)
+        for batch in self._passes():
+            for rows in batch.batches(_BLOCK) if batch.rows else ():
+                yield slice(start, start + rows.rows), rows
+                start += rows.rows
         if start != self.rows:
             raise WeightError("base rows: expected as many as were stated")
 
 
-def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
+def _first(passes: Callable[[], Iterable[ScaledTable]], rows: int) -> Iterator[ScaledTable]:
+    left = rows
+    for batch in passes():
+        yield next(batch.batches(left))
+        left -= batch.rows
+        if left <= 0:
+            return
+
+
+def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     """A tilting of some rows of a base, moved to the minimum over all of them.
 
-    Steps from the solved one, with its covariance, to a certified gap that is small beside what the
-    base's own sampling makes of it; where that leads on slowly, with one that knows of what the
-    fitted rows hardly show (`_seen_by_all`), and where it leads nowhere from a start that does too;
-    `tilt` from the beginning where none of it serves.
+    First to that over ten times as many, and so on: what a step over few rows finds out, no pass
+    over all has to. Steps end at a certified gap that is small beside what the base's own sampling
+    makes of it. Where they lead nowhere over all rows, `tilt` from the beginning.
 
     Args:
         solved: on rows of the same law.
-        base: all rows.
+        base: all rows, in an order that says nothing.
         targets: as of `solved`.
 
     Raises:
         WeightError: the minimum was not reached.
     """
+    rows = _GROWTH * MOST_FITTED
+    while rows * _WORTH <= base.rows:
+        solved = _moved(solved, base.first(rows), targets, close=_NEARER) or solved
+        rows *= _GROWTH
+    solution = _moved(solved, base, targets, close=_CLOSE)
+    return tilt(base, targets, credit=solved.credit) if solution is None else solution
+
+
+def _moved(solved: Tilt, base: StreamedRows, targets: Targets, *, close: float) -> Tilt | None:
+    """To the minimum over a base by a few steps, or None; `close` is the gap as a share of d/M.
+
+    Steps from the solved one, with its covariance; where that leads on slowly, with one that knows
+    of what the rows it is of hardly show (`_seen_by_all`), and where it leads nowhere from a start
+    that does too.
+    """
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
-    ask = partial(
-        reached, base, targets, solved.credit, gap=_CLOSE * base.dimension / base.rows
-    )  # fmt: skip
+    ask = partial(reached, base, targets, solved.credit, gap=close * base.dimension / base.rows)
     try:
         solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
         if solution is None:
@@ -106,26 +158,28 @@ def corrected(solved: Tilt, base: BaseRows, targets: Targets) -> Tilt:
             start = Curvature(renewed() + ridge).step(-slopes)
             solution = ask(start, covariance=renewed())
     except WeightError:  # a covariance that rounding has made indefinite; of all else `tilt` tells
-        solution = None
-    return tilt(base, targets, credit=solved.credit) if solution is None else solution
+        return None
+    return solution
 
 
-def _seen_by_all(solved: Tilt, base: BaseRows, ridge: Array) -> Array:
+def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
     """A tilting's covariance, with that of all rows along axes of which its own rows tell little.
 
     Those on which few of them vary, as of a rare level, or none.
     """
-    rows = min(solved.log_weights.size, MOST_FITTED)
+    rows = min(solved.log_weights.size, base.rows, MOST_FITTED)
     variances, axes = np.linalg.eigh(solved.covariance)
-    squares, fourths = np.zeros((2, base.dimension))
-    for at, block in base.blocks():
+
+    def moments(_: slice, block: Array) -> tuple[Array, Array]:
         places = ((block - solved.means) @ axes) ** 2
-        squares += places.sum(axis=0)
-        fourths += (places**2).sum(axis=0)
-        if at.stop >= rows:
-            break
+        return places.sum(axis=0), (places**2).sum(axis=0)
+
+    squares, fourths = np.zeros((2, base.dimension))
+    for block_squares, block_fourths in base.first(rows).mapped(moments):
+        squares += block_squares
+        fourths += block_fourths
     is_faint = variances < _FAINT * ((axes.T @ ridge) * axes.T).sum(axis=1)
-    is_rare = is_faint | (at.stop * fourths > _RARE * rows * squares**2)
+    is_rare = is_faint | (fourths > _RARE * squares**2)
     if not is_rare.any():
         return solved.covariance
     rare, common = axes[:, is_rare], axes[:, ~is_rare]
@@ -134,15 +188,19 @@ def _seen_by_all(solved: Tilt, base: BaseRows, ridge: Array) -> Array:
     return np.asarray(kept + rare @ of_all @ rare.T)
 
 
-def _covariance_along(axes: Array, base: BaseRows, centre: Array) -> Array:
+def _covariance_along(axes: Array, base: StreamedRows, centre: Array) -> Array:
     """Of rows of equal weight, along k axes of shape (d, k): shape (k, k).
 
     The centre, shape (d,), is near their mean: nothing is lost to cancellation.
     """
+
+    def moments(_: slice, block: Array) -> tuple[Array, Array]:
+        places = (block - centre) @ axes
+        return places.sum(axis=0), places.T @ places
+
     count = axes.shape[1]
     sums, products = np.zeros(count), np.zeros((count, count))
-    for _, block in base.blocks():
-        places = (block - centre) @ axes
-        sums += places.sum(axis=0)
-        products += places.T @ places
+    for block_sums, block_products in base.mapped(moments):
+        sums += block_sums
+        products += block_products
     return np.asarray(products / base.rows - np.outer(sums, sums) / base.rows**2)

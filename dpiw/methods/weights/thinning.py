@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.resampling import resample
 from dpiw.methods.weights.reweighting import solvable
-from dpiw.methods.weights.streaming import MOST_FITTED, corrected
+from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows, Tilt
+from dpiw.methods.weights.tilting import Tilt
 
 Array = NDArray[np.float64]
 
@@ -131,7 +132,7 @@ def calibrated(
             break  # no weights at all, or all rows
         chosen = taken(choice.chosen, choice.log_weights)
         try:
-            if rows > MOST_FITTED:
+            if isinstance(chosen, StreamedRows):
                 start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
                 solved = corrected(start, chosen, targets)
             else:

@@ -8,7 +8,7 @@ are w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of
 
 It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'R^-1(m(w)-m)/2: strictly convex, and
 solvable whatever the noise. alpha, the *credit*, says how many rows' worth of belief the base
-deserves. The base is streamed: it is never held as a matrix if it is larger than `_KEEP`.
+deserves.
 
 All of it is post-processing of public numbers. Source: docs/method.md section 14; KLIEP
 (Sugiyama et al. 2008), entropy balancing (Hainmueller 2012), calibration (Deville & Sarndal 1992).
@@ -17,25 +17,19 @@ All of it is post-processing of public numbers. Source: docs/method.md section 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.curvature import Curvature, factor_of
 from dpiw.methods.weights.targets import Targets
 
 Array = NDArray[np.float64]
-
-_BLOCK = 4096
-"""Base rows whose features are held at once while streaming."""
-
-_KEEP = 2**27
-"""Entries of a feature matrix that is kept between passes: one GiB."""
 
 _GAP = 1e-10
 """Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
@@ -47,108 +41,6 @@ _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 _SLOW, _FAR = 0.2, 1.0
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
 decrement that no start near the minimum has."""
-
-
-class BaseRows:
-    """The features of base rows, streamed in blocks; kept whole if they are small.
-
-    Args:
-        rows: M, how many rows there are.
-        features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
-            pass, and to give the same numbers each time.
-        log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
-
-    Raises:
-        WeightError: there are no rows, or a feature is not finite.
-    """
-
-    def __init__(
-        self,
-        rows: int,
-        features: Callable[[int, int], Array],
-        *,
-        log_weights: Array | None = None,
-    ) -> None:
-        if rows < 1:
-            raise WeightError("weights: expected at least one base row")
-        if log_weights is not None and (
-            log_weights.shape != (rows,) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
-        ):
-            raise WeightError("base rows: expected one log weight each, of mean one")
-        self.rows, self._features, self._log_weights = rows, features, log_weights
-        self.dimension = self._checked(0, 1).shape[1]
-        self._kept: Array | None = None
-        if rows * self.dimension <= _KEEP:
-            self._kept = np.empty((rows, self.dimension))
-            for start, stop in self._ranges():
-                self._kept[start:stop] = self._checked(start, stop)
-
-    @classmethod
-    def of(cls, matrix: Array) -> BaseRows:
-        """Rows whose features are at hand, shape (M, d)."""
-        return cls(len(matrix), lambda start, stop: matrix[start:stop])
-
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self.rows, _BLOCK):
-            yield start, min(start + _BLOCK, self.rows)
-
-    def _checked(self, start: int, stop: int) -> Array:
-        features = np.asarray(self._features(start, stop), dtype=np.float64)
-        if features.ndim != 2 or len(features) != stop - start or not np.isfinite(features).all():
-            raise WeightError("base rows: expected finite features, one row each")
-        return features
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Where a block stands, and its features."""
-        for start, stop in self._ranges():
-            block = None if self._kept is None else self._kept[start:stop]
-            yield slice(start, stop), self._checked(start, stop) if block is None else block
-
-    def tilted(self, theta: Array) -> tuple[Array, float, Array]:
-        """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
-
-        Returns:
-            Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
-            divided by; the weighted means of the features, shape (d,).
-        """
-        scores, means = np.empty(self.rows), np.zeros(self.dimension)
-        top, mass = -math.inf, 0.0
-        for at, block in self.blocks():
-            block_scores = block @ theta
-            if self._log_weights is not None:
-                block_scores = block_scores + self._log_weights[at]
-            scores[at] = block_scores
-            fresh = max(top, float(block_scores.max()))
-            masses, rescaling = np.exp(block_scores - fresh), math.exp(top - fresh)
-            mass, means = rescaling * mass + float(masses.sum()), rescaling * means + masses @ block
-            top = fresh
-        # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
-        return (scores - top) - math.log(mass), top + math.log(mass), means / mass
-
-    @cached_property
-    def even(self) -> tuple[Array, Array]:
-        """Means, shape (d,), and covariance, (d, d), of the features of rows of equal weight."""
-        weights = np.full(self.rows, 1 / self.rows)
-        means = self.means(weights)
-        return means, self.covariance(weights, means)
-
-    def means(self, weights: Array) -> Array:
-        """Weighted means of the features, shape (d,); `weights`, shape (M,), sum to one."""
-        return np.asarray(sum(weights[at] @ block for at, block in self.blocks()))
-
-    def covariance(self, weights: Array, means: Array) -> Array:
-        """Weighted covariance of the features, shape (d, d)."""
-        total = np.zeros((self.dimension, self.dimension))
-        for at, block in self.blocks():
-            scaled = (block - means) * np.sqrt(weights[at])[:, None]
-            total += scaled.T @ scaled
-        return total
-
-    def covariance_at(self, point: _Point) -> Array:
-        """Covariance of the features under a tilting, shape (d, d)."""
-        if self._log_weights is None and not point.theta.any():
-            return self.even[1]
-        return self.covariance(np.exp(point.log_weights), point.means)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -254,12 +146,12 @@ def reached(
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=point.means,
                 covariance=covariance if covariance is not None and curvature and curvature.is_near
-                else base.covariance_at(point),
+                else _covariance_at(base, point),
                 credit=credit, gap=remaining_gap, steps=steps,
             )  # fmt: skip
         if curvature is None:
             try:
-                curvature = Curvature(base.covariance_at(point) + ridge)
+                curvature = Curvature(_covariance_at(base, point) + ridge)
             except WeightError:  # a credit so small that the features' own rounding outweighs it
                 return None
         step = curvature.step(gradient)
@@ -278,6 +170,13 @@ def reached(
             curvature = None  # the next step has a Hessian of its own
         point, gradient = moved, moved_gradient
     return None
+
+
+def _covariance_at(base: BaseRows, point: _Point) -> Array:
+    """Of the features under a tilting, shape (d, d)."""
+    if base.is_even and not point.theta.any():
+        return base.even[1]
+    return base.covariance(np.exp(point.log_weights), point.means)
 
 
 def _line_search(

@@ -16,6 +16,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.diagnostics import Diagnostics, Verdict, diagnose
 from dpiw.methods.weights.means_law import MeansLaw
@@ -27,7 +28,6 @@ from dpiw.methods.weights.reweighting import Reweighted, reweight
 from dpiw.methods.weights.stack import Stack, all_features
 from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.thinning import calibrated
-from dpiw.methods.weights.tilting import BaseRows
 from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.measurement import Measurement
 

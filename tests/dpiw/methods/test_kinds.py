@@ -28,7 +28,8 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.parquet import FACTS, read_synthetic, write_synthetic
+from dpiw.release.parquet import FACTS, write_synthetic
+from dpiw.release.published_rows import read_synthetic
 from tests.support.kinds import CELLS, KINDS, MANY, Kind, table
 from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD

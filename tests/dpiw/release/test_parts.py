@@ -14,7 +14,7 @@ import pytest
 
 from dpiw.analysis.release import load_release
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError
-from dpiw.release import parquet
+from dpiw.release import parquet, published_rows
 from dpiw.release.manifest import listed_row_files, row_files
 from dpiw.release.publication import build_folder
 from dpiw.release.verification import verify
@@ -158,5 +158,5 @@ def test_replicates_follow_their_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         rng=np.random.default_rng(1),
     )
     assert sorted(order) == [*range(200)]
-    _, _, logs = parquet.read_synthetic(tmp_path, PARTS)
+    _, _, logs = published_rows.read_synthetic(tmp_path, PARTS)
     assert logs == pytest.approx(np.linspace(-1, 1, 200)[order], abs=0)

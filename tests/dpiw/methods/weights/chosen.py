@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpiw.methods.weights.tilting import BaseRows, Tilt
+from dpiw.methods.weights.base_rows import BaseRows
+from dpiw.methods.weights.tilting import Tilt
 
 LAW = Tilt(
     coefficients=np.zeros(6), log_weights=np.zeros(0), means=np.zeros(6), covariance=np.eye(6) / 12,

@@ -9,10 +9,11 @@ import pytest
 from scipy.stats import binom, multivariate_normal
 
 from dpiw.errors import SpecError
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
 from dpiw.methods.weights.reweighting import MOST_CREDIT, reweight
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows, tilt
+from dpiw.methods.weights.tilting import tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
 

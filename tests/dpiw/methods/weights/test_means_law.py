@@ -11,6 +11,7 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.means_verdict import (
@@ -28,7 +29,7 @@ from dpiw.methods.weights.means_verdict import (
 from dpiw.methods.weights.objections import unsupported, worst
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.thinning import calibrated
-from dpiw.methods.weights.tilting import BaseRows, tilt
+from dpiw.methods.weights.tilting import tilt
 from tests.dpiw.methods.weights.chosen import LAW, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004

@@ -13,10 +13,11 @@ from dpiw.data.scaled import ScaledTable, regrouped
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights import streaming, thinning, weigh_measured
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.reweighting import reweight
 from dpiw.methods.weights.streaming import StreamedRows, corrected
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows, Tilt, reached, tilt
+from dpiw.methods.weights.tilting import Tilt, reached, tilt
 from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
@@ -42,7 +43,6 @@ def streamed(rows: ScaledTable, **changes: Any) -> StreamedRows:
 @pytest.mark.parametrize("rows", [1, 7, 100])
 def test_blocks_are_the_rows_in_order(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "_BLOCK", 7)
-    monkeypatch.setattr(streaming, "_PIECE", 21)
     scaled = table(rows)
     blocks = [*streamed(scaled).blocks()]
     assert np.array_equal(np.vstack([block for _, block in blocks]), features(scaled))
@@ -79,6 +79,55 @@ def test_a_tilting_of_some_rows_is_corrected_to_all() -> None:
     fit = reweight(BaseRows.of(features(rows)[:FITTED]), targets, rng=np.random.default_rng(1))
     residual = replace(fit, tilt=tilting).residual  # the law's: alpha S theta, to the last bit
     assert residual == pytest.approx(10 * targets.covariance @ tilting.coefficients, rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 999, 1000, 20_000, ROWS])
+def test_first_rows_are_a_base_of_their_own(rows: int) -> None:
+    """Of rows with weights: as heavy beside each other as before, and of mean one."""
+    scaled, rng = table(), np.random.default_rng(2)
+    logs = rng.normal(size=ROWS)
+    logs -= np.log(np.exp(logs).mean())
+    first = streamed(scaled, log_weights=logs).first(rows)
+    assert first.rows == rows
+    held = np.vstack([block for _, block in first.blocks()])
+    assert np.array_equal(held, features(scaled)[:rows])
+    kept, log_sum, _ = first.tilted(np.zeros(4))
+    assert kept - kept[0] == pytest.approx(logs[:rows] - logs[0])
+    assert log_sum == pytest.approx(np.log(rows))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_few_passes_over_all_rows_are_left_after_those_over_some(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten times as many rows as were fitted, and then all; a level that leads nowhere is left."""
+    rows = table()
+    targets = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-5 * np.eye(4), rows=1e6)
+    some = tilt(BaseRows.of(features(rows)[:700]), targets, credit=10.0)
+    passes: list[int] = []
+    real, moved = BaseRows.tilted, streaming._moved
+
+    def counted(self: BaseRows, theta: np.ndarray) -> Any:
+        passes.append(self.rows)
+        return real(self, theta)
+
+    def not_on_some(*arguments: Any, **options: Any) -> Tilt | None:
+        is_whole = arguments[1].rows == ROWS
+        return moved(*arguments, **options) if is_whole or not lost else None
+
+    monkeypatch.setattr(BaseRows, "tilted", counted)
+    straight = corrected(some, streamed(rows), targets)
+    alone = passes.count(ROWS)
+    assert set(passes) == {ROWS}
+    passes.clear()
+    monkeypatch.setattr(streaming, "MOST_FITTED", 700)
+    monkeypatch.setattr(streaming, "_moved", not_on_some)
+    tilting = corrected(some, streamed(rows), targets)
+    assert tilting.gap <= 0.01 * 4 / ROWS
+    assert tilting.coefficients == pytest.approx(straight.coefficients, abs=2e-3)
+    if not lost:
+        assert set(passes) == {7000, ROWS}
+        assert passes.count(ROWS) < alone
 
 
 def minimum_of(base: BaseRows, targets: Targets, credit: float, start: np.ndarray) -> np.ndarray:

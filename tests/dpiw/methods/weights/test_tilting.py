@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights import tilting
+from dpiw.methods.weights import base_rows
+from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import BaseRows, tilt
+from dpiw.methods.weights.tilting import tilt
 
 ROWS, DIMENSION = 300, 4
 
@@ -77,8 +78,8 @@ def test_it_is_always_solved(seed: int, credit: float, noise: float, shift: floa
 def test_streaming_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     base, targets = problem(2)
     held = tilt(BaseRows.of(base), targets, credit=5.0)
-    monkeypatch.setattr(tilting, "_KEEP", 0)
-    monkeypatch.setattr(tilting, "_BLOCK", 37)
+    monkeypatch.setattr(base_rows, "_KEEP", 0)
+    monkeypatch.setattr(base_rows, "_BLOCK", 37)
     blocks = []
 
     def features(start: int, stop: int) -> np.ndarray:

@@ -1,0 +1,137 @@
+"""Features of the rows to be weighted, block by block: kept if they are few, else made anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import WeightError
+
+Array = NDArray[np.float64]
+Found = TypeVar("Found")
+
+_BLOCK = 4096
+"""Base rows whose features are held at once while streaming."""
+
+_KEEP = 2**27
+"""Entries of a feature matrix that is kept between passes: one GiB."""
+
+
+class BaseRows:
+    """The features of base rows, streamed in blocks; kept whole if they are small.
+
+    Args:
+        rows: M, how many rows there are.
+        features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
+            pass, and to give the same numbers each time.
+        log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
+
+    Raises:
+        WeightError: there are no rows, or a feature is not finite.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        features: Callable[[int, int], Array],
+        *,
+        log_weights: Array | None = None,
+    ) -> None:
+        if rows < 1:
+            raise WeightError("weights: expected at least one base row")
+        if log_weights is not None and (
+            log_weights.shape != (rows,) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
+        ):
+            raise WeightError("base rows: expected one log weight each, of mean one")
+        self.rows, self._features, self._log_weights = rows, features, log_weights
+        self.dimension = self._checked(0, 1).shape[1]
+        self._kept: Array | None = None
+        if rows * self.dimension <= _KEEP:
+            self._kept = np.empty((rows, self.dimension))
+            for start, stop in self._ranges():
+                self._kept[start:stop] = self._checked(start, stop)
+
+    @classmethod
+    def of(cls, matrix: Array) -> BaseRows:
+        """Rows whose features are at hand, shape (M, d)."""
+        return cls(len(matrix), lambda start, stop: matrix[start:stop])
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.rows, _BLOCK):
+            yield start, min(start + _BLOCK, self.rows)
+
+    def _checked(self, start: int, stop: int) -> Array:
+        features = np.asarray(self._features(start, stop), dtype=np.float64)
+        if features.ndim != 2 or len(features) != stop - start or not np.isfinite(features).all():
+            raise WeightError("base rows: expected finite features, one row each")
+        return features
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Where a block stands, and its features."""
+        for start, stop in self._ranges():
+            block = None if self._kept is None else self._kept[start:stop]
+            yield slice(start, stop), self._checked(start, stop) if block is None else block
+
+    def mapped(self, function: Callable[[slice, Array], Found]) -> Iterator[Found]:
+        """What a function makes of each block's place and features, block by block."""
+        return (function(at, block) for at, block in self.blocks())
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all rows have one weight before they are tilted."""
+        return self._log_weights is None
+
+    def tilted(self, theta: Array) -> tuple[Array, float, Array]:
+        """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
+
+        Returns:
+            Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
+            divided by; the weighted means of the features, shape (d,).
+        """
+        scores, means = np.empty(self.rows), np.zeros(self.dimension)
+        top, mass = -math.inf, 0.0
+
+        def of(at: slice, block: Array) -> tuple[slice, Array, float, float, Array]:
+            own = block @ theta
+            if self._log_weights is not None:
+                own = own + self._log_weights[at]
+            most = float(own.max())
+            masses = np.exp(own - most)
+            return at, own, most, float(masses.sum()), masses @ block
+
+        for at, block_scores, block_top, block_mass, block_means in self.mapped(of):
+            scores[at] = block_scores
+            fresh = max(top, block_top)
+            before, now = math.exp(top - fresh), math.exp(block_top - fresh)
+            mass, means = before * mass + now * block_mass, before * means + now * block_means
+            top = fresh
+        # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
+        return (scores - top) - math.log(mass), top + math.log(mass), means / mass
+
+    @cached_property
+    def even(self) -> tuple[Array, Array]:
+        """Means, shape (d,), and covariance, (d, d), of the features of rows of equal weight."""
+        weights = np.full(self.rows, 1 / self.rows)
+        means = self.means(weights)
+        return means, self.covariance(weights, means)
+
+    def means(self, weights: Array) -> Array:
+        """Weighted means of the features, shape (d,); `weights`, shape (M,), sum to one."""
+        return np.asarray(sum(self.mapped(lambda at, block: weights[at] @ block)))
+
+    def covariance(self, weights: Array, means: Array) -> Array:
+        """Weighted covariance of the features, shape (d, d)."""
+
+        def of(at: slice, block: Array) -> Array:
+            scaled = (block - means) * np.sqrt(weights[at])[:, None]
+            return np.asarray(scaled.T @ scaled)
+
+        total = np.zeros((self.dimension, self.dimension))
+        for part in self.mapped(of):
+            total += part
+        return total

@@ -1,0 +1,71 @@
+"""Batches that are made in a thread, one ahead of their use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dpiw.data.prefetch import prefetched
+
+
+def counted(made: list[int], most: int) -> Iterator[int]:
+    for number in range(most):
+        made.append(number)
+        yield number
+
+
+def test_order_and_content_stay_and_one_batch_is_ahead() -> None:
+    made: list[int] = []
+    seen = []
+    for number in prefetched(counted(made, 20)):
+        assert len(made) <= number + 2
+        seen.append(number)
+    assert seen == made == [*range(20)]
+
+
+def test_it_is_made_while_the_one_before_is_worked_on() -> None:
+    """In the same thread, a batch that waits for that work would never come."""
+    at_work = threading.Event()
+
+    def batches() -> Iterator[int]:
+        yield 0
+        assert at_work.wait(60)
+        yield 1
+
+    for number in prefetched(batches()):
+        if number == 0:
+            at_work.set()
+    assert number == 1
+
+
+def test_an_error_comes_where_its_batch_would() -> None:
+    def batches() -> Iterator[int]:
+        yield 0
+        raise ValueError("the second")
+
+    numbers = prefetched(batches())
+    assert next(numbers) == 0
+    with pytest.raises(ValueError, match="the second"):
+        next(numbers)
+
+
+def test_who_stops_early_leaves_no_thread() -> None:
+    before, closed = set(threading.enumerate()), []
+
+    def batches() -> Iterator[int]:
+        try:
+            yield from range(5)
+        finally:
+            closed.append(True)
+
+    numbers = prefetched(batches())
+    assert next(numbers) == 0
+    numbers.close()
+    assert set(threading.enumerate()) <= before
+    assert closed
+
+
+def test_of_no_batches_there_are_none() -> None:
+    assert [*prefetched([])] == []

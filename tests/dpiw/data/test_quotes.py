@@ -1,0 +1,78 @@
+"""Quotes of a CSV text that are looked at in passing, beside Python's own strict reader."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dpiw.data.quotes import QuoteScan
+
+
+def scanned(text: str, edges: list[int], delimiter: str = ",") -> bool:
+    """Whether quotes are plain, of a text that arrives in parts."""
+    scan, data = QuoteScan(delimiter), text.encode()
+    places = sorted({0, len(data), *(edge % (len(data) + 1) for edge in edges)})
+    for start, stop in itertools.pairwise(places):
+        scan.add(data[start:stop])
+    return scan.are_plain
+
+
+def strictly_read(text: str, delimiter: str = ",") -> list[list[str]] | None:
+    """The cells, or None where a quote is not balanced."""
+    try:
+        return [*csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)]
+    except csv.Error:
+        return None
+
+
+edges = st.lists(st.integers(0, 1000), max_size=6)
+cells = st.text(alphabet='",;\nab é', max_size=8)
+texts = st.text(alphabet='",\nab é', max_size=40).map(lambda text: text + "\n")
+
+
+@settings(max_examples=500)
+@given(texts, edges)
+@example('a,"b\n', [])
+@example('a,"b"c\n', [])
+@example('"""\n', [1, 2])
+@example('"a""b","",x\n', [3, 4])
+def test_of_plain_quotes_none_is_unbalanced(text: str, edges: list[int]) -> None:
+    if scanned(text, edges):
+        assert strictly_read(text) is not None
+
+
+@settings(max_examples=300)
+@given(texts, edges, edges)
+def test_how_a_text_is_cut_is_all_one(text: str, one: list[int], other: list[int]) -> None:
+    assert scanned(text, one) == scanned(text, other)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.lists(st.text(alphabet='",;\nab é', max_size=8), min_size=2, max_size=3), min_size=1
+    ),
+    edges,
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+    st.sampled_from([",", ";"]),
+)
+def test_what_is_written_by_the_book_is_plain(
+    rows: list[list[str]], edges: list[int], quoting: int, delimiter: str
+) -> None:
+    """No second pass over files that a library wrote."""
+    stream = io.StringIO(newline="")
+    csv.writer(stream, quoting=quoting, delimiter=delimiter, lineterminator="\n").writerows(rows)  # type: ignore[arg-type]
+    assert scanned(stream.getvalue(), edges, delimiter)
+
+
+@pytest.mark.parametrize(
+    "text", ['5" pipe,x\n', 'a,"b\n', 'a,"b"c\n', '"a"b"\n', ' "a"\n', '"a" ,b\n', '"\n', '"a\n\n']
+)
+def test_of_other_texts_nothing_is_said(text: str) -> None:
+    """Admissible by the strict reader or not: it decides."""
+    assert not scanned(text, [1, 2])
