@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpiw.errors import DPIWError
-from dpiw.run.imports import importing
+from dpiw.run.imports import begin_imports, end_imports, importing
 from dpiw.run.shield import shielded
 
 PAUSE_SECONDS = 0.1
@@ -229,12 +229,17 @@ def _hear_sigterm() -> None:
 def _serve(descriptor: int, life: int) -> None:
     """Be the short-lived server, on a socket that listens already, as long as its run lives."""
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    with importing():
-        import uvicorn
-        from prefect.server.api.server import create_app
+    begin_imports()
+    import uvicorn
+    from prefect.server.api.server import create_app
 
-        app = create_app(ephemeral=True, final=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            end_imports()  # a fresh database takes as long as the imports, and makes as much
+
+    app = create_app(ephemeral=True, final=True)
+    server = Server(uvicorn.Config(app, log_level="error", lifespan="on"))
     server.run(sockets=[socket.socket(fileno=descriptor)])
     _hear_sigterm()  # and end by it
 
