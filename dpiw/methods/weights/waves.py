@@ -129,21 +129,38 @@ class Waves:
         return _frozen(np.stack([*values, *missing, start]))
 
     @cached_property
+    def _shared(self) -> tuple[tuple[int, ...], ...]:
+        """Columns that are no numbers, those that share a table together: indices of blocks."""
+        groups: list[tuple[int, ...]] = []
+        lines: list[int] = []
+        for column, block in enumerate(self._blocks):
+            if block.numeric:
+                continue
+            for group, held in enumerate(lines):
+                if held * block.levels <= _TOGETHER:
+                    groups[group] += (column,)
+                    lines[group] *= block.levels
+                    break
+            else:
+                groups.append((column,))
+                lines.append(block.levels)
+        return tuple(groups)
+
+    @cached_property
     def _levels(self) -> tuple[Array, ...]:
         """What the levels of the other columns add, missing last; shapes (levels, D).
 
         Columns of few levels share a table of all their combinations: a row then reads one line for
         them, in the place of one each.
         """
-        tables: list[Array] = []
-        for block in self._blocks:
-            if not block.numeric:
+        tables = []
+        for group in self._shared:
+            together = np.zeros((1, self.frequencies))
+            for block in (self._blocks[column] for column in group):
                 table = _rounded(self._turns(block.start, block.stop), self._unit)
-                if tables and len(tables[-1]) * len(table) <= _TOGETHER:
-                    both = tables.pop()[:, None, :] + table
-                    table = both.reshape(-1, self.frequencies)
-                tables.append(table)
-        return tuple(_frozen(table) for table in tables)
+                together = (together[:, None, :] + table).reshape(-1, self.frequencies)
+            tables.append(_frozen(together))
+        return tuple(tables)
 
     @cached_property
     def _circle(self) -> Array:
@@ -168,18 +185,16 @@ class Waves:
 
     def _codes(self, scaled: ScaledTable) -> list[NDArray[np.int64]]:
         """A row's line in each table of levels; the missing one is a column's last."""
-        lines: list[NDArray[np.int64]] = []
-        together = 1
-        parts = zip(self.schema.released, self._blocks, strict=True)
-        for column, size in ((c, b.stop - b.start) for c, b in parts if not b.numeric):
-            levels = scaled.columns[column.name].astype(np.int64, casting="same_kind")
-            codes = np.clip(np.where(levels < 0, size, levels), 0, size - 1)
-            if lines and together * size <= _TOGETHER:
-                lines[-1] = lines[-1] * size + codes
-                together *= size
-            else:
-                lines.append(codes)
-                together = size
+        lines = []
+        for group in self._shared:
+            line = np.zeros(scaled.rows, dtype=np.int64)
+            for column in group:
+                size = self._blocks[column].levels
+                levels = scaled.columns[self.schema.released[column].name]
+                codes = levels.astype(np.int64, casting="same_kind")
+                line *= size
+                line += np.clip(np.where(codes < 0, size, codes), 0, size - 1)
+            lines.append(line)
         return lines
 
     def _read(self, scaled: ScaledTable, circle: Array) -> Iterator[tuple[slice, Array]]:
@@ -205,9 +220,16 @@ class Waves:
             np.take(pairs, places[few], out=found[few], mode="clip")
             yield rows, found[few].view(np.float64).reshape(-1, self.frequencies, 2)
 
+    def read(self, scaled: ScaledTable, *, scale: float = 1.0) -> Iterator[tuple[slice, Array]]:
+        """Rows, few at a time, and each phase's cosine and sine times a scale, shape (few, D, 2).
+
+        The array is written again for the next few.
+        """
+        return self._read(scaled, scale * self._circle)
+
     def write(self, scaled: ScaledTable, features: Array, *, scale: float = 1.0) -> None:
         """All cosines, then all sines, times a scale, into an array of shape (rows, 2 D)."""
-        for rows, found in self._read(scaled, scale * self._circle):
+        for rows, found in self.read(scaled, scale=scale):
             features[rows, : self.frequencies] = found[:, :, 0]
             features[rows, self.frequencies :] = found[:, :, 1]
 
