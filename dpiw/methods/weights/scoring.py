@@ -30,6 +30,14 @@ Indices = NDArray[np.int64]
 MOMENTS = ("linear", "squares", *PRODUCTS)
 """Parts of which every feature is a product of two centred coordinates, or a coordinate."""
 
+_ROWS, _LEAST, _ENTRIES = 16_384, 1024, 2**21
+"""Of a block, at most and at least, and of its centred rows. With fewer rows, threads that count
+wait for one another's short calls for most of the time."""
+
+_FEW = 512
+"""Rows whose Fourier features are held at once: twice what a core's own cache has room for, since
+threads wait for one another after every call."""
+
 
 class _Map(Protocol):
     """Some features of rows, as far as a tilting needs them."""
@@ -75,6 +83,11 @@ class Scoring:
             maps.append((_Known(law=self.known), places, False))
         return maps
 
+    @property
+    def rows(self) -> int:
+        """Of a block, at most."""
+        return max(_LEAST, min(_ROWS, _ENTRIES // (self.stack.schema.width + 1)))
+
     def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
         """What tilts a block of rows that have log weights of their own, or None."""
         laid_out = [each.laid_out(theta[places]) for each, places, _ in self._maps]
@@ -119,7 +132,7 @@ class Scoring:
         """
         tops, sums = [], []
         scale = self.stack.scale("fourier")
-        for at, found in self.stack.waves.read(within, scale=scale):
+        for at, found in self.stack.waves.read(within, scale=scale, most=_FEW):
             pairs, few = found.reshape(len(found), -1), scores[at]
             few += pairs @ theta
             tops.append(few.max())

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +31,7 @@ Array = NDArray[np.float64]
 MOST_FITTED = 100_000
 """Rows that a tilting is solved on, by passes over their features; the others are corrected to."""
 
-Scored = Callable[[Array], Callable[[ScaledTable, Array | None], Tilted]]
-"""From theta to what tilts a block of rows that have log weights of their own, or None."""
-
 _BLOCK, _THREADS = 1024, 4
-
-_SCORED = 8192
-"""Rows of a block that is tilted without its features: with fewer, threads that count wait for one
-another's short calls for most of the time."""
 
 _RARE, _FAINT = 0.1, 10.0
 """A kurtosis as a share of the rows: a variance's own squared relative error. And a variance as a
@@ -49,6 +43,17 @@ some of the rows, of which the next step begins."""
 
 _GROWTH, _WORTH = 10, 4
 """How many times as many rows a solution is moved to, and how many times as many are left then."""
+
+
+class Scored(Protocol):
+    """Tiltings of rows whose features are not written down."""
+
+    @property
+    def rows(self) -> int:
+        """Of a block, at most."""
+
+    def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
+        """What tilts a block of rows that have log weights of their own, or None."""
 
 
 class StreamedRows(BaseRows):
@@ -107,7 +112,7 @@ class StreamedRows(BaseRows):
         def of(at: slice, rows: ScaledTable) -> tuple[slice, Tilted]:
             return at, tilted(rows, None if logs is None else logs[at])
 
-        return self._in_threads(of, _SCORED)
+        return self._in_threads(of, self._scored.rows)
 
     def _in_threads(
         self, function: Callable[[slice, ScaledTable], Found], most: int

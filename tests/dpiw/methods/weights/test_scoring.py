@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.weights import scoring as scoring_module
 from dpiw.methods.weights import streaming, weigh_measured
 from dpiw.methods.weights.centred_lines import CentredLines
 from dpiw.methods.weights.ranges import Ranges
@@ -24,9 +25,6 @@ from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
-
-FEW = 256
-"""Rows whose waves are read at once."""
 
 Tilting = tuple[np.ndarray, float, np.ndarray]
 
@@ -114,7 +112,7 @@ def tiltings(
     """With features, and without."""
     features = partial(all_features, scoring.stack, scoring.known)
     of = partial(
-        StreamedRows, rows.rows, lambda: rows.batches(1000), features, log_weights=log_weights
+        StreamedRows, rows.rows, lambda: rows.batches(30_000), features, log_weights=log_weights
     )
     return of().tilted(theta), of(scored=scoring).tilted(theta)
 
@@ -147,7 +145,7 @@ def test_every_choice_of_parts(name: str, narrow: bool) -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 50])
 def test_blocks_are_put_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "_SCORED", 7)
+    monkeypatch.setattr(Scoring, "rows", 7)
     rng = np.random.default_rng(2)
     scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")), known=law_of("mixed"))
     table = uniform_rows(SCHEMAS["mixed"], rows, rng)
@@ -156,18 +154,29 @@ def test_blocks_are_put_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> 
         assert_alike(*tiltings(scoring, table, theta, log_weights=logs))
 
 
-@pytest.mark.parametrize("rows", [FEW - 1, FEW, FEW + 1, 3 * FEW, streaming._SCORED + 1])
+def test_wide_rows_are_fewer_in_a_block() -> None:
+    wide = Stack(schema=numeric_schema(999), shares={"linear": 1.0})
+    assert Scoring(stack=wide).rows == 2**21 // 1000
+    widest = Stack(schema=numeric_schema(5000), shares={"linear": 1.0})
+    assert Scoring(stack=widest).rows == 1024
+
+
+@pytest.mark.parametrize("rows", [511, 512, 513, 1536, 16_384, 16_385])
 def test_waves_are_put_together(rows: int) -> None:
-    """Of few rows each, with scores so far apart that a sum is no use beside another's."""
+    """Of few rows each, with scores so far apart that a sum is no use beside another's.
+
+    Some rows more or fewer than are read at once, and than a block has.
+    """
     rng = np.random.default_rng(3)
-    scoring = Scoring(stack=stack_of("numeric", ("linear", "fourier")))
+    waved = Scoring(stack=stack_of("numeric", ("linear", "fourier")))
+    assert (scoring_module._FEW, waved.rows) == (512, 16_384)
     table = uniform_rows(SCHEMAS["numeric"], rows, rng)
     table.columns["x0"].sort()
-    theta = rng.normal(size=scoring.stack.dimension)
+    theta = rng.normal(size=waved.stack.dimension)
     for slope in (1e4, -1e4):
         theta[0] = slope
-        assert_alike(*tiltings(scoring, table, theta), score=1e4)
-    assert_alike(*tiltings(scoring, table.take([rows - 1]), theta), score=1e4)
+        assert_alike(*tiltings(waved, table, theta), score=1e4)
+    assert_alike(*tiltings(waved, table.take([rows - 1]), theta), score=1e4)
 
 
 @given(
@@ -252,9 +261,9 @@ def test_lines_are_the_centred_columns_and_ones(name: str) -> None:
 def test_waves_are_read_beside_each_other() -> None:
     waves = stack_of("mixed", ("fourier",)).waves
     rows = uniform_rows(SCHEMAS["mixed"], 300, np.random.default_rng(8))
-    read = [(at, found.copy()) for at, found in waves.read(rows, scale=0.5)]
+    read = [(at, found.copy()) for at, found in waves.read(rows, scale=0.5, most=200)]
     matrix = 0.5 * waves.matrix(rows)
-    assert [at.start for at, _ in read] == [0, FEW]
+    assert [at.start for at, _ in read] == [0, 200]
     for at, found in read:
         assert np.array_equal(found[:, :, 0], matrix[at, :7])
         assert np.array_equal(found[:, :, 1], matrix[at, 7:])
