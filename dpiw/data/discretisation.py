@@ -41,6 +41,22 @@ class Bins:
         """Number of codes, the missing one included."""
         return self.values + int(self.nullable)
 
+    def codes(self, values: NDArray[np.generic]) -> NDArray[np.int32]:
+        """Codes of scaled values, shape (rows,). Total: every input gets one inside the domain."""
+        if self.edges is None:
+            codes = values.astype(np.int32)
+            missing = codes < 0
+        else:
+            numbers = np.clip(values.astype(np.float64), 0.0, 1.0)
+            missing = np.isnan(numbers)
+            offsets = np.rint(numbers * self.span) if self.span else numbers
+            codes = np.searchsorted(self.edges[1:-1], offsets, side="right").astype(np.int32)
+        # Without a missing code the last value stands in: a cell never fails, and never leaves the
+        # domain. `PublicSchema.scale` fills such cells before they get here.
+        return np.where(
+            missing, np.int32(self.size - 1), np.minimum(codes, self.values - 1)
+        ).astype(np.int32)
+
 
 def _declared_edges(column: Column, bins: int) -> NDArray[np.float64]:
     """Edges in offsets from the lower bound, own units, both ends included."""
@@ -71,23 +87,6 @@ def _bins(column: Column, bins: int) -> Bins:
         values=len(edges) - 1,
         span=round(span) if is_whole else 0,
         nullable=column.nullable,
-    )
-
-
-def _column_codes(values: NDArray[np.generic], bins: Bins) -> NDArray[np.int32]:
-    """Codes of one column, shape (rows,). Total: every input gets a code inside the domain."""
-    if bins.edges is None:
-        codes = values.astype(np.int32)
-        missing = codes < 0
-    else:
-        numbers = np.clip(values.astype(np.float64), 0.0, 1.0)
-        missing = np.isnan(numbers)
-        offsets = np.rint(numbers * bins.span) if bins.span else numbers
-        codes = np.searchsorted(bins.edges[1:-1], offsets, side="right").astype(np.int32)
-    # Without a missing code the last value stands in: a cell never fails, and never leaves the
-    # domain. `PublicSchema.scale` fills such cells before they get here.
-    return np.where(missing, np.int32(bins.size - 1), np.minimum(codes, bins.values - 1)).astype(
-        np.int32
     )
 
 
@@ -152,7 +151,7 @@ class Domain:
         for index, (column, bins) in enumerate(
             zip(self.schema.released, self.columns, strict=True)
         ):
-            result[:, index] = _column_codes(scaled.columns[column.name], bins)
+            result[:, index] = bins.codes(scaled.columns[column.name])
         return result
 
     def fill(self, codes: NDArray[np.int32], *, rng: np.random.Generator) -> ScaledTable:

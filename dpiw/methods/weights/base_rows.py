@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -20,6 +21,23 @@ _BLOCK = 4096
 
 _KEEP = 2**27
 """Entries of a feature matrix that is kept between passes: one GiB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tilted:
+    """Some rows of a tilting.
+
+    Attributes:
+        scores: log weights that are not normalised, shape (rows,).
+        top: the largest.
+        mass: the sum of exp(scores - top).
+        sums: of the features with these weights, shape (d,).
+    """
+
+    scores: Array
+    top: float
+    mass: float
+    sums: Array
 
 
 class BaseRows:
@@ -96,22 +114,28 @@ class BaseRows:
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0
 
-        def of(at: slice, block: Array) -> tuple[slice, Array, float, float, Array]:
-            own = block @ theta
-            if self._log_weights is not None:
-                own = own + self._log_weights[at]
-            most = float(own.max())
-            masses = np.exp(own - most)
-            return at, own, most, float(masses.sum()), masses @ block
-
-        for at, block_scores, block_top, block_mass, block_means in self.mapped(of):
-            scores[at] = block_scores
-            fresh = max(top, block_top)
-            before, now = math.exp(top - fresh), math.exp(block_top - fresh)
-            mass, means = before * mass + now * block_mass, before * means + now * block_means
+        for at, part in self._tilted(theta):
+            scores[at] = part.scores
+            fresh = max(top, part.top)
+            before, now = math.exp(top - fresh), math.exp(part.top - fresh)
+            mass, means = before * mass + now * part.mass, before * means + now * part.sums
             top = fresh
         # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
         return (scores - top) - math.log(mass), top + math.log(mass), means / mass
+
+    def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
+        """Where a block stands, and its rows under a tilting."""
+
+        def of(at: slice, block: Array) -> tuple[slice, Tilted]:
+            scores = block @ theta
+            if self._log_weights is not None:
+                scores = scores + self._log_weights[at]
+            top = float(scores.max())
+            masses = np.exp(scores - top)
+            mass, sums = float(masses.sum()), masses @ block
+            return at, Tilted(scores=scores, top=top, mass=mass, sums=sums)
+
+        return self.mapped(of)
 
     @cached_property
     def even(self) -> tuple[Array, Array]:

@@ -125,7 +125,7 @@ class Stack:
                 f"weights.settings.features: expected parts among {', '.join(PARTS)},"
                 f" found {', '.join(unknown) or 'none that this schema has'}"
             )
-        if self.shares.get("patches", 0) > 0 and self._patches.side == 0:
+        if self.shares.get("patches", 0) > 0 and self.patch_map.side == 0:
             raise SpecError(
                 "weights.settings.features.patches: expected as many columns of numbers without"
                 f" missing cells, but the target, as a square of at least {KERNEL}^2 pixels has"
@@ -136,7 +136,8 @@ class Stack:
         return blocks(self.schema)
 
     @cached_property
-    def _pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
+    def column_pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
+        """Whose products are the features of a part of them, in order."""
         parts, target = self._blocks, self.schema.target
         all_pairs = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
         numbers = [(a, b) for a, b in all_pairs if a.numeric and b.numeric]
@@ -159,8 +160,8 @@ class Stack:
         if part == "fourier":
             return float(any(block.squared_norm > 0 for block in self._blocks))
         if part == "patches":
-            return float(self._patches.side > 0)
-        return math.fsum(a.squared_norm * b.squared_norm for a, b in self._pairs[part])
+            return float(self.patch_map.side > 0)
+        return math.fsum(a.squared_norm * b.squared_norm for a, b in self.column_pairs[part])
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -200,8 +201,8 @@ class Stack:
         if part == "fourier":
             return 2 * self.frequencies
         if part == "patches":
-            return self._patches.dimension
-        return sum((a.stop - a.start) * (b.stop - b.start) for a, b in self._pairs[part])
+            return self.patch_map.dimension
+        return sum((a.stop - a.start) * (b.stop - b.start) for a, b in self.column_pairs[part])
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Feature rows, shape (rows, d)."""
@@ -220,9 +221,9 @@ class Stack:
             stop = start + self.width(part)
             place = features[:, start:stop]
             if part == "fourier":
-                self._waves.write(within, place, scale=self._scale(part))
+                self.waves.write(within, place, scale=self.scale(part))
             elif part == "patches":
-                np.multiply(self._scale(part), self._patches.matrix(scaled), out=place)
+                np.multiply(self.scale(part), self.patch_map.matrix(scaled), out=place)
             elif features.flags.f_contiguous:
                 self._write_moments(part, centred, place)
             else:  # columns are short in memory: made one after the other, and then turned
@@ -234,9 +235,10 @@ class Stack:
     def waves_sum(self, scaled: ScaledTable, *, unit: float) -> NDArray[np.int64]:
         """Sums over rows of the Fourier features, each rounded to whole units."""
         within = scaled if self.ranges is None else self.ranges.within(scaled)
-        return self._waves.sum_in(within, unit=unit, scale=self._scale("fourier"))
+        return self.waves.sum_in(within, unit=unit, scale=self.scale("fourier"))
 
-    def _scale(self, part: str) -> float:
+    def scale(self, part: str) -> float:
+        """What a part's features are multiplied by."""
         return self.shares[part] / math.sqrt(self._squared_norm(part))
 
     def _write_moments(self, part: str, centred: Array, features: Array) -> None:
@@ -248,7 +250,7 @@ class Stack:
             np.subtract(centred[:, places] ** 2, 0.125, out=features)
         else:
             start = 0
-            for a, b in self._pairs[part]:
+            for a, b in self.column_pairs[part]:
                 widths = (a.stop - a.start, b.stop - b.start)
                 stop = start + widths[0] * widths[1]
                 np.multiply(
@@ -257,17 +259,19 @@ class Stack:
                     out=features[:, start:stop].reshape(len(centred), *widths),
                 )
                 start = stop
-        features *= self._scale(part)
+        features *= self.scale(part)
 
     @cached_property
-    def _patches(self) -> PatchMap:
+    def patch_map(self) -> PatchMap:
+        """The map of `patches`, before it is scaled."""
         return PatchMap(
             schema=self.schema, frequencies=self.frequencies, scales=self.scales,
             omega_seed=self.omega_seed,
         )  # fmt: skip
 
     @cached_property
-    def _waves(self) -> Waves:
+    def waves(self) -> Waves:
+        """The map of `fourier`, before it is scaled."""
         return Waves(
             schema=self.schema, frequencies=self.frequencies, scales=self.scales,
             omega_seed=self.omega_seed,

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights.base_rows import BaseRows, Found
+from dpiw.methods.weights.base_rows import BaseRows, Found, Tilted
 from dpiw.methods.weights.curvature import Curvature
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.tilting import Tilt, reached, tilt
@@ -44,6 +45,17 @@ _GROWTH, _WORTH = 10, 4
 """How many times as many rows a solution is moved to, and how many times as many are left then."""
 
 
+class Scored(Protocol):
+    """Tiltings of rows whose features are not written down."""
+
+    @property
+    def rows(self) -> int:
+        """Of a block, at most."""
+
+    def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
+        """What tilts a block of rows that have log weights of their own, or None."""
+
+
 class StreamedRows(BaseRows):
     """The features of rows that are read batch by batch at every pass, and never held.
 
@@ -52,6 +64,7 @@ class StreamedRows(BaseRows):
         batches: the rows in order; asked again at every pass, and to give the same each time.
         features: of rows, shape (n, d), each a function of its own row; computed in threads.
         log_weights: as of `BaseRows`.
+        scored: of the same features, where they need not be written down (`weights.scoring`).
     """
 
     def __init__(
@@ -61,8 +74,9 @@ class StreamedRows(BaseRows):
         features: Callable[[ScaledTable], Array],
         *,
         log_weights: Array | None = None,
+        scored: Scored | None = None,
     ) -> None:
-        self._passes, self._of = batches, features
+        self._passes, self._of, self._scored = batches, features, scored
         row = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
         super().__init__(1, lambda *_: features(row))
         self.rows, self._log_weights = rows, log_weights
@@ -72,7 +86,7 @@ class StreamedRows(BaseRows):
         logs = None if self._log_weights is None else self._log_weights[:rows]
         logs = logs if logs is None else logs - math.log(np.exp(logs).mean())
         batches = partial(_first, self._passes, rows)
-        return StreamedRows(rows, batches, self._of, log_weights=logs)
+        return StreamedRows(rows, batches, self._of, log_weights=logs, scored=self._scored)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """As of `BaseRows`."""
@@ -87,21 +101,38 @@ class StreamedRows(BaseRows):
                 raise WeightError("base rows: expected finite features")
             return function(at, block)
 
+        return self._in_threads(of, _BLOCK)
+
+    def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
+        """As of `BaseRows`."""
+        if self._scored is None:
+            return super()._tilted(theta)
+        tilted, logs = self._scored(theta), self._log_weights
+
+        def of(at: slice, rows: ScaledTable) -> tuple[slice, Tilted]:
+            return at, tilted(rows, None if logs is None else logs[at])
+
+        return self._in_threads(of, self._scored.rows)
+
+    def _in_threads(
+        self, function: Callable[[slice, ScaledTable], Found], most: int
+    ) -> Iterator[Found]:
+        """What a function makes of each block's place and rows, in order."""
         workers = min(_THREADS, os.cpu_count() or 1)
         coming: deque[Future[Found]] = deque()
         with ThreadPoolExecutor(max_workers=workers) as pool:
-            for at, rows in self._placed():
-                coming.append(pool.submit(of, at, rows))
+            for at, rows in self._placed(most):
+                coming.append(pool.submit(function, at, rows))
                 if len(coming) > 2 * workers:
                     yield coming.popleft().result()
             while coming:
                 yield coming.popleft().result()
 
-    def _placed(self) -> Iterator[tuple[slice, ScaledTable]]:
-        """Where a block stands, and its rows."""
+    def _placed(self, most: int) -> Iterator[tuple[slice, ScaledTable]]:
+        """Where a block of at most so many rows stands, and its rows."""
         start = 0
         for batch in self._passes():
-            for rows in batch.batches(_BLOCK) if batch.rows else ():
+            for rows in batch.batches(most) if batch.rows else ():
                 yield slice(start, start + rows.rows), rows
                 start += rows.rows
         if start != self.rows:

@@ -38,8 +38,8 @@ _TOGETHER = 256
 """Most lines of a table that columns share: with a few hundred frequencies a core's own cache holds
 them."""
 
-_EXACT = 52
-"""Bits that a phase may have, offset included: one fewer than a double holds."""
+_BITS = 52
+"""Of a double, below its highest."""
 
 
 _FARTHEST = 2.0**40
@@ -91,7 +91,7 @@ class Waves:
 
     @cached_property
     def _offset(self) -> float:
-        """Whole turns, in steps, above every phase's absolute value.
+        """A power of two of steps: 1.5 of it are whole turns, and no phase is beyond half of it.
 
         Raises:
             SpecError: phases of more than `_FARTHEST` steps, which no spec may ask for.
@@ -105,18 +105,18 @@ class Waves:
                 reach += float(np.abs(self._turns(first, block.stop)).max())
         if reach > _FARTHEST:
             raise SpecError("weights.settings.scales: expected frequencies of fewer turns")
-        return 2.0 ** math.ceil(math.log2(2 * reach + STEPS))
+        return 2.0 ** math.ceil(math.log2(2 * max(reach, STEPS / 2) + STEPS))
 
     @property
     def _unit(self) -> float:
         """Every phase is a multiple of it, in steps: the least for which phases are exact."""
-        return 2.0 * self._offset * 2.0**-_EXACT
+        return 2.0 * self._offset * 2.0**-_BITS
 
     @cached_property
     def _numbers(self) -> Array:
         """What a unit of each numeric cell adds, what each missing one does, and the start."""
         values, missing = [], []
-        start = np.full(self.frequencies, self._offset)
+        start = np.full(self.frequencies, 1.5 * self._offset)
         for block in self._blocks:
             if not block.numeric:
                 continue
@@ -129,21 +129,38 @@ class Waves:
         return _frozen(np.stack([*values, *missing, start]))
 
     @cached_property
+    def _shared(self) -> tuple[tuple[int, ...], ...]:
+        """Columns that are no numbers, those that share a table together: indices of blocks."""
+        groups: list[tuple[int, ...]] = []
+        lines: list[int] = []
+        for column, block in enumerate(self._blocks):
+            if block.numeric:
+                continue
+            for group, held in enumerate(lines):
+                if held * block.levels <= _TOGETHER:
+                    groups[group] += (column,)
+                    lines[group] *= block.levels
+                    break
+            else:
+                groups.append((column,))
+                lines.append(block.levels)
+        return tuple(groups)
+
+    @cached_property
     def _levels(self) -> tuple[Array, ...]:
         """What the levels of the other columns add, missing last; shapes (levels, D).
 
         Columns of few levels share a table of all their combinations: a row then reads one line for
         them, in the place of one each.
         """
-        tables: list[Array] = []
-        for block in self._blocks:
-            if not block.numeric:
+        tables = []
+        for group in self._shared:
+            together = np.zeros((1, self.frequencies))
+            for block in (self._blocks[column] for column in group):
                 table = _rounded(self._turns(block.start, block.stop), self._unit)
-                if tables and len(tables[-1]) * len(table) <= _TOGETHER:
-                    both = tables.pop()[:, None, :] + table
-                    table = both.reshape(-1, self.frequencies)
-                tables.append(table)
-        return tuple(_frozen(table) for table in tables)
+                together = (together[:, None, :] + table).reshape(-1, self.frequencies)
+            tables.append(_frozen(together))
+        return tuple(tables)
 
     @cached_property
     def _circle(self) -> Array:
@@ -168,46 +185,55 @@ class Waves:
 
     def _codes(self, scaled: ScaledTable) -> list[NDArray[np.int64]]:
         """A row's line in each table of levels; the missing one is a column's last."""
-        lines: list[NDArray[np.int64]] = []
-        together = 1
-        parts = zip(self.schema.released, self._blocks, strict=True)
-        for column, size in ((c, b.stop - b.start) for c, b in parts if not b.numeric):
-            levels = scaled.columns[column.name].astype(np.int64, casting="same_kind")
-            codes = np.clip(np.where(levels < 0, size, levels), 0, size - 1)
-            if lines and together * size <= _TOGETHER:
-                lines[-1] = lines[-1] * size + codes
-                together *= size
-            else:
-                lines.append(codes)
-                together = size
+        lines = []
+        for group in self._shared:
+            line = np.zeros(scaled.rows, dtype=np.int64)
+            for column in group:
+                size = self._blocks[column].levels
+                levels = scaled.columns[self.schema.released[column].name]
+                codes = levels.astype(np.int64, casting="same_kind")
+                line *= size
+                line += np.clip(np.where(codes < 0, size, codes), 0, size - 1)
+            lines.append(line)
         return lines
 
-    def _read(self, scaled: ScaledTable, circle: Array) -> Iterator[tuple[slice, Array]]:
+    def _read(
+        self, scaled: ScaledTable, circle: Array, most: int = _FEW
+    ) -> Iterator[tuple[slice, Array]]:
         """Rows, few at a time, and what a circle has for their phases, shape (few, D, 2).
 
         The array is written again for the next few.
         """
         cells, codes = self._cells(scaled), self._codes(scaled)
-        steps, added = np.empty((2, _FEW, self.frequencies))
-        # Whole numbers of half the size where they hold a phase: at most 3/2 of the offset.
-        places = np.empty(steps.shape, np.int32 if self._offset <= 2.0**30 else np.int64)
+        steps, added = np.empty((2, most, self.frequencies))
+        # Of all phases the offset is the highest bit: the bits of their steps stand at one place.
+        places, below = steps.view(np.int64), _BITS - int(math.log2(self._offset))
         pairs = circle.view(np.complex128).reshape(-1)
         found = np.empty(steps.shape, np.complex128)
-        for start in range(0, scaled.rows, _FEW):
-            rows = slice(start, min(start + _FEW, scaled.rows))
+        for start in range(0, scaled.rows, most):
+            rows = slice(start, min(start + most, scaled.rows))
             few = slice(0, rows.stop - start)
             np.matmul(cells[rows], self._numbers, out=steps[few])
             for lines, table in zip(codes, self._levels, strict=True):
                 np.take(table, lines[rows], axis=0, out=added[few], mode="clip")
                 steps[few] += added[few]
-            np.copyto(places[few], steps[few], casting="unsafe")  # cut down: all are positive
+            places[few] >>= below
             places[few] &= STEPS - 1
             np.take(pairs, places[few], out=found[few], mode="clip")
             yield rows, found[few].view(np.float64).reshape(-1, self.frequencies, 2)
 
+    def read(
+        self, scaled: ScaledTable, *, scale: float = 1.0, most: int = _FEW
+    ) -> Iterator[tuple[slice, Array]]:
+        """Rows, so many at a time, and each phase's cosine and sine times a scale: (rows, D, 2).
+
+        The array is written again for the next rows.
+        """
+        return self._read(scaled, scale * self._circle, most)
+
     def write(self, scaled: ScaledTable, features: Array, *, scale: float = 1.0) -> None:
         """All cosines, then all sines, times a scale, into an array of shape (rows, 2 D)."""
-        for rows, found in self._read(scaled, scale * self._circle):
+        for rows, found in self.read(scaled, scale=scale):
             features[rows, : self.frequencies] = found[:, :, 0]
             features[rows, self.frequencies :] = found[:, :, 1]
 

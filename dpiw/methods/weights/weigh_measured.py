@@ -25,6 +25,7 @@ from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.ranges import Ranges
 from dpiw.methods.weights.reweighting import Reweighted, reweight
+from dpiw.methods.weights.scoring import Scoring
 from dpiw.methods.weights.stack import Stack, all_features
 from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.thinning import calibrated
@@ -83,13 +84,14 @@ def weigh_measured(
     stack = stack_of(estimator, measurement, base.schema)
     law = None if known is None else known.law
 
-    features = partial(all_features, stack, law)
+    features, scored = partial(all_features, stack, law), Scoring(stack=stack, known=law)
 
     def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
         if chosen.size > MOST_FITTED:
             return StreamedRows(
-                chosen.size, partial(base.taken, chosen), features, log_weights=log_weights
-            )
+                chosen.size, partial(base.taken, chosen), features,
+                log_weights=log_weights, scored=scored,
+            )  # fmt: skip
         held = base.chosen(chosen).scaled
         return BaseRows(
             chosen.size,
@@ -106,7 +108,7 @@ def weigh_measured(
     steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
     few = base.rows == base_rows.rows
     if not few:
-        base_rows = StreamedRows(base.rows, base.batches, features)
+        base_rows = StreamedRows(base.rows, base.batches, features, scored=scored)
         reweighted = replace(reweighted, tilt=corrected(reweighted.tilt, base_rows, targets))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs, means = reweighted.tilt.log_weights, reweighted.tilt.means

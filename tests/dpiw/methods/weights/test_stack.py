@@ -106,8 +106,8 @@ def test_scales_share_the_frequencies() -> None:
     schema = numeric_schema(2)
     single = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0,))
     double = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0, 3.0))
-    assert double._waves.omega[:, ::2] == pytest.approx(single._waves.omega[:, ::2])
-    assert double._waves.omega[:, 1::2] == pytest.approx(3 * single._waves.omega[:, 1::2])
+    assert double.waves.omega[:, ::2] == pytest.approx(single.waves.omega[:, ::2])
+    assert double.waves.omega[:, 1::2] == pytest.approx(3 * single.waves.omega[:, 1::2])
 
 
 @pytest.mark.parametrize("shares", [{}, {"waves": 1.0}, {"linear": 0.0}])

@@ -1,0 +1,292 @@
+"""Tiltings of rows by the features of `all_features`, without writing down the features.
+
+Of a tilting, only each row's score theta.phi and the features' weighted sums are asked. Means and
+products of columns have both by one small matrix product, Fourier features few rows at a time while
+a core's own cache holds them, and indicators of known marginals by looking codes up and counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.code_table import CodeTable
+from dpiw.data.schema import ScaledTable
+from dpiw.errors import WeightError
+from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.weights.base_rows import Tilted
+from dpiw.methods.weights.centred_lines import CentredLines
+from dpiw.methods.weights.geometry import ColumnBlock, blocks
+from dpiw.methods.weights.stack import PRODUCTS, Stack
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+MOMENTS = ("linear", "squares", *PRODUCTS)
+"""Parts of which every feature is a product of two centred coordinates, or a coordinate."""
+
+_ROWS, _LEAST, _ENTRIES = 16_384, 1024, 2**21
+"""Of a block, at most and at least, and of its centred rows. With fewer rows, threads that count
+wait for one another's short calls for most of the time."""
+
+_FEW = 512
+"""Rows whose Fourier features are held at once: twice what a core's own cache has room for, since
+threads wait for one another after every call."""
+
+
+class _Map(Protocol):
+    """Some features of rows, as far as a tilting needs them."""
+
+    def laid_out(self, theta: Array) -> Array:
+        """Their coefficients, as `scores` reads them."""
+
+    def read(self, scaled: ScaledTable) -> NDArray[Any]:
+        """What a block's rows hold, as `scores` and `sums` read it."""
+
+    def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
+        """What they add to the rows' scores, shape (rows,)."""
+
+    def sums(self, held: NDArray[Any], masses: Array) -> Array:
+        """Their weighted sums, in their order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """Tiltings of rows block by block: a function of theta gives one of blocks.
+
+    Attributes:
+        stack: the measured features.
+        known: the marginals whose indicators come after them, if any.
+    """
+
+    stack: Stack
+    known: OneWayLaw | None = None
+
+    @cached_property
+    def _maps(self) -> list[tuple[_Map, Indices, bool]]:
+        """All but the Fourier features: where they stand, and whether they see ranges."""
+        parts, start = self.stack.parts, self.stack.dimension
+        maps: list[tuple[_Map, Indices, bool]] = []
+        moments = [part for part in parts if part in MOMENTS]
+        if moments:
+            places = np.concatenate([self.stack.places(part) for part in moments])
+            maps.append((_Moments(stack=self.stack, parts=tuple(moments)), places, True))
+        if "patches" in parts:
+            maps.append((_Patches(stack=self.stack), self.stack.places("patches"), False))
+        if self.known is not None and self.known.dimension:
+            places = np.arange(start, start + self.known.dimension)
+            maps.append((_Known(law=self.known), places, False))
+        return maps
+
+    @property
+    def rows(self) -> int:
+        """Of a block, at most."""
+        return max(_LEAST, min(_ROWS, _ENTRIES // (self.stack.schema.width + 1)))
+
+    def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
+        """What tilts a block of rows that have log weights of their own, or None."""
+        laid_out = [each.laid_out(theta[places]) for each, places, _ in self._maps]
+        waves = np.zeros(0)
+        if "fourier" in self.stack.parts:
+            waves = theta[self.stack.places("fourier")].reshape(2, -1).T.reshape(-1)
+        return partial(self._tilted, laid_out, waves, theta.size)
+
+    def _tilted(
+        self,
+        laid_out: list[Array],
+        waves: Array,
+        dimension: int,
+        rows: ScaledTable,
+        log_weights: Array | None,
+    ) -> Tilted:
+        ranges = self.stack.ranges
+        within = rows if ranges is None else ranges.within(rows)
+        scores = np.zeros(rows.rows) if log_weights is None else log_weights.copy()
+        held = []
+        for (each, _, is_within), coefficients in zip(self._maps, laid_out, strict=True):
+            held.append(each.read(within if is_within else rows))
+            scores += each.scores(held[-1], coefficients)
+        sums = np.empty(dimension)
+        if waves.size:
+            sums[self.stack.places("fourier")] = self._add_waves(within, waves, scores)
+        top = float(scores.max())
+        masses = np.exp(scores - top)
+        for (each, places, _), block in zip(self._maps, held, strict=True):
+            sums[places] = each.sums(block, masses)
+        if not (np.isfinite(top) and np.isfinite(sums).all()):
+            raise WeightError("base rows: expected finite features")
+        return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
+
+    def _add_waves(self, within: ScaledTable, theta: Array, scores: Array) -> Array:
+        """Complete the scores, which all others were added to; the weighted sums, in order.
+
+        Args:
+            within: rows on their ranges' scale.
+            theta: each cosine's coefficient beside its sine's, shape (2 D,).
+            scores: of the rows, which are added to.
+        """
+        tops, sums = [], []
+        scale = self.stack.scale("fourier")
+        for at, found in self.stack.waves.read(within, scale=scale, most=_FEW):
+            pairs, few = found.reshape(len(found), -1), scores[at]
+            few += pairs @ theta
+            tops.append(few.max())
+            sums.append(np.exp(few - tops[-1]) @ pairs)
+        shares = np.exp(np.array(tops) - max(tops))
+        return np.asarray((shares @ np.array(sums)).reshape(-1, 2).T.reshape(-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moments:
+    """Coordinates and products of two: all of them products of two lines, of which one is ones.
+
+    With T what theta gives to products of lines, scores are the sums of X * (T R) over lines, X all
+    of them and R those that are second ones; weighted sums are read from X diag(masses) R'.
+    """
+
+    stack: Stack
+    parts: tuple[str, ...]
+
+    @cached_property
+    def _lines(self) -> CentredLines:
+        return CentredLines(schema=self.stack.schema)
+
+    @cached_property
+    def _factors(self) -> Indices:
+        """The two lines of every feature, shape (features, 2)."""
+        return np.concatenate([self._factors_of(part) for part in self.parts])
+
+    def _factors_of(self, part: str) -> Indices:
+        one = self._lines.one
+        if part == "linear":
+            return np.stack([np.arange(one), np.full(one, one)], axis=1)
+        if part == "squares":
+            numbers = [block.start for block in blocks(self.stack.schema) if block.numeric]
+            return np.repeat(numbers, 2).reshape(-1, 2)
+        return np.concatenate([*_products(self.stack.column_pairs[part])])
+
+    @cached_property
+    def _seconds(self) -> Indices:
+        """Lines that are second ones, ascending; the last is that of ones."""
+        return np.union1d(self._factors[:, 1], self._lines.one)
+
+    @cached_property
+    def _places(self) -> tuple[Indices, Indices]:
+        """Of every feature in a matrix of first and second lines."""
+        return self._factors[:, 0], np.searchsorted(self._seconds, self._factors[:, 1])
+
+    @cached_property
+    def _scales(self) -> Array:
+        widths = [self.stack.width(part) for part in self.parts]
+        return np.repeat([self.stack.scale(part) for part in self.parts], widths)
+
+    @cached_property
+    def _offsets(self) -> Array:
+        """What is taken off every product."""
+        widths = [self.stack.width(part) for part in self.parts]
+        return np.repeat([0.125 * (part == "squares") for part in self.parts], widths)
+
+    def laid_out(self, theta: Array) -> Array:
+        """T, shape (second lines, lines)."""
+        scaled = theta * self._scales
+        matrix = np.zeros((self._lines.one + 1, self._seconds.size))
+        np.add.at(matrix, self._places, scaled)
+        matrix[-1, -1] -= scaled @ self._offsets
+        return np.ascontiguousarray(matrix.T)
+
+    def read(self, scaled: ScaledTable) -> Array:
+        """Lines of centred rows, shape (lines, rows)."""
+        return self._lines.of(scaled)
+
+    def scores(self, held: Array, laid_out: Array) -> Array:
+        """As of `_Map`."""
+        products = laid_out @ held
+        products *= held[self._seconds]
+        return np.asarray(products.sum(axis=0))
+
+    def sums(self, held: Array, masses: Array) -> Array:
+        """As of `_Map`."""
+        matrix = held @ (held[self._seconds] * masses).T
+        return np.asarray((matrix[self._places] - self._offsets * matrix[-1, -1]) * self._scales)
+
+
+def _products(pairs: list[tuple[ColumnBlock, ColumnBlock]]) -> Iterator[Indices]:
+    """The lines of every product of two columns; second is the column that all have, if any."""
+    shared = set.intersection(*(set(pair) for pair in pairs))
+    for a, b in pairs:
+        lines = np.mgrid[a.start : a.stop, b.start : b.stop].reshape(2, -1).T
+        yield lines[:, ::-1] if a in shared else lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """Indicators of codes, each column's last left out."""
+
+    law: OneWayLaw
+
+    @cached_property
+    def _table(self) -> CodeTable:
+        return CodeTable(domain=self.law.domain, columns=self.law.columns)
+
+    @cached_property
+    def _starts(self) -> Indices:
+        """Where each column's codes begin among those of all, and how many there are."""
+        return np.concatenate([[0], np.cumsum(self.law.sizes)])
+
+    @cached_property
+    def _kept(self) -> Indices:
+        """Which codes are features."""
+        return np.delete(np.arange(self._starts[-1]), self._starts[1:] - 1)
+
+    def laid_out(self, theta: Array) -> Array:
+        """Coefficients of all codes; zero of each column's last."""
+        padded = np.zeros(self._starts[-1])
+        padded[self._kept] = theta
+        return padded
+
+    def read(self, scaled: ScaledTable) -> NDArray[np.intp]:
+        """Codes, among those of all columns, shape (columns, rows)."""
+        codes = self._table.lines(scaled)
+        codes += self._starts[:-1, None]
+        return codes
+
+    def scores(self, held: NDArray[np.intp], laid_out: Array) -> Array:
+        """As of `_Map`."""
+        return np.asarray(np.take(laid_out, held).sum(axis=0))
+
+    def sums(self, held: NDArray[np.intp], masses: Array) -> Array:
+        """As of `_Map`."""
+        weights = np.tile(masses, len(held))
+        counts = np.bincount(held.reshape(-1), weights, self._starts[-1])
+        return np.asarray(counts[self._kept], dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Patches:
+    """Features of images, by their matrix."""
+
+    stack: Stack
+
+    def laid_out(self, theta: Array) -> Array:
+        """As of `_Map`."""
+        return theta
+
+    def read(self, scaled: ScaledTable) -> Array:
+        """The features, shape (rows, features)."""
+        matrix = self.stack.scale("patches") * self.stack.patch_map.matrix(scaled)
+        if not np.isfinite(matrix).all():
+            raise WeightError("base rows: expected finite features")
+        return matrix
+
+    def scores(self, held: Array, laid_out: Array) -> Array:
+        """As of `_Map`."""
+        return held @ laid_out
+
+    def sums(self, held: Array, masses: Array) -> Array:
+        """As of `_Map`."""
+        return masses @ held
