@@ -108,9 +108,13 @@ def metrics_of(part: pd.DataFrame) -> list[str]:
     return [name for name in LABELS if name in part and part[name].notna().any()]
 
 
+OF_MEASURED = ("measured", "measured-debiased", UNUSED_MEASURED)
+"""Kinds that rest on one draw of the generator: measured weights leave it more of the effort."""
+
+
 def rows_of(base: str, weights: str) -> str:
     """The kind that `base` means for these weights: `unused` rows are of their own release."""
-    return UNUSED_MEASURED if base == UNUSED and weights == "measured" else base
+    return UNUSED_MEASURED if base == UNUSED and weights in OF_MEASURED else base
 
 
 def changes(frame: pd.DataFrame, base: str) -> dict[tuple[str, ...], dict[str, Change]]:
@@ -199,6 +203,6 @@ def same_rows(frame: pd.DataFrame) -> bool:
     """Whether `unused` and the weighted releases of a run rest on one generator draw."""
     released = frame[(frame.generator != REAL) & (frame.weights != "none")]
     keys = ["dataset", "generator", "epsilon", "run"]
-    measured = released.weights.isin(("measured", UNUSED_MEASURED))
+    measured = released.weights.isin(OF_MEASURED)
     draws = released.groupby([*keys, measured]).generator_digest.nunique()
     return bool((draws == 1).all())

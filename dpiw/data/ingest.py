@@ -3,8 +3,9 @@
 Copy, validate the structure, and then batch by batch: read cells by their declared format, bound
 the rows per person, scale, write; validate what was found, and leave the custodian's statement of
 what became of cells. Every step is row-local or structural, except the bound on rows per person,
-which enters the privacy unit. What is held is one batch, but for a byte a row where rows per person
-are bounded. Nothing leaves the run's private directory, and a read that fails leaves nothing in it.
+which enters the privacy unit. What is held is a few batches, but for a byte a row where rows per
+person are bounded. Nothing leaves the run's private directory, and a read that fails leaves nothing
+in it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
 from dpiw.data.cell_reading import canonical_cells, canonical_frame
@@ -102,8 +104,9 @@ def ingest(
         )
         structure = validate_structure(raw.types, schema, file_format=file_format)
         append = stack.enter_context(snapshot_writer(snapshot))
-        bounded = _bounded(raw, person, unit, schema, formats, tally, directory)
-        for frame in prefetched(bounded):
+        within = None if person is None else _within_unit(raw, person, unit, formats, directory)
+        bounded = prefetched(_bounded(raw, within, schema, formats, tally))
+        for frame in stack.enter_context(contextlib.closing(bounded)):
             scaled = schema.scale(frame)
             facts, rows = facts.and_of(scaled, schema), rows + scaled.rows
             append(scaled)
@@ -149,29 +152,36 @@ def _copied(source: Path, directory: Path) -> Iterator[Path]:
         copy.unlink(missing_ok=True)
 
 
+def _within_unit(
+    raw: RawSource,
+    person: Column,
+    unit: PrivacyUnit,
+    formats: Mapping[str, CellFormat],
+    directory: Path,
+) -> NDArray[np.bool_]:
+    """Which rows are within the unit, by a pass over their ids."""
+    cells = (frame[person.name] for frame in raw.frames([person.name]))
+    ids = (canonical_cells(person, batch, formats[person.name]) for batch in cells)
+    return rows_within_unit(ids, person, unit, directory=directory)
+
+
 def _bounded(
     raw: RawSource,
-    person: Column | None,
-    unit: PrivacyUnit,
+    within: NDArray[np.bool_] | None,
     schema: PublicSchema,
     formats: Mapping[str, CellFormat],
     tally: CellTally,
-    directory: Path,
 ) -> Iterator[pd.DataFrame]:
     """Canonical cells of the rows within the unit, in batches; all that are read are tallied."""
-    mask = None
-    if person is not None:
-        cells = (frame[person.name] for frame in raw.frames([person.name]))
-        ids = (canonical_cells(person, batch, formats[person.name]) for batch in cells)
-        mask = rows_within_unit(ids, person, unit, directory=directory)
     start = 0
-    for cells_read in prefetched(raw.frames()):
-        frame = canonical_frame(cells_read, schema, formats)
-        with contextlib.suppress(Exception):
-            tally.add(cells_read, frame)
-        stop = start + len(frame)
-        yield frame if mask is None else frame.take(np.flatnonzero(mask[start:stop]))
-        start = stop
+    with contextlib.closing(prefetched(raw.frames())) as frames:
+        for cells_read in frames:
+            frame = canonical_frame(cells_read, schema, formats)
+            with contextlib.suppress(Exception):
+                tally.add(cells_read, frame)
+            stop = start + len(frame)
+            yield frame if within is None else frame.take(np.flatnonzero(within[start:stop]))
+            start = stop
 
 
 def _value_verdicts(tally: CellTally, facts: ScaledFacts, schema: PublicSchema) -> Results | None:

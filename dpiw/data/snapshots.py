@@ -41,6 +41,7 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
     with durable_file(path) as file, contextlib.ExitStack() as stack:
         writers: list[pq.ParquetWriter] = []
         waiting: list[ScaledTable] = []
+        rows_waiting = 0
 
         def write(rows: ScaledTable) -> None:
             table = rows.to_arrow()
@@ -53,12 +54,14 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
             writers[0].write_table(table)
 
         def append(rows: ScaledTable) -> None:
+            nonlocal rows_waiting
             waiting.append(rows)
-            if sum(part.rows for part in waiting) > BATCH_ROWS:
+            rows_waiting += rows.rows
+            if rows_waiting > BATCH_ROWS:
                 *full, rest = ScaledTable.concatenate(waiting).batches(BATCH_ROWS)
                 for batch in full:
                     write(batch)
-                waiting[:] = [rest]
+                waiting[:], rows_waiting = [rest], rest.rows
 
         yield append
         write(ScaledTable.concatenate(waiting))

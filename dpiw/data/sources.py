@@ -2,8 +2,8 @@
 
 Structure may fail, loudly and with a message that holds nothing of the file, nor of where in it
 (that is `SourceError.place`, for the custodian's log alone); values never do
-(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). What is held is one batch, whatever
-the number of rows; only public files are read whole.
+(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). What is held is a few batches,
+whatever the number of rows; only public files are read whole.
 """
 
 from __future__ import annotations

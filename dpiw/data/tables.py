@@ -86,7 +86,7 @@ class SyntheticTable:
 class StreamedTable(SyntheticTable):
     """Synthetic rows that are read batch by batch: as many as there is room on a disk.
 
-    Memory is that of one batch, until somebody asks for `scaled`, which holds all rows.
+    Memory is that of a few batches, until somebody asks for `scaled`, which holds all rows.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PrivateTable:
     def batches(self) -> Iterator[ScaledTable]:
         """The exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        Memory is that of one batch, whatever the number of rows. Each call reads them once more.
+        Memory is that of a few batches, whatever the number of rows. Each call reads them anew.
 
         Privacy:
             Unprotected. Call only inside `measure`, and return nothing that was not drawn by

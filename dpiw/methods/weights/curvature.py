@@ -40,9 +40,9 @@ class Curvature:
 
     @property
     def is_near(self) -> bool:
-        """Whether the Hessian that was given is right along every step, to `_NEAR`."""
+        """Whether there were steps, and the Hessian given is right along each, to `_NEAR`."""
         ratios = [along / float(step @ self._matrix @ step) for step, _, along in self._told]
-        return all(1 / _NEAR < ratio < _NEAR for ratio in ratios)
+        return bool(ratios) and all(1 / _NEAR < ratio < _NEAR for ratio in ratios)
 
     def learn(self, step: Array, change: Array) -> None:
         """A step, and by what it changed the gradient; what rounding has spoilt tells nothing."""

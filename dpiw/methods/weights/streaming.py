@@ -82,7 +82,9 @@ class StreamedRows(BaseRows):
         self.rows, self._log_weights = rows, log_weights
 
     def first(self, rows: int) -> StreamedRows:
-        """The first rows, as a base of their own."""
+        """The first rows, at least one, as a base of their own."""
+        if rows < 1:
+            raise WeightError("base rows: expected at least one")
         logs = None if self._log_weights is None else self._log_weights[:rows]
         logs = logs if logs is None else logs - math.log(np.exp(logs).mean())
         batches = partial(_first, self._passes, rows)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -65,6 +68,56 @@ def test_who_stops_early_leaves_no_thread() -> None:
     numbers.close()
     assert set(threading.enumerate()) <= before
     assert closed
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_garbage_that_is_collected_in_a_thread_of_its_own_is_not_waited_for(nested: bool) -> None:
+    """A generator in a cycle is closed wherever garbage is collected: here in what it waits for."""
+    is_there = threading.Event()
+
+    def batches() -> Iterator[int]:
+        yield 0
+        is_there.wait(60)
+        gc.collect()
+        yield 1
+
+    def passed_on() -> Iterator[int]:
+        yield from prefetched(batches())
+
+    numbers = prefetched(passed_on() if nested else batches())
+    assert next(numbers) == 0
+    threads = {thread for thread in threading.enumerate() if "ThreadPool" in thread.name}
+    cycle: list[object] = [numbers]
+    cycle.append(cycle)
+    del numbers, cycle
+    is_there.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_an_error_holds_nothing_of_its_batch() -> None:
+    """Its traceback would, through a frame that holds the thread's result, until collected."""
+
+    class Cells:
+        pass
+
+    held: list[weakref.ref[Cells]] = []
+
+    def batches() -> Iterator[int]:
+        cells = Cells()
+        held.append(weakref.ref(cells))
+        yield 0
+        raise ValueError(f"beside {type(cells).__name__}")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            [*prefetched(batches())]
+        assert held[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_of_no_batches_there_are_none() -> None:
