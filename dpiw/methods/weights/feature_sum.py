@@ -40,7 +40,8 @@ LOUD = 0.1
 columns within their bounds, and products have no credit of their own: a narrow range, or a low
 credit, fits what is then noise. Chosen on Boston and Breast (docs/method.md section 14)."""
 
-_BLOCK, _FEW, _THREADS = 8192, 2048, 4
+_BLOCK, _FEW, _THREADS = 8192, 4096, 4
+"""Rows of a thread, and of a matrix: with fewer, threads wait for one another's short calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,7 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
     if "fourier" in places:  # whose length is its share, whatever a row's cells are
         longest -= stack.shares["fourier"] ** 2
     total = np.zeros(stack.dimension, dtype=np.int64)
-    for few in rows.batches(_FEW):  # as many as a core's own cache holds the features of
+    for few in rows.batches(_FEW):
         with np.errstate(all="ignore"):  # of rows outside the box, which may be too long
             if beside:
                 features = np.empty((few.rows, places_beside.size), order="F")  # made by columns

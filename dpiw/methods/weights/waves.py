@@ -31,8 +31,9 @@ STEPS = 4096
 _CELL = 2.0**-20
 """Scaled cells are rounded to a multiple of it."""
 
-_FEW = 256
-"""Rows at once: so few that all of their numbers stay in a core's own cache."""
+_FEW, _ADDED = 256, 512
+"""Rows at once: so few that all of their numbers stay in a core's own cache. And where they are
+only added up: threads wait for one another after every call."""
 
 _TOGETHER = 256
 """Most lines of a table that columns share: with a few hundred frequencies a core's own cache holds
@@ -250,6 +251,6 @@ class Waves:
         """
         circle = np.rint(scale * self._circle * (1 / unit))
         total = np.zeros((self.frequencies, 2))
-        for _, found in self._read(scaled, circle):
+        for _, found in self._read(scaled, circle, _ADDED):
             total += found.sum(axis=0)
         return total.T.astype(np.int64).reshape(-1)
