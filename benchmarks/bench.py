@@ -50,9 +50,11 @@ LINES = (
          reference="the same of pyarrow", target=5),
     Line(name="release, measured", item="release", ours="the same with measured weights",
          reference="the same of pyarrow", target=5),
-    Line(name="scoring", item="release",
-         ours="weights of as many published rows, their fit included",
+    Line(name="scores", item="scores", ours="scoring: log weights of rows under a tilting",
          reference="pyarrow reads and writes those rows", target=2),
+    Line(name="weights", item="release",
+         ours="weights of as many published rows, their fit included",
+         reference="pyarrow reads and writes those rows"),
     Line(name="counts-1", item="counts", kind="peer", ours="private histogram, one column",
          reference="diffprivlib"),
     Line(name="counts-2", item="counts", kind="peer", ours="private histogram, two columns",
@@ -88,6 +90,7 @@ LINES = (
 
 ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
     "features": limits.features,
+    "scores": limits.scores,
     "marginals": limits.marginals,
     "starts": limits.starts,
     "counts": peers.counts,

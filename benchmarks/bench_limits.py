@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,20 @@ import scale
 import startup
 from bench_record import Cost, Found, NotRunError, Place, in_turns, median, timed
 from scale_table import batch, dictionary, write_table
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, write_snapshot
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.one_way import MOST_CODES, OneWayLaw
 from dpiw.methods.weights.feature_sum import exact_sum
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.scoring import Scoring
+from dpiw.methods.weights.stack import all_features, with_first_moments
+from dpiw.methods.weights.streaming import StreamedRows
 
 BLOCK = 8192
 """Rows of one matrix product."""
@@ -76,6 +82,39 @@ def features(place: Place) -> dict[str, Found]:
         repeats=place.repeats, told=text,
     )  # fmt: skip
     return {"features": comparison}
+
+
+def scores(place: Place) -> dict[str, Found]:
+    """Scoring: log weights of rows on disk under a tilting, beside pyarrow's reading and writing.
+
+    The features are those of a release whose noise is faint and whose generator knows marginals:
+    what measured weights ask of every base row once a step.
+    """
+    schema, rows = made_up(10 * place.rows)
+    stack = with_first_moments(Measured(omega_seed=1).stack(schema), noise=1e-6)
+    names = range(len(schema.released))
+    law = OneWayLaw(
+        schema=schema, bins=MOST_CODES, columns=(*names,), variances=(1.0,) * len(names),
+        total_variance=0.0,
+    )  # fmt: skip
+    theta = np.random.default_rng(1).normal(scale=0.01, size=stack.dimension + law.dimension)
+    with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
+        path = Path(folder, "table.parquet")
+        write_snapshot(rows, path)
+        base = StreamedRows(
+            rows.rows, open_snapshot(path).batches, partial(all_features, stack, law),
+            scored=Scoring(stack=stack, known=law),
+        )  # fmt: skip
+
+        def rewritten() -> None:
+            pa.parquet.write_table(pa.parquet.read_table(path), Path(folder, "again.parquet"))
+
+        with threadpool_limits(limits=1):  # as where weights are made
+            comparison = in_turns(
+                lambda: base.tilted(theta), rewritten, repeats=place.repeats,
+                told=f"{rows.rows:,} rows; {theta.size:,} features",
+            )  # fmt: skip
+    return {"scores": comparison}
 
 
 def marginals(place: Place) -> dict[str, Found]:
@@ -164,7 +203,7 @@ def of_release(stages: dict[str, Any], rows: int) -> dict[str, Found]:
             ours=of_stages(stages, RELEASE), reference=reference,
             told=f"{text}; most memory {stages[largest]['peak'] / 2**20:,.0f} MiB, in {largest}",
         ),
-        "scoring": Found(
+        "weights": Found(
             ours=of_stages(stages, ("debias",)), reference=of_stages(stages, ("rewrite",)),
             told=text,
         ),

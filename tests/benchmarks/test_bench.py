@@ -72,15 +72,16 @@ def test_every_line_has_what_makes_it_and_nothing_is_made_in_vain():
 def test_the_targets_are_those_that_were_set():
     targets = {line.name: line.target for line in bench.LINES if line.target is not None}
     wanted = {
-        "features": 3, "release": 5, "scoring": 2, "privbayes": 200, "privbayes-adult-mst": 50,
+        "features": 3, "release": 5, "scores": 2, "privbayes": 200, "privbayes-adult-mst": 50,
         "warm": 8, "fresh": 12, "published": 3, "help": 0.3, "import": 0.5, "plan": 2,
     }  # fmt: skip
     assert wanted.items() <= targets.items()
 
 
 def test_sums_and_counts_are_held_against_the_machine_here(tmp_path):
-    lines = limits.features(place(tmp_path)) | limits.marginals(place(tmp_path))
-    names = {line.name for line in bench.LINES if line.item in ("features", "marginals")}
+    items = ("features", "scores", "marginals")
+    lines = {k: v for item in items for k, v in getattr(limits, item)(place(tmp_path)).items()}
+    names = {line.name for line in bench.LINES if line.item in items}
     assert set(lines) == names
     assert all(line.ours.wall > 0 and line.reference.wall > 0 for line in lines.values())
 
@@ -93,7 +94,7 @@ def test_a_release_s_lines_add_up_its_steps():
     assert lines["release"].ours.wall == 5
     assert lines["release, measured"].ours == record.Cost(wall=12.0, cpu=17.0)
     assert "1,024 MiB, in debias" in lines["release, measured"].told
-    assert lines["scoring"].ours.wall == 6
+    assert lines["weights"].ours.wall == 6
     assert {line.name for line in bench.LINES if line.item == "release"} == set(lines)
 
 
@@ -145,7 +146,7 @@ def test_a_good_line_is_not_lost_to_a_later_failure(tmp_path, monkeypatch):
 
 def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypatch):
     for item, measure in bench.ITEMS.items():
-        if item not in ("features", "marginals", "starts"):
+        if item not in ("features", "scores", "marginals", "starts"):
             with pytest.raises(record.NotRunError, match="without peers"):
                 measure(place(tmp_path, with_peers=False))
 
