@@ -22,7 +22,7 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, write_snapshot
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.methods.one_way import MOST_CODES, OneWayLaw
+from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.feature_sum import exact_sum
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.measured import Measured
@@ -87,14 +87,14 @@ def features(place: Place) -> dict[str, Found]:
 def scores(place: Place) -> dict[str, Found]:
     """Scoring: log weights of rows on disk under a tilting, beside pyarrow's reading and writing.
 
-    The features are those of a release whose noise is faint and whose generator knows marginals:
+    The features are those of a release of so many rows whose generator is a histogram:
     what measured weights ask of every base row once a step.
     """
     schema, rows = made_up(10 * place.rows)
     stack = with_first_moments(Measured(omega_seed=1).stack(schema), noise=1e-6)
     names = range(len(schema.released))
     law = OneWayLaw(
-        schema=schema, bins=MOST_CODES, columns=(*names,), variances=(1.0,) * len(names),
+        schema=schema, bins=32, columns=(*names,), variances=(1.0,) * len(names),
         total_variance=0.0,
     )  # fmt: skip
     theta = np.random.default_rng(1).normal(scale=0.01, size=stack.dimension + law.dimension)

@@ -102,8 +102,9 @@ def _codes(series: pd.Series, column: Column, cells: Axis) -> NDArray[np.intp]:
         texts = pd.Index([_level(value) for value in distinct], dtype=object)
         codes = np.append(pd.Index(column.level_names).get_indexer(texts), -1)[places]
     else:
-        inner = np.asarray(cells.edges[1:-1])
-        codes = np.searchsorted(inner, _numbers(series, column), side="right")
+        numbers, codes = _numbers(series, column), np.zeros(len(series), dtype=np.uint8)
+        for edge in cells.edges[1:-1]:  # so few that a search would take longer
+            codes += numbers >= edge
     codes = np.where(missing, cells.cells - 1, codes)
     return np.asarray(codes, dtype=np.intp)
 
