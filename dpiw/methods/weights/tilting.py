@@ -132,7 +132,8 @@ def reached(
         targets: what their weighted means should come close to.
         credit: alpha > 0.
         start: theta, shape (d,).
-        covariance: near that of many rows, shape (d, d): the answer's, if steps find it right.
+        covariance: near that of many rows, shape (d, d): if steps find it right, the answer's is
+            it, corrected by what they told.
         renewed: a better one, asked once, when that one leads on slowly.
         gap: small enough if larger than `_GAP`.
     """
@@ -145,7 +146,8 @@ def reached(
         if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=point.means,
-                covariance=covariance if covariance is not None and curvature and curvature.is_near
+                covariance=curvature.matrix - ridge
+                if covariance is not None and curvature and curvature.is_near
                 else _covariance_at(base, point),
                 credit=credit, gap=remaining_gap, steps=steps,
             )  # fmt: skip
