@@ -15,7 +15,8 @@ def prefetched(batches: Iterable[Batch]) -> Generator[Batch]:
 
     Worth it where both sides spend their time outside of Python: in files, Arrow and NumPy. At most
     one batch is ahead, and none is None. Who stops early closes this, or lets go of it: that waits
-    for the batch that is being made, so that what it is read from may be closed.
+    for the batch that is being made, so that what it is read from may be closed. (One prefetch
+    within another is waited for in the main thread, where stages run, and not in every other.)
 
     Raises:
         Exception: what making a batch raised, when that batch is asked for.

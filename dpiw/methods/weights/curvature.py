@@ -32,36 +32,33 @@ class Curvature:
     """
 
     def __init__(self, near: Array, told: Sequence[tuple[Array, Array, float]] = ()) -> None:
-        self._near, self._told = factor_of(near), list[tuple[Array, Array, float]]()
-        self._matrix, self._ratios = near, list[float]()
-        for step, change, _ in told:
-            self.learn(step, change)
+        self._matrix, self._near = near, factor_of(near)
+        self._told = list(told)
 
     def renewed(self, near: Array) -> Curvature:
         """With another Hessian near it: what steps told stays true."""
         return Curvature(near, self._told)
-
-    @property
-    def matrix(self) -> Array:
-        """The Hessian that was given, corrected by what steps told, shape (d, d)."""
-        return self._matrix
-
-    @property
-    def is_near(self) -> bool:
-        """Whether there were steps, and each found what was known before it right to `_NEAR`."""
-        return bool(self._ratios) and all(1 / _NEAR < ratio < _NEAR for ratio in self._ratios)
 
     def learn(self, step: Array, change: Array) -> None:
         """A step, and by what it changed the gradient; what rounding has spoilt tells nothing."""
         along = float(step @ change)
         if along > _ROUNDING * np.linalg.norm(step) * np.linalg.norm(change):
             self._told.append((step, change, along))
-            expected = self._matrix @ step
+
+    def corrected(self) -> tuple[Array, bool]:
+        """The Hessian that was given, corrected by what steps told: positive definite, (d, d).
+
+        And whether there were steps, and each found what was known before it right to `_NEAR`.
+        """
+        matrix, ratios = self._matrix, list[float]()
+        for step, change, along in self._told:
+            expected = matrix @ step
             expected_along = float(step @ expected)
-            self._ratios.append(along / expected_along)
-            self._matrix = self._matrix + (
+            ratios.append(along / expected_along)
+            matrix = matrix + (
                 np.outer(change, change) / along - np.outer(expected, expected) / expected_along
             )
+        return matrix, bool(ratios) and all(1 / _NEAR < ratio < _NEAR for ratio in ratios)
 
     def step(self, gradient: Array) -> Array:
         """Minus the inverse Hessian times a gradient."""

@@ -51,7 +51,8 @@ class Tilt:
         coefficients: theta, shape (d,).
         log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
         means: of the features under the weights, shape (d,).
-        covariance: C of the features under the weights, shape (d, d).
+        covariance: C of the features under the weights, shape (d, d); where steps corrected one
+            that was given, positive definite with the ridge alone.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
         steps: Newton steps taken.
@@ -146,9 +147,7 @@ def reached(
         if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
             return Tilt(
                 coefficients=point.theta, log_weights=point.log_weights, means=point.means,
-                covariance=curvature.matrix - ridge
-                if covariance is not None and curvature and curvature.is_near
-                else _covariance_at(base, point),
+                covariance=_answers(base, point, None if covariance is None else curvature, ridge),
                 credit=credit, gap=remaining_gap, steps=steps,
             )  # fmt: skip
         if curvature is None:
@@ -172,6 +171,15 @@ def reached(
             curvature = None  # the next step has a Hessian of its own
         point, gradient = moved, moved_gradient
     return None
+
+
+def _answers(base: BaseRows, point: _Point, curvature: Curvature | None, ridge: Array) -> Array:
+    """The covariance of an answer: what steps found right and corrected, or else made anew."""
+    if curvature is not None:
+        hessian, is_near = curvature.corrected()
+        if is_near:
+            return np.asarray(hessian - ridge)
+    return _covariance_at(base, point)
 
 
 def _covariance_at(base: BaseRows, point: _Point) -> Array:

@@ -42,8 +42,8 @@ them."""
 _BITS = 52
 """Of a double, below its highest."""
 
-
 _FARTHEST = 2.0**40
+"""Most steps of a phase: below them it has bits enough for the cells."""
 
 
 def _rounded(values: Array, unit: float) -> Array:

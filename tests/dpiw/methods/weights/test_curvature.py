@@ -22,10 +22,12 @@ def test_the_matrix_and_its_inverse_are_those_of_one_hessian(count: int) -> None
     curvature = Curvature(near)
     for step in rng.normal(size=(count, SIZE)):
         curvature.learn(step, true @ step)
-        assert curvature.matrix @ step == pytest.approx(true @ step)  # the secant equation
+        assert curvature.corrected()[0] @ step == pytest.approx(true @ step)  # the secant equation
     gradient = rng.normal(size=SIZE)
-    assert curvature.step(gradient) == pytest.approx(-np.linalg.solve(curvature.matrix, gradient))
-    assert np.linalg.eigvalsh(curvature.matrix).min() > 0
+    assert curvature.step(gradient) == pytest.approx(
+        -np.linalg.solve(curvature.corrected()[0], gradient)
+    )
+    assert np.linalg.eigvalsh(curvature.corrected()[0]).min() > 0
 
 
 def test_what_steps_told_stays_with_another_hessian() -> None:
@@ -33,8 +35,8 @@ def test_what_steps_told_stays_with_another_hessian() -> None:
     curvature = Curvature(hessian(2))
     curvature.learn(step, true @ step)
     renewed = curvature.renewed(hessian(4))
-    assert renewed.matrix @ step == pytest.approx(true @ step)
-    assert not np.allclose(renewed.matrix, curvature.matrix)
+    assert renewed.corrected()[0] @ step == pytest.approx(true @ step)
+    assert not np.allclose(renewed.corrected()[0], curvature.corrected()[0])
 
 
 @pytest.mark.parametrize(
@@ -42,10 +44,10 @@ def test_what_steps_told_stays_with_another_hessian() -> None:
 )
 def test_near_is_what_every_step_finds_right(wrong: float, is_near: bool) -> None:
     true, curvature = hessian(1), Curvature(wrong * hessian(1))
-    assert not curvature.is_near  # no step has told anything yet
+    assert not curvature.corrected()[1]  # no step has told anything yet
     for step in np.eye(SIZE):
         curvature.learn(step, true @ step)
-    assert curvature.is_near is is_near
+    assert curvature.corrected()[1] is is_near
 
 
 def test_what_rounding_has_spoilt_tells_nothing_and_no_curvature_is_negative() -> None:
@@ -53,6 +55,6 @@ def test_what_rounding_has_spoilt_tells_nothing_and_no_curvature_is_negative() -
     curvature = Curvature(near)
     curvature.learn(np.ones(SIZE), np.zeros(SIZE))
     curvature.learn(np.ones(SIZE), -near @ np.ones(SIZE))
-    assert np.array_equal(curvature.matrix, near)
+    assert np.array_equal(curvature.corrected()[0], near)
     with pytest.raises(WeightError, match="positive definite"):
         Curvature(-near)

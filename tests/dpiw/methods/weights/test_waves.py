@@ -21,7 +21,7 @@ from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, un
 SCHEMAS = {"mixed": mixed_schema(), "numeric": numeric_schema(3), "wide": numeric_schema(60)}
 SCALES = {
     "usual": (1.0, 3.0), "huge": (1e3,), "tiny": (1e-9,),
-    "most of 32 bits": (1e5,), "beyond": (1e6,),
+    "many turns": (1e5,), "beyond": (1e6,),
 }  # fmt: skip
 
 
@@ -58,7 +58,8 @@ def test_phases_are_exact_in_every_order(name: str, scales: str) -> None:
         for indices, table in zip(waves._codes(rows), waves._levels, strict=True):
             phases += table[indices]
         assert np.array_equal(phases, rounded)
-    assert rounded.min() > 0  # so that cutting down is rounding down
+    # The offset is every phase's highest bit, by which the others are found.
+    assert waves._offset <= rounded.min() <= rounded.max() < 2 * waves._offset
     place = rounded.astype(np.int64) % STEPS
     read = np.hstack([waves._circle[place, 0], waves._circle[place, 1]])
     assert np.array_equal(waves.matrix(rows), read)
