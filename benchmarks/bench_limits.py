@@ -15,7 +15,7 @@ import scale
 import startup
 from bench_record import Cost, Found, NotRunError, Place, in_turns, median, timed
 from scale_table import batch, dictionary, write_table
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable

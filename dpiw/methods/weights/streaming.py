@@ -1,8 +1,8 @@
 """Tiltings of more base rows than are fitted: solved on some, corrected on all, pass by pass.
 
-A pass computes the features of every row once more. Newton steps begin with the solution and the
-Hessian of the fitted rows and end, certified, so close to the minimum over all rows that what is
-left is small beside the base's own sampling error.
+A pass reads every row once more. Steps begin with the solution and the Hessian of the fitted rows
+and end, certified, so close to the minimum over all rows that what is left is small beside the
+base's own sampling error.
 """
 
 from __future__ import annotations

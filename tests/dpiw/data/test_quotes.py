@@ -79,7 +79,7 @@ def test_what_is_written_by_the_book_is_plain(
 ) -> None:
     """No second pass over files that a library wrote; Arrow reads the same cells."""
     stream = io.StringIO(newline="")
-    csv.writer(stream, quoting=quoting, delimiter=delimiter, lineterminator="\n").writerows(rows)  # type: ignore[arg-type]
+    csv.writer(stream, quoting=quoting, delimiter=delimiter, lineterminator="\n").writerows(rows)
     text = stream.getvalue()
     assert scanned(text, edges, delimiter)
     assert arrow_reads(text, delimiter) == strictly_read(text, delimiter) == rows
