@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.threads import in_threads
 
 Array = NDArray[np.float64]
 Found = TypeVar("Found")
@@ -70,9 +72,13 @@ class BaseRows:
         self.dimension = self._checked(0, 1).shape[1]
         self._kept: Array | None = None
         if rows * self.dimension <= _KEEP:
-            self._kept = np.empty((rows, self.dimension))
-            for start, stop in self._ranges():
-                self._kept[start:stop] = self._checked(start, stop)
+            kept = np.empty((rows, self.dimension))
+
+            def keep(places: tuple[int, int]) -> None:
+                kept[slice(*places)] = self._checked(*places)
+
+            deque(in_threads(keep, self._ranges()), maxlen=0)
+            self._kept = kept
 
     @classmethod
     def of(cls, matrix: Array) -> BaseRows:
@@ -91,13 +97,19 @@ class BaseRows:
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Where a block stands, and its features."""
-        for start, stop in self._ranges():
-            block = None if self._kept is None else self._kept[start:stop]
-            yield slice(start, stop), self._checked(start, stop) if block is None else block
+        return self.mapped(lambda at, block: (at, block))
 
     def mapped(self, function: Callable[[slice, Array], Found]) -> Iterator[Found]:
-        """What a function makes of each block's place and features, block by block."""
-        return (function(at, block) for at, block in self.blocks())
+        """What a function makes of each block's place and features, block by block, in order.
+
+        In the thread that made the block, whose caches still hold it.
+        """
+
+        def of(places: tuple[int, int]) -> Found:
+            block = self._checked(*places) if self._kept is None else self._kept[slice(*places)]
+            return function(slice(*places), block)
+
+        return in_threads(of, self._ranges())
 
     @property
     def is_even(self) -> bool:

@@ -169,11 +169,12 @@ def k_hat(log_weights: Array) -> float | None:
 
     Source: Vehtari et al. (2024), Pareto smoothed importance sampling, sections 2 and 3.
     """
-    weights = np.sort(_weights(log_weights))
+    weights = _weights(log_weights)
     count = tail_length(weights.size)
     if weights.size < MIN_ROWS or count >= weights.size:
         return None
-    excesses = weights[-count:] - weights[-count - 1]
+    weights = np.sort(np.partition(weights, -count - 1)[-count - 1 :])
+    excesses = weights[1:] - weights[0]
     # Ties with the cutoff are no excesses; rounding makes spurious ones.
     excesses = excesses[excesses > 1e-12 * weights[-1]]
     if excesses.size < 5 or excesses[-1] - excesses[0] <= 1e-12 * weights[-1]:

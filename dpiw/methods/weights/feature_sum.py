@@ -6,9 +6,7 @@ Source: docs/method.md section 14.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ from dpiw.data.passes import Totals
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.weights.stack import Stack
+from dpiw.methods.weights.threads import in_threads
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 
@@ -40,7 +39,7 @@ LOUD = 0.1
 columns within their bounds, and products have no credit of their own: a narrow range, or a low
 credit, fits what is then noise. Chosen on Boston and Breast (docs/method.md section 14)."""
 
-_BLOCK, _FEW, _THREADS = 8192, 4096, 4
+_BLOCK, _FEW = 8192, 4096
 """Rows of a thread, and of a matrix: with fewer, threads wait for one another's short calls."""
 
 
@@ -169,14 +168,15 @@ def _squared_lengths(features: Array) -> Array:
 def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
     """The rounded features in units, shape (d,), and the number of rows, shape (1,)."""
     total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
-    workers = min(_THREADS, os.cpu_count() or 1)
-    threads = _matrix_threads().limit(limits=1)
-    with threads, ThreadPoolExecutor(max_workers=workers) as pool:
-        for batch in batches:
-            apply = map if batch.rows <= _BLOCK else pool.map  # a thread costs more than few rows
-            for part in apply(partial(_block_sum, stack), batch.batches(_BLOCK)):
-                total += part
-            rows += batch.rows
+
+    def of(block: ScaledTable) -> tuple[NDArray[np.int64], int]:
+        return _block_sum(stack, block), block.rows
+
+    blocks = (block for batch in batches for block in batch.batches(_BLOCK))
+    with _matrix_threads().limit(limits=1):
+        for part, count in in_threads(of, blocks):
+            total += part
+            rows += count
     return total, np.array([rows], dtype=np.int64)
 
 

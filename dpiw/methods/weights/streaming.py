@@ -8,10 +8,7 @@ base's own sampling error.
 from __future__ import annotations
 
 import math
-import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from itertools import chain
 from typing import Protocol
@@ -23,7 +20,9 @@ from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights.base_rows import BaseRows, Found, Tilted
 from dpiw.methods.weights.curvature import Curvature
+from dpiw.methods.weights.surrogate import Lead, led
 from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.threads import in_threads
 from dpiw.methods.weights.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
@@ -31,15 +30,15 @@ Array = NDArray[np.float64]
 MOST_FITTED = 100_000
 """Rows that a tilting is solved on, by passes over their features; the others are corrected to."""
 
-_BLOCK, _THREADS = 1024, 4
+_BLOCK = 1024
 
 _RARE, _FAINT = 0.1, 10.0
 """A kurtosis as a share of the rows: a variance's own squared relative error. And a variance as a
 multiple of the ridge: below it rows that were not fitted may add as much."""
 
-_CLOSE, _NEARER = 0.01, 0.1
-"""Largest certified gap that is left, as a share of d/M: twice what chance makes of it. And over
-some of the rows, of which the next step begins."""
+_CLOSE, _NEARER = 0.025, 0.1
+"""Largest gap that is left, as a share of d/M: twice what chance makes of it. And over some of the
+rows, of which the next step begins."""
 
 _GROWTH, _WORTH = 10, 4
 """How many times as many rows a solution is moved to, and how many times as many are left then."""
@@ -90,20 +89,16 @@ class StreamedRows(BaseRows):
         batches = partial(_first, self._passes, rows)
         return StreamedRows(rows, batches, self._of, log_weights=logs, scored=self._scored)
 
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """As of `BaseRows`."""
-        return self.mapped(lambda at, block: (at, block))
-
     def mapped(self, function: Callable[[slice, Array], Found]) -> Iterator[Found]:
-        """As of `BaseRows`: in the thread that made the block, whose caches still hold it."""
+        """As of `BaseRows`."""
 
-        def of(at: slice, rows: ScaledTable) -> Found:
-            block = self._of(rows)
+        def of(placed: tuple[slice, ScaledTable]) -> Found:
+            block = self._of(placed[1])
             if not np.isfinite(block).all():
                 raise WeightError("base rows: expected finite features")
-            return function(at, block)
+            return function(placed[0], block)
 
-        return self._in_threads(of, _BLOCK)
+        return in_threads(of, self._placed(_BLOCK))
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
         """As of `BaseRows`."""
@@ -111,24 +106,11 @@ class StreamedRows(BaseRows):
             return super()._tilted(theta)
         tilted, logs = self._scored(theta), self._log_weights
 
-        def of(at: slice, rows: ScaledTable) -> tuple[slice, Tilted]:
+        def of(placed: tuple[slice, ScaledTable]) -> tuple[slice, Tilted]:
+            at, rows = placed
             return at, tilted(rows, None if logs is None else logs[at])
 
-        return self._in_threads(of, self._scored.rows)
-
-    def _in_threads(
-        self, function: Callable[[slice, ScaledTable], Found], most: int
-    ) -> Iterator[Found]:
-        """What a function makes of each block's place and rows, in order."""
-        workers = min(_THREADS, os.cpu_count() or 1)
-        coming: deque[Future[Found]] = deque()
-        with ThreadPoolExecutor(max_workers=workers) as pool:
-            for at, rows in self._placed(most):
-                coming.append(pool.submit(function, at, rows))
-                if len(coming) > 2 * workers:
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
+        return in_threads(of, self._placed(self._scored.rows))
 
     def _placed(self, most: int) -> Iterator[tuple[slice, ScaledTable]]:
         """Where a block of at most so many rows stands, and its rows."""
@@ -153,9 +135,9 @@ def _first(passes: Callable[[], Iterable[ScaledTable]], rows: int) -> Iterator[S
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     """A tilting of some rows of a base, moved to the minimum over all of them.
 
-    First to that over ten times as many, and so on: what a step over few rows finds out, no pass
-    over all has to. Steps end at a certified gap that is small beside what the base's own sampling
-    makes of it. Where they lead nowhere over all rows, `tilt` from the beginning.
+    First to that over ten times as many; steps over these then lead to all (`weights.surrogate`).
+    Steps end at a gap that is small beside what the base's own sampling makes of it. Where they
+    lead nowhere over all rows, `tilt` from the beginning.
 
     Args:
         solved: on rows of the same law.
@@ -165,16 +147,34 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     Raises:
         WeightError: the minimum was not reached.
     """
-    rows = _GROWTH * MOST_FITTED
-    while rows * _WORTH <= base.rows:
-        solved = _moved(solved, base.first(rows), targets, close=_NEARER) or solved
-        rows *= _GROWTH
-    solution = _moved(solved, base, targets, close=_CLOSE)
+    solution: Tilt | None = None
+    lead: Lead | None = None
+    for level in _levels(base):
+        is_last = level is base
+        gap = (_CLOSE if is_last else _NEARER) * base.dimension / level.rows
+        found = None if lead is None else led(lead, level, targets, gap=gap, is_rough=not is_last)
+        if found is not None:
+            solution, lead = found
+        else:
+            solution = _moved(solved, level, targets, gap=gap, is_rough=not is_last)
+            lead = None if solution is None else Lead(base=level, solved=solution)
+        solved = solution or solved
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
 
 
-def _moved(solved: Tilt, base: StreamedRows, targets: Targets, *, close: float) -> Tilt | None:
-    """To the minimum over a base by a few steps, or None; `close` is the gap as a share of d/M.
+def _levels(base: StreamedRows) -> Iterator[StreamedRows]:
+    """Ten times as many rows as were fitted, and so on; all rows last."""
+    rows = _GROWTH * MOST_FITTED
+    while rows * _WORTH <= base.rows:
+        yield base.first(rows)
+        rows *= _GROWTH
+    yield base
+
+
+def _moved(
+    solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_rough: bool
+) -> Tilt | None:
+    """To the minimum over a base by a few steps, or None; `gap` and `is_rough` as of `reached`.
 
     Steps from the solved one, with its covariance; where that leads on slowly, with one that knows
     of what the rows it is of hardly show (`_seen_by_all`), and where it leads nowhere from a start
@@ -182,7 +182,7 @@ def _moved(solved: Tilt, base: StreamedRows, targets: Targets, *, close: float) 
     """
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
-    ask = partial(reached, base, targets, solved.credit, gap=close * base.dimension / base.rows)
+    ask = partial(reached, base, targets, solved.credit, gap=gap, is_rough=is_rough)
     try:
         solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
         if solution is None:

@@ -128,8 +128,10 @@ def calibrated(
     for _ in range(_TRIALS):
         choice = thin(log_weights, rows, design_effect=aim, rng=rng)
         credit = 1 / float((np.exp(choice.log_weights) ** 2).sum()) * rows**2
-        if design_effect == 1 or rows == choice.distinct == log_weights.size > MOST_FITTED:
-            break  # no weights at all, or all rows
+        if rows == choice.distinct == log_weights.size > MOST_FITTED:  # all rows, as they are
+            return Calibrated(rows=choice, log_weights=choice.log_weights, credit=math.inf)
+        if design_effect == 1:
+            break  # no weights at all
         chosen = taken(choice.chosen, choice.log_weights)
         try:
             if isinstance(chosen, StreamedRows):

@@ -38,7 +38,7 @@ _STEPS, _PASSES, _HALVINGS, _FALL = 100, 30, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
-_SLOW, _FAR = 0.2, 1.0
+SLOW, _FAR = 0.2, 1.0
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
 decrement that no start near the minimum has."""
 
@@ -73,8 +73,15 @@ class Tilt:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Point:
-    """F's exponential part at a theta."""
+class Point:
+    """F's exponential part at a theta.
+
+    Attributes:
+        theta: shape (d,).
+        log_weights: of the base rows, shape (M,), as of `Tilt`.
+        log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
+        means: of the features under the weights, shape (d,).
+    """
 
     theta: Array
     log_weights: Array
@@ -82,10 +89,22 @@ class _Point:
     means: Array
 
     @classmethod
-    def at(cls, base: BaseRows, theta: Array) -> _Point:
+    def at(cls, base: BaseRows, theta: Array) -> Point:
+        """In one pass over the base."""
         logs, log_sum, means = base.tilted(theta)
         mass = log_sum - math.log(base.rows)
         return cls(theta=theta, log_weights=logs, log_mass=mass, means=means)
+
+    def gradient(self, targets: Targets, ridge: Array) -> Array:
+        """Of F, shape (d,); `ridge` is alpha R."""
+        return np.asarray(self.means - targets.means + ridge @ self.theta)
+
+    def solved(self, credit: float, covariance: Array, *, gap: float, steps: int) -> Tilt:
+        """As a minimum."""
+        return Tilt(
+            coefficients=self.theta, log_weights=self.log_weights, means=self.means,
+            covariance=covariance, credit=credit, gap=gap, steps=steps,
+        )  # fmt: skip
 
 
 def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
@@ -125,7 +144,7 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
 def reached(
     base: BaseRows, targets: Targets, credit: float, start: Array,
     *, covariance: Array | None = None, renewed: Callable[[], Array] | None = None,
-    gap: float = 0.0) -> Tilt | None:  # fmt: skip
+    gap: float = 0.0, is_rough: bool = False) -> Tilt | None:  # fmt: skip
     """The minimum from a start, or None; one Hessian is kept for as long as steps lead on fast.
 
     Args:
@@ -136,53 +155,50 @@ def reached(
         covariance: near that of many rows, shape (d, d): if steps find it right, the answer's is
             it, corrected by what they told.
         renewed: a better one, asked once, when that one leads on slowly.
-        gap: small enough if larger than `_GAP`.
+        gap: small enough if larger than `_GAP`: as certified, or as half of Newton's decrement says
+            where steps found the Hessian right.
+        is_rough: the answer's covariance is that, however right.
     """
-    ridge, noise_factor = credit * targets.ridge, factor_of(targets.ridge)
-    point, decrement = _Point.at(base, start), math.inf
+    ridge = credit * targets.ridge
+    ridge_factor = factor_of(ridge)
+    point, decrement = Point.at(base, start), math.inf
     curvature = None if covariance is None else Curvature(covariance + ridge)
-    gradient = point.means - targets.means + ridge @ point.theta
+    gradient = point.gradient(targets, ridge)
     for steps in range(_STEPS if covariance is None else _PASSES):
-        remaining_gap = float(gradient @ cho_solve(noise_factor, gradient)) / (2 * credit)
-        if remaining_gap <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge)))):
-            return Tilt(
-                coefficients=point.theta, log_weights=point.log_weights, means=point.means,
-                covariance=_answers(base, point, None if covariance is None else curvature, ridge),
-                credit=credit, gap=remaining_gap, steps=steps,
-            )  # fmt: skip
-        if curvature is None:
+        certified = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
+        is_small = certified <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge))))
+        if curvature is None and not is_small:
             try:
                 curvature = Curvature(_covariance_at(base, point) + ridge)
             except WeightError:  # a credit so small that the features' own rounding outweighs it
                 return None
-        step = curvature.step(gradient)
-        fallen, decrement = decrement, float(-gradient @ step)
+        if curvature is not None:
+            step = curvature.step(gradient)
+            fallen, decrement = decrement, float(-gradient @ step)
+            is_small = is_small or (decrement / 2 <= gap and curvature.is_right)
+        if is_small or curvature is None:
+            if covariance is None or curvature is None or not (is_rough or curvature.is_right):
+                covariance = _covariance_at(base, point)
+            else:
+                covariance = curvature.corrected() - ridge
+            return point.solved(credit, covariance, gap=certified, steps=steps)
         is_far = covariance is not None and decrement > _FAR
-        if renewed is not None and not is_far and decrement > _SLOW * fallen:
+        if renewed is not None and not is_far and decrement > SLOW * fallen:
             covariance, renewed, decrement = renewed(), None, fallen
             curvature = curvature.renewed(covariance + ridge)
             continue
         if is_far or not (moved := _line_search(base, point, step, decrement, targets, ridge)):
             return None
-        moved_gradient = moved.means - targets.means + ridge @ moved.theta
+        moved_gradient = moved.gradient(targets, ridge)
         is_full = np.array_equal(moved.theta, point.theta + step)
         curvature.learn(moved.theta - point.theta, moved_gradient - gradient)
-        if covariance is None and (decrement > _SLOW * fallen or not is_full):
+        if covariance is None and (decrement > SLOW * fallen or not is_full):
             curvature = None  # the next step has a Hessian of its own
         point, gradient = moved, moved_gradient
     return None
 
 
-def _answers(base: BaseRows, point: _Point, curvature: Curvature | None, ridge: Array) -> Array:
-    """The covariance of an answer: what steps found right and corrected, or else made anew."""
-    if curvature is not None:
-        hessian, is_near = curvature.corrected()
-        if is_near:
-            return np.asarray(hessian - ridge)
-    return _covariance_at(base, point)
-
-
-def _covariance_at(base: BaseRows, point: _Point) -> Array:
+def _covariance_at(base: BaseRows, point: Point) -> Array:
     """Of the features under a tilting, shape (d, d)."""
     if base.is_even and not point.theta.any():
         return base.even[1]
@@ -190,13 +206,13 @@ def _covariance_at(base: BaseRows, point: _Point) -> Array:
 
 
 def _line_search(
-    base: BaseRows, point: _Point, step: Array, decrement: float, targets: Targets, ridge: Array
-) -> _Point | None:
+    base: BaseRows, point: Point, step: Array, decrement: float, targets: Targets, ridge: Array
+) -> Point | None:
     """The next point on the way, or None if no step lowers the objective."""
     start = _objective(point, targets, ridge)
     length = 1.0
     for _ in range(_HALVINGS):
-        trial = _Point.at(base, point.theta + length * step)
+        trial = Point.at(base, point.theta + length * step)
         fall = start - _objective(trial, targets, ridge)
         if fall >= 1e-4 * length * decrement or decrement * length < 1e-14 * (1 + abs(start)):
             return trial
@@ -204,6 +220,6 @@ def _line_search(
     return None
 
 
-def _objective(point: _Point, targets: Targets, ridge: Array) -> float:
+def _objective(point: Point, targets: Targets, ridge: Array) -> float:
     theta = point.theta
     return point.log_mass - float(theta @ targets.means) + float(theta @ ridge @ theta) / 2

@@ -22,12 +22,12 @@ def test_the_matrix_and_its_inverse_are_those_of_one_hessian(count: int) -> None
     curvature = Curvature(near)
     for step in rng.normal(size=(count, SIZE)):
         curvature.learn(step, true @ step)
-        assert curvature.corrected()[0] @ step == pytest.approx(true @ step)  # the secant equation
+        assert curvature.corrected() @ step == pytest.approx(true @ step)  # the secant equation
     gradient = rng.normal(size=SIZE)
     assert curvature.step(gradient) == pytest.approx(
-        -np.linalg.solve(curvature.corrected()[0], gradient)
+        -np.linalg.solve(curvature.corrected(), gradient)
     )
-    assert np.linalg.eigvalsh(curvature.corrected()[0]).min() > 0
+    assert np.linalg.eigvalsh(curvature.corrected()).min() > 0
 
 
 def test_what_steps_told_stays_with_another_hessian() -> None:
@@ -35,19 +35,19 @@ def test_what_steps_told_stays_with_another_hessian() -> None:
     curvature = Curvature(hessian(2))
     curvature.learn(step, true @ step)
     renewed = curvature.renewed(hessian(4))
-    assert renewed.corrected()[0] @ step == pytest.approx(true @ step)
-    assert not np.allclose(renewed.corrected()[0], curvature.corrected()[0])
+    assert renewed.corrected() @ step == pytest.approx(true @ step)
+    assert not np.allclose(renewed.corrected(), curvature.corrected())
 
 
 @pytest.mark.parametrize(
-    ("wrong", "is_near"), [(1.0, True), (1.2, True), (1.3, False), (0.7, False)]
+    ("wrong", "is_right"), [(1.0, True), (1.45, True), (1.55, False), (0.65, False)]
 )
-def test_near_is_what_every_step_finds_right(wrong: float, is_near: bool) -> None:
+def test_right_is_what_every_step_finds_right(wrong: float, is_right: bool) -> None:
     true, curvature = hessian(1), Curvature(wrong * hessian(1))
-    assert not curvature.corrected()[1]  # no step has told anything yet
+    assert not curvature.is_right  # no step has told anything yet
     for step in np.eye(SIZE):
         curvature.learn(step, true @ step)
-    assert curvature.corrected()[1] is is_near
+    assert curvature.is_right is is_right
 
 
 def test_what_rounding_has_spoilt_tells_nothing_and_no_curvature_is_negative() -> None:
@@ -55,6 +55,6 @@ def test_what_rounding_has_spoilt_tells_nothing_and_no_curvature_is_negative() -
     curvature = Curvature(near)
     curvature.learn(np.ones(SIZE), np.zeros(SIZE))
     curvature.learn(np.ones(SIZE), -near @ np.ones(SIZE))
-    assert np.array_equal(curvature.corrected()[0], near)
+    assert np.array_equal(curvature.corrected(), near)
     with pytest.raises(WeightError, match="positive definite"):
         Curvature(-near)

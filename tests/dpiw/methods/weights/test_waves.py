@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.weights import feature_sum
+from dpiw.methods.weights import feature_sum, threads
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.stack import Stack
 from dpiw.methods.weights.waves import STEPS, Waves
@@ -169,7 +169,7 @@ def test_threads_share_nothing_that_is_written() -> None:
 
 
 def test_threads_add_what_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_sum.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 4)
     schema = SCHEMAS["mixed"]
     stack = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=150)
     rows = uniform_rows(schema, 3 * feature_sum._BLOCK, np.random.default_rng(5))

@@ -1,0 +1,86 @@
+"""Steps over all rows of a base that are found over some of them: one pass over all for each.
+
+At a theta, the means over some rows are not those over all. With targets moved by the difference, F
+over some rows has at theta the gradient of F over all, and nearly its Hessian. Its minimum is where
+the next pass over all is made, and costs passes over some. Source: Shamir, Srebro & Zhang (2014),
+Communication-efficient distributed optimization using an approximate Newton-type method (DANE).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from scipy.linalg import cho_solve
+
+from dpiw.methods.weights.base_rows import BaseRows
+from dpiw.methods.weights.curvature import Curvature, factor_of
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import SLOW, Point, Tilt, reached
+
+_STEPS = 5
+"""Most passes over all. From the minimum over a tenth of the rows two or three are enough."""
+
+_FINER = 0.1
+"""Gap that is left over some rows, as a share of that over all."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lead:
+    """Some rows, tilted.
+
+    Attributes:
+        base: the rows.
+        solved: their tilting, to any targets.
+    """
+
+    base: BaseRows
+    solved: Tilt
+
+
+def led(
+    lead: Lead, base: BaseRows, targets: Targets, *, gap: float, is_rough: bool
+) -> tuple[Tilt, Lead] | None:
+    """The minimum over all rows, and what led there; None if steps lead on slowly, or nowhere.
+
+    Args:
+        lead: rows of the same law, tilted to near the minimum, with a covariance near theirs.
+        base: all rows.
+        targets: what the weighted means of all should come close to.
+        gap: small enough, as of `reached`.
+        is_rough: the answer's covariance is what steps corrected, however right; else what they
+            found right, or that of the rows that led.
+
+    Raises:
+        WeightError: a covariance that rounding has made indefinite.
+    """
+    some, solved = lead.base, lead.solved
+    ridge = solved.credit * targets.ridge
+    ridge_factor = factor_of(ridge)
+    curvature, decrement, before = Curvature(solved.covariance + ridge), math.inf, None
+    for steps in range(_STEPS):
+        point = Point.at(base, solved.coefficients)
+        gradient = point.gradient(targets, ridge)
+        if before is not None:
+            curvature.learn(point.theta - before[0], gradient - before[1])
+        fallen, decrement = decrement, float(-gradient @ curvature.step(gradient))
+        bound = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
+        if bound <= gap or (decrement / 2 <= gap and curvature.is_right):
+            if is_rough or curvature.is_right:
+                covariance = curvature.corrected() - ridge
+            else:
+                covariance = some.covariance(solved.weights, solved.means)
+            solution = point.solved(solved.credit, covariance, gap=bound, steps=steps)
+            return solution, Lead(base=some, solved=solved)
+        if not decrement < SLOW * fallen:
+            return None
+        before = point.theta, gradient
+        moved_targets = replace(targets, means=targets.means + solved.means - point.means)
+        moved = reached(
+            some, moved_targets, solved.credit, point.theta,
+            covariance=solved.covariance, gap=_FINER * gap, is_rough=True,
+        )  # fmt: skip
+        if moved is None:
+            return None
+        solved = moved
+    return None
