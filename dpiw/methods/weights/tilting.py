@@ -42,6 +42,9 @@ SLOW, _FAR = 0.2, 1.0
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
 decrement that no start near the minimum has."""
 
+_RENEWAL = 10
+"""Passes that a better Hessian costs."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tilt:
@@ -154,10 +157,11 @@ def reached(
         start: theta, shape (d,).
         covariance: near that of many rows, shape (d, d): if steps find it right, the answer's is
             it, corrected by what they told.
-        renewed: a better one, asked once, when that one leads on slowly.
+        renewed: a better one, asked once, when that one leads on so slowly that it is worth it.
         gap: small enough if larger than `_GAP`: as certified, or as half of Newton's decrement says
             where steps found the Hessian right.
-        is_rough: the answer's covariance is that, however right.
+        is_rough: the answer only leads on: it and its covariance are what steps make of them,
+            however right they found the Hessian.
     """
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)
@@ -175,7 +179,7 @@ def reached(
         if curvature is not None:
             step = curvature.step(gradient)
             fallen, decrement = decrement, float(-gradient @ step)
-            is_small = is_small or (decrement / 2 <= gap and curvature.is_right)
+            is_small = is_small or (decrement / 2 <= gap and (is_rough or curvature.is_right))
         if is_small or curvature is None:
             if covariance is None or curvature is None or not (is_rough or curvature.is_right):
                 covariance = _covariance_at(base, point)
@@ -183,7 +187,7 @@ def reached(
                 covariance = curvature.corrected() - ridge
             return point.solved(credit, covariance, gap=certified, steps=steps)
         is_far = covariance is not None and decrement > _FAR
-        if renewed is not None and not is_far and decrement > SLOW * fallen:
+        if renewed is not None and not is_far and _is_long(decrement, fallen, gap):
             covariance, renewed, decrement = renewed(), None, fallen
             curvature = curvature.renewed(covariance + ridge)
             continue
@@ -196,6 +200,12 @@ def reached(
             curvature = None  # the next step has a Hessian of its own
         point, gradient = moved, moved_gradient
     return None
+
+
+def _is_long(decrement: float, fallen: float, gap: float) -> bool:
+    """Whether more steps than a better Hessian costs are left, as fast as the last one led."""
+    left = math.log(max(decrement / 2 / gap, 1.0)) if gap else math.inf
+    return left > _RENEWAL * math.log(max(fallen / decrement, 1.0))
 
 
 def _covariance_at(base: BaseRows, point: Point) -> Array:
