@@ -131,6 +131,16 @@ def copy_file(source: Path, target: Path) -> None:
         shutil.copyfileobj(reader, writer)
 
 
+def link_file(source: Path, target: Path) -> None:
+    """Another name for a file that nobody writes to any more; a copy where there can be none."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # another file system, or one without links
+        copy_file(source, target)
+
+
 def owner_fault(status: os.stat_result) -> str | None:
     """What is wrong with the owner of what `status` describes, for an error's text; None: nothing.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.documents import document_json, plain
-from dpiw.data.files import copy_file
+from dpiw.data.files import link_file
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.release.certificate import Certificate
@@ -31,6 +31,7 @@ from dpiw.release.manifest import (
 from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts, write_synthetic
 from dpiw.release.publication import FileSource
 from dpiw.release.replicate_weights import replicate_facts, write_replicates
+from dpiw.release.report.marginals import RowsShown
 from dpiw.release.report.report import build_report
 from dpiw.release.report.truth import PublicTruth
 from dpiw.release.verification import file_digest
@@ -62,7 +63,7 @@ class CatalogueEntry:
 def release_contents(
     certificate: Certificate,
     *,
-    frames: Callable[[], Iterable[pd.DataFrame]],
+    frames: Iterable[pd.DataFrame],
     log_weights: NDArray[np.float64],
     log_weight_noise_sd: NDArray[np.float64] | None,
     schema: PublicSchema,
@@ -79,8 +80,7 @@ def release_contents(
 
     Args:
         certificate: of this release.
-        frames: synthetic rows in declared types, as `write_synthetic` takes them; the same each
-            time.
+        frames: synthetic rows in declared types, as `write_synthetic` takes them.
         log_weights: shape (rows,), natural log.
         log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
             (rows,), or in those of evenly spaced rows; None: not known.
@@ -99,8 +99,9 @@ def release_contents(
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()
+    shown = RowsShown(schema, log_weights, keeps_first=truth is not None)
     order = write_synthetic(
-        workspace, frames=frames(), log_weights=log_weights, schema=schema,
+        workspace, frames=shown.passing(frames), log_weights=log_weights, schema=schema,
         facts=footer_facts(certificate), rng=rng, self_normalised=certificate.self_normalised,
     )  # fmt: skip
     if replicates is not None:
@@ -119,8 +120,8 @@ def release_contents(
         creator=catalogue.creator,
     )
     report = build_report(
-        certificate, frames=frames(), log_weights=log_weights,
-        log_weight_noise_sd=log_weight_noise_sd, schema=schema, truth=truth,
+        certificate, shown=shown, log_weight_noise_sd=log_weight_noise_sd, schema=schema,
+        truth=truth,
     )  # fmt: skip
     files: dict[str, FileSource] = {
         CERTIFICATE: certificate.to_json(),
@@ -128,7 +129,7 @@ def release_contents(
         REPORT: report.encode(),
         CROISSANT: catalogue_page,
         **(lists or {}),
-        **{name: partial(copy_file, workspace / name) for name in entries},
+        **{name: partial(link_file, workspace / name) for name in entries},
     }
     facts = ManifestFacts.of_certificate(
         certificate,

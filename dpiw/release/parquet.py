@@ -8,7 +8,7 @@ shuffled and row groups have a fixed size, so order and layout say nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import ArrowField, row_files
 
-ROW_GROUP_ROWS = 65536
+ROW_GROUP_ROWS, _TIMES = 65536, 4
+"""Rows of a group; and how often it must hold a value that is worth a dictionary: evenly spread,
+16,000 values are as small and as soon written with one as without."""
 PART_ROWS = 1 << 19
 """Most rows of one file; a table of more is published in parts."""
 
@@ -147,8 +149,9 @@ def write_synthetic(
     weights = published_weights(log_weights, self_normalised=self_normalised)
     order, start = np.empty(weights.size, dtype=np.int64), 0
     parts = _shuffled(frames, weights, log_weights, schema=schema, rng=rng)
+    repeating = [column.name for column in schema.released if _repeats(column)]
     for name, table, permutation in prefetched(parts):
-        write_table(folder / name, table, facts=facts)
+        write_table(folder / name, table, facts=facts, repeating=repeating)
         order[start : start + permutation.size] = start + permutation
         start += permutation.size
     return order
@@ -174,13 +177,26 @@ def _shuffled(
         start += table.num_rows
 
 
-def write_table(path: Path, table: Any, *, facts: Mapping[str, str]) -> None:
+def _repeats(column: Column) -> bool:
+    """Whether a row group must hold each value of a column many times, whatever the rows are."""
+    if column.is_discrete:
+        return True
+    decimals = 0 if column.is_whole else column.released_decimals
+    values = (column.upper_number - column.lower_number) * 10.0**decimals + 1
+    return bool(values * _TIMES <= ROW_GROUP_ROWS)
+
+
+def write_table(
+    path: Path, table: Any, *, facts: Mapping[str, str], repeating: Sequence[str] | None = None
+) -> None:
     """Write an Arrow table with row groups of a fixed size, and `facts` in the footer.
 
     Args:
         path: a file that does not exist yet.
         table: as declared.
         facts: by names of `FACTS`.
+        repeating: columns of few values, which are stored once a row group; None: all. Of others,
+            a dictionary takes longer to write and to read, and more room, than the numbers.
 
     Raises:
         ReleaseError: a failed write.
@@ -188,8 +204,11 @@ def write_table(path: Path, table: Any, *, facts: Mapping[str, str]) -> None:
     try:
         with (
             path.open("xb") as stream,
-            pq.ParquetWriter(stream, table.schema, compression="zstd", version="2.6") as writer,
-        ):
+            pq.ParquetWriter(
+                stream, table.schema, compression="zstd", version="2.6",
+                use_dictionary=True if repeating is None else [*repeating],
+            ) as writer,
+        ):  # fmt: skip
             writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
             writer.add_key_value_metadata({name: facts[name] for name in FACTS if name in facts})
     except OSError as reason:

@@ -81,11 +81,9 @@ def build_folder(
     with _staging(folder.parent) as staging:
         manifest = _build(staging, files, partial(kind, facts=facts), key)
         _make_readable(staging)
-        try:
+        with _writing(f"folder {folder.name}"):
             _rename_without_replacing(staging, folder)
             sync_directory(folder.parent)
-        except OSError as reason:
-            raise _failure(f"folder {folder.name}", reason) from reason
         return manifest
 
 
@@ -111,10 +109,9 @@ def publish_built(
             folder is gone. What `commit` raises goes through unchanged, with the same effect.
     """
     manifest = read_signed(built, kind=Manifest, expected=[key])
-    check_files(built, manifest)
     with _staging(destination.parent) as folder:
         for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
-            _write(folder / name, partial(copy_file, built / name))
+            _create(folder / name, partial(copy_file, built / name))
         check_files(folder, manifest)
         _make_durable(folder)
         return _install(folder, destination, manifest, key, commit)
@@ -134,11 +131,10 @@ def _install(
     commit(manifest.digest)
     _make_readable(folder)  # until now nobody but us could look into it
     try:
-        _rename_without_replacing(folder, destination)
+        with _writing(f"release folder {destination.name}", but=FileExistsError):
+            _rename_without_replacing(folder, destination)
     except FileExistsError:  # another process was faster
         return _already_published(destination, manifest, key)
-    except OSError as reason:
-        raise _failure(f"release folder {destination.name}", reason) from reason
     _make_durable(destination.parent)
     return Publication(folder=destination, manifest_digest=manifest.digest, already_published=False)
 
@@ -170,10 +166,8 @@ def _staging(root: Path) -> Iterator[Path]:
     """A private, locked folder inside `root`, removed on the way out unless it was renamed."""
     folder, lock = _create_lock(root)
     try:
-        try:
+        with _writing(f"staging folder in {root.name}"):
             folder.mkdir(mode=0o700)
-        except OSError as reason:
-            raise _failure(f"staging folder in {root.name}", reason) from reason
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -186,10 +180,8 @@ def _create_lock(root: Path) -> tuple[Path, int]:
     while True:
         folder = root / f"{STAGING_PREFIX}{secrets.token_hex(16)}"
         path = folder.with_name(f"{folder.name}.lock")
-        try:
+        with _writing(f"staging folder in {root.name}"):
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as reason:
-            raise _failure(f"staging folder in {root.name}", reason) from reason
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.fstat(lock).st_nlink:  # else a cleaner took the file between the two calls
             return folder, lock
@@ -213,23 +205,26 @@ def _build(
 
 
 def _make_readable(folder: Path) -> None:
-    try:
+    with _writing("staging folder"):
         folder.chmod(0o755)
-    except OSError as reason:
-        raise _failure("staging folder", reason) from reason
     _make_durable(folder)
 
 
 def _make_durable(folder: Path) -> None:
-    try:
+    with _writing(f"folder {folder.name}"):
         sync_directory(folder)
-    except OSError as reason:
-        raise _failure(f"folder {folder.name}", reason) from reason
 
 
 def _write(path: Path, source: FileSource) -> FileEntry:
     """Create one file, make it durable and describe it as it lies on disk."""
-    try:
+    size = _create(path, source)
+    with _writing(path.name):
+        return FileEntry(size=size, sha256=file_digest(path))
+
+
+def _create(path: Path, source: FileSource) -> int:
+    """Create one file and make it durable; its size."""
+    with _writing(path.name):
         if callable(source):
             source(path)
         else:
@@ -245,11 +240,9 @@ def _write(path: Path, source: FileSource) -> FileEntry:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if isinstance(source, bytes) and status.st_size != len(source):
-            raise ReleaseError(f"{path.name}: written in part")
-        return FileEntry(size=status.st_size, sha256=file_digest(path))
-    except OSError as reason:
-        raise _failure(path.name, reason) from reason
+    if isinstance(source, bytes) and status.st_size != len(source):
+        raise ReleaseError(f"{path.name}: written in part")
+    return status.st_size
 
 
 def _already_published(destination: Path, manifest: Manifest, key: PublicKey) -> Publication:
@@ -295,6 +288,13 @@ def _lock(path: Path, *, wait: bool) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _failure(what: str, reason: OSError) -> ReleaseError:
-    cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
-    return ReleaseError(f"{what} could not be written: {cause}")
+@contextlib.contextmanager
+def _writing(what: str, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    """An OSError becomes a ReleaseError that says what could not be written; `but` stays."""
+    try:
+        yield
+    except but:
+        raise
+    except OSError as reason:
+        cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
+        raise ReleaseError(f"{what} could not be written: {cause}") from reason

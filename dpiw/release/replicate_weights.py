@@ -75,7 +75,9 @@ def write_replicates(
     try:
         with (
             path.open("xb") as stream,
-            pq.ParquetWriter(stream, schema, compression="zstd", version="2.6") as writer,
+            pq.ParquetWriter(
+                stream, schema, compression="zstd", version="2.6", use_dictionary=False
+            ) as writer,
         ):
             for start in range(0, len(order), _GROUP_ROWS):
                 block = weights[order[start : start + _GROUP_ROWS]].astype(np.float32)

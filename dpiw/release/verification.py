@@ -13,6 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
+from dpiw.data.threads import in_threads
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.certificate import Certificate
 from dpiw.release.folders import no_release
@@ -37,7 +38,6 @@ GET_AGAIN = "; do not use this folder: get it again from its publisher"
 """What a reader does about a folder that is not as it was signed."""
 
 REQUIRED = (CERTIFICATE, SCHEMA)
-
 _MANIFEST_LIMIT = 16 * 2**20
 
 
@@ -167,12 +167,9 @@ def _vouching(data: bytes, signature: bytes, keys: Sequence[PublicKey]) -> Publi
 
 
 def _signed_by(
-    data: bytes,
-    signature: bytes,
-    kind: type[SignedManifest],
-    expected: Sequence[PublicKey],
+    data: bytes, signature: bytes, kind: type[SignedManifest], expected: Sequence[PublicKey],
     then: str,
-) -> str:
+) -> str:  # fmt: skip
     """What does not hold: another key signed this, or nothing is signed by the key it names."""
     ids = list(dict.fromkeys(key.key_id for key in expected))
     if not ids:
@@ -200,13 +197,16 @@ def check_files(folder: Path, manifest: SignedManifest, *, then: str = "") -> No
         raise ManifestError(f"{name}: listed in the manifest and missing in the folder{then}")
     for name in sorted(set(entries) - listed):
         raise ManifestError(f"{name!r}: in the folder and not listed in the manifest{then}")
-    for name, entry in entries.items():
-        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+    statuses = {name: entry.stat(follow_symlinks=False) for name, entry in entries.items()}
+    for name, status in statuses.items():
+        if not stat.S_ISREG(status.st_mode):
             raise ManifestError(f"{name}: expected a regular file{then}")
     for name, expected in sorted(manifest.files.items()):
-        if entries[name].stat(follow_symlinks=False).st_size != expected.size:
+        if statuses[name].st_size != expected.size:
             raise ChecksumError(f"{name}: its size differs from the manifest{then}")
-        if file_digest(folder / name) != expected.sha256:
+    digests = in_threads(file_digest, (folder / name for name in sorted(manifest.files)))
+    for (name, expected), digest in zip(sorted(manifest.files.items()), digests, strict=True):
+        if digest != expected.sha256:
             raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
 
 

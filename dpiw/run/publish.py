@@ -182,7 +182,7 @@ def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseConten
     rows = read_rows(run, PUBLISHED_ROWS).chosen(chosen)
     return release_contents(
         certify(run, ledger),
-        frames=lambda: prefetched(map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS))),
+        frames=prefetched(map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS))),
         log_weights=log_weights,
         log_weight_noise_sd=noise if plan.weights is not None else None,
         schema=rows.schema,

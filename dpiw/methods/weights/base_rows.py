@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
-from dpiw.methods.weights.threads import in_threads
 
 Array = NDArray[np.float64]
 Found = TypeVar("Found")

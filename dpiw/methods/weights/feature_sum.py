@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dpiw.data.passes import Totals
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
+from dpiw.data.threads import in_threads
 from dpiw.methods.weights.stack import Stack
-from dpiw.methods.weights.threads import in_threads
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import ScaledTable
+from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
 from dpiw.methods.weights.base_rows import BaseRows, Found, Tilted
 from dpiw.methods.weights.curvature import Curvature
 from dpiw.methods.weights.surrogate import Lead, led
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.threads import in_threads
 from dpiw.methods.weights.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from dpiw.data.schema import PublicSchema
@@ -16,7 +15,7 @@ from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.formats import number, short_decimal
-from dpiw.release.report.marginals import Axis, axis, sums_of
+from dpiw.release.report.marginals import Axis, RowsShown, axis
 from dpiw.release.report.plots import Budget, Shares
 from dpiw.release.report.svg import Drawing
 from dpiw.release.report.truth import PublicTruth
@@ -199,23 +198,24 @@ def _noise(noise: Array, tau: object, rows: int) -> NoiseSpread:
 
 
 def column_cards(
-    frames: Iterable[pd.DataFrame],
-    weights: Array | None,
+    shown: RowsShown,
     schema: PublicSchema,
     truth: Mapping[str, ArrayLike],
+    *,
+    weighted: bool,
 ) -> tuple[ColumnCard, ...]:
     """Draw every released column, unweighted and weighted, and the truth where it is public.
 
     Args:
-        frames: the synthetic rows, some at a time.
-        weights: shape (rows,), mean one; None: the rows have none.
+        shown: the synthetic rows.
         schema: the public schema.
         truth: shares per column of a simulated example; empty for a real release.
+        weighted: whether the rows have weights.
 
     Raises:
         ReleaseError: a column's truth does not have one share per bin or level.
     """
-    before, after = _shares(frames, weights, schema)
+    before, after = shown.shares(weighted=False), shown.shares(weighted=True) if weighted else {}
     cards = []
     for column in schema.released:
         name, cells = column.name, axis(column)
@@ -225,24 +225,6 @@ def column_cards(
         note = column.description or column.kind.value
         cards.append(ColumnCard(name=name, note=note, drawing=_column(cells, shares, name)))
     return tuple(cards)
-
-
-def _shares(
-    frames: Iterable[pd.DataFrame], weights: Array | None, schema: PublicSchema
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Every column's shares, without weights and with them; empty where there are none."""
-    names, start = [column.name for column in schema.released], 0
-    sums = [dict.fromkeys(names, np.zeros(1)) for _ in range(1 if weights is None else 2)]
-    for frame in frames:
-        rows = slice(start, start + len(frame))
-        masses = [np.ones(len(frame)), *([] if weights is None else [weights[rows]])]
-        for total, part in zip(sums, sums_of(frame, *masses, schema=schema), strict=True):
-            total |= {name: total[name] + part[name] for name in names}
-        start += len(frame)
-    before = {name: cells / start for name, cells in sums[0].items()}
-    if weights is None:
-        return before, {}
-    return before, {name: cells / weights.sum() for name, cells in sums[1].items()}
 
 
 def _true_shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
@@ -277,15 +259,15 @@ def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Sha
     return names, shares.map(lambda values: np.append(values[bars], values[rest].sum()))
 
 
-def repairs_of(frame: pd.DataFrame, weights: Array, truth: PublicTruth | None) -> Repairs | None:
+def repairs_of(shown: RowsShown, truth: PublicTruth | None) -> Repairs | None:
     """Compare statistics whose truth is public, before and after weighting; None: there is none.
 
     Args:
-        frame: the first rows, or all.
-        weights: of all rows, shape (rows,).
+        shown: the synthetic rows, whose first ones were kept.
         truth: the public one.
     """
-    if truth is None or not truth.statistics:
+    frame, weights = shown.first, shown.weights
+    if truth is None or not truth.statistics or frame is None:
         return None
     repairs = truth.repairs(frame, weights[: len(frame)])
     return Repairs(

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.columns import ColumnKind
-from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate, CertifiedStage
@@ -31,6 +28,7 @@ from dpiw.release.report.formats import (
     short_decimal,
     three_digits_above,
 )
+from dpiw.release.report.marginals import RowsShown
 from dpiw.release.report.svg import axes_of, drawing_of
 from dpiw.release.report.template import compiled, render
 from dpiw.release.report.truth import PublicTruth
@@ -85,8 +83,7 @@ class ReportView:
 def build_report(
     certificate: Certificate,
     *,
-    frames: Iterable[pd.DataFrame],
-    log_weights: Array,
+    shown: RowsShown,
     log_weight_noise_sd: Array | None,
     schema: PublicSchema,
     truth: PublicTruth | None = None,
@@ -95,9 +92,8 @@ def build_report(
 
     Args:
         certificate: of the release.
-        frames: the synthetic rows in declared types, some at a time. Statistics whose truth is
-            public are compared on the first frame, everything else on all.
-        log_weights: shape (rows,), natural log.
+        shown: the synthetic rows and their weights. Statistics whose truth is public are compared
+            on the first frame, everything else on all.
         log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
             (rows,), or in those of evenly spaced rows; None: not known.
         schema: the public schema.
@@ -106,8 +102,7 @@ def build_report(
     Raises:
         ReleaseError: a log weight is not finite, or the truth's marginals do not fit the schema.
     """
-    weights, frames = mean_one_weights(log_weights), iter(frames)
-    first = next(frames)
+    weights = shown.weights
     growth = math.exp(min(float(certificate.epsilon), 700.0))
     public_marginals = {} if truth is None else truth.marginals
     diagnostics = diagnostics_view(certificate.diagnostics)
@@ -128,10 +123,8 @@ def build_report(
         reasons=tuple(reasons) if isinstance(reasons, list) else (),
         cost=figures.cost_of(certificate),
         spread=figures.spread_of(weights, log_weight_noise_sd, tau),
-        repairs=figures.repairs_of(first, weights, truth),
-        columns=figures.column_cards(
-            chain([first], frames), weights if weighted else None, schema, public_marginals
-        ),
+        repairs=figures.repairs_of(shown, truth),
+        columns=figures.column_cards(shown, schema, public_marginals, weighted=weighted),
         truth=bool(public_marginals),
         usage=_usage(certificate, schema),
         constraints=_constraints(certificate, schema),

@@ -16,6 +16,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
+from dpiw.release.report.marginals import RowsShown
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"
@@ -149,7 +150,7 @@ def example_contents(
     workspace: Path, certificate: Certificate | None = None, **changes: Any
 ) -> ReleaseContents:
     arguments: Mapping[str, Any] = {
-        "frames": lambda: iter([example_frame()]),
+        "frames": [example_frame()],
         "log_weights": example_log_weights(),
         "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
         "schema": SCHEMA,
@@ -178,3 +179,11 @@ def publish_example(root: Path, certificate: Certificate | None = None, **change
     return publish_built(
         built, destination=root / "release", key=key.public, commit=lambda digest: None
     ).folder
+
+
+def shown(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What `build_report` takes, of frames and log weights in the place of rows that were seen."""
+    frames, log_weights = arguments.pop("frames"), arguments.pop("log_weights")
+    rows = RowsShown(arguments["schema"], log_weights, keeps_first=True)
+    assert [*rows.passing(frames)]
+    return arguments | {"shown": rows}

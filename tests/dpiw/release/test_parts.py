@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +12,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from dpiw.analysis.release import load_release
+from dpiw.data.files import link_file
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError
 from dpiw.release import parquet, published_rows
 from dpiw.release.manifest import listed_row_files, row_files
 from dpiw.release.publication import build_folder
+from dpiw.release.report.marginals import RowsShown, marginals
 from dpiw.release.verification import verify
 from tests.dpiw.release.release_example import (
     SCHEMA,
@@ -38,7 +44,7 @@ def pieces() -> Iterator[pd.DataFrame]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(parquet, "PART_ROWS", 64)
-    return publish_example(tmp_path, frames=pieces)
+    return publish_example(tmp_path, frames=pieces())
 
 
 def test_small_tables_are_one_file_of_the_name_they_had() -> None:
@@ -114,8 +120,8 @@ def test_a_part_of_another_certificate_or_too_few_rows_are_refused(
     works = [tmp_path / name for name in ("w1", "w2")]
     for work in works:
         work.mkdir()
-    one = example_contents(works[0], frames=pieces)
-    two = example_contents(works[1], example_certificate(verdict="none"), frames=pieces)
+    one = example_contents(works[0], frames=pieces())
+    two = example_contents(works[1], example_certificate(verdict="none"), frames=pieces())
     key = example_key(tmp_path, "other")
     for name, files, words in (
         ("mixed", {**one.files, PARTS[2]: two.files[PARTS[2]]}, "facts in the Parquet footer"),
@@ -160,3 +166,64 @@ def test_replicates_follow_their_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(order) == [*range(200)]
     _, _, logs = published_rows.read_synthetic(tmp_path, PARTS)
     assert logs == pytest.approx(np.linspace(-1, 1, 200)[order], abs=0)
+
+
+def test_only_values_that_repeat_are_written_by_a_dictionary(tmp_path: Path) -> None:
+    """Which they do by the public schema, whatever the rows are."""
+    bounds = {
+        "few": {"kind": "integer", "lower": 0, "upper": 16_000},
+        "many": {"kind": "integer", "lower": 0, "upper": 17_000},
+        "tenths": {"kind": "continuous", "lower": 0, "upper": 1600, "decimals": 1},
+        "fine": {"kind": "continuous", "lower": 0, "upper": 1, "decimals": 9},
+        "day": {"kind": "date", "lower": "2000-01-01", "upper": "2030-01-01"},
+        "moment": {"kind": "datetime", "lower": "2000-01-01", "upper": "2030-01-01"},
+        "level": {"kind": "categorical", "levels": ["a", "b"]},
+    }
+    schema = PublicSchema.from_mapping(
+        {"name": "wide", "columns": [{"name": name} | column for name, column in bounds.items()]}
+    )
+    one = ScaledTable(
+        {name: np.zeros(9, np.int32 if name == "level" else float) for name in bounds}, 9
+    )
+    parquet.write_synthetic(
+        tmp_path, frames=[schema.unscale(one)], log_weights=np.linspace(0, 1, 9), schema=schema,
+        facts=parquet.footer_facts(example_certificate()), rng=np.random.default_rng(1),
+    )  # fmt: skip
+    group = pq.ParquetFile(tmp_path / "synthetic.parquet").metadata.row_group(0)
+    columns = [group.column(index) for index in range(group.num_columns)]
+    repeating = {c.path_in_schema for c in columns if "RLE_DICTIONARY" in c.encodings}
+    assert repeating == {"few", "tenths", "day", "level"}
+
+
+def test_what_a_report_shows_is_counted_as_the_rows_pass() -> None:
+    logs = np.linspace(-2, 1, 200)
+    rows = RowsShown(SCHEMA, logs, keeps_first=True)
+    assert [len(frame) for frame in rows.passing(pieces())] == [64, 64, 64, 8]
+    assert rows.first is not None
+    assert len(rows.first) == 64
+    assert RowsShown(SCHEMA, logs).first is None
+    for weighted, weights in ((False, None), (True, np.exp(logs))):
+        at_once = marginals(example_frame(), schema=SCHEMA, weights=weights)
+        shares = rows.shares(weighted=weighted)
+        assert list(shares) == list(at_once)
+        for name, expected in at_once.items():
+            assert shares[name] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("fault", [None, errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_a_file_has_another_name_or_is_copied(
+    fault: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(b"rows")
+
+    def refused(*_: object) -> None:
+        raise OSError(fault, "no links here")
+
+    if fault is not None:
+        monkeypatch.setattr(os, "link", refused)
+    link_file(source, target)
+    assert target.read_bytes() == b"rows"
+    assert target.samefile(source) is (fault is None)
+    with pytest.raises(FileExistsError):
+        link_file(source, target)

@@ -33,6 +33,7 @@ from tests.dpiw.release.release_example import (
     example_certificate,
     example_frame,
     example_log_weights,
+    shown,
 )
 
 _STATISTICS = ({"kind": "mean", "column": "age", "value": 30.0},)
@@ -46,7 +47,7 @@ def _report(certificate: Certificate | None = None, **changes: Any) -> str:
         "schema": SCHEMA,
         "truth": None,
     } | changes
-    return build_report(certificate or example_certificate(), **arguments)
+    return build_report(certificate or example_certificate(), **shown(arguments))
 
 
 @functools.cache

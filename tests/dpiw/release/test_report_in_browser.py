@@ -20,6 +20,7 @@ from tests.dpiw.release.release_example import (
     example_certificate,
     example_frame,
     example_log_weights,
+    shown,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,7 +73,7 @@ def _example(**changes: Any) -> str:
         "schema": SCHEMA,
     } | changes
     certificate = arguments.pop("certificate", example_certificate())
-    return build_report(certificate, **arguments)
+    return build_report(certificate, **shown(arguments))
 
 
 def _with_truth() -> str:

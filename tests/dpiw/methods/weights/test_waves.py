@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
+from dpiw.data import threads
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.weights import feature_sum, threads
+from dpiw.methods.weights import feature_sum
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.stack import Stack
 from dpiw.methods.weights.waves import STEPS, Waves

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpiw.methods.weights import threads
-from dpiw.methods.weights.threads import in_threads
+from dpiw.data import threads
+from dpiw.data.threads import in_threads
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 50])
