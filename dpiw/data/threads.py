@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -15,24 +15,34 @@ Found = TypeVar("Found")
 _MOST = 4
 
 
-def in_threads(function: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
+def in_threads(
+    function: Callable[[Item], Found], items: Iterable[Item], *, is_large: bool = False
+) -> Iterator[Found]:
     """What a function makes of each item, in the order of the items.
 
     Worth it where the function spends its time outside of Python, on blocks so large that threads
-    seldom wait for one another's calls. Items are asked for in the caller's thread, and not many
-    more than are worked on: so few items and answers are held. A single item needs no thread.
+    seldom wait for one another's calls. Items are asked for in the caller's thread, twice as many
+    as are worked on at most: so few items and answers are held. A single item needs no thread.
+
+    Args:
+        function: of an item.
+        items: in any number.
+        is_large: the answers are: no more items are asked for than are worked on.
     """
-    coming_items = iter(items)
-    first = [*islice(coming_items, 2)]
+    left = iter(items)
+    first = deque(islice(left, 2))
     if len(first) < 2:
         yield from map(function, first)
         return
     workers = min(_MOST, os.cpu_count() or 1)
+    ahead = workers if is_large else 2 * workers
     coming: deque[Future[Found]] = deque()
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        for item in chain(first, coming_items):
-            coming.append(pool.submit(function, item))
-            if len(coming) > 2 * workers:
+        while first:  # and hold none of them
+            coming.append(pool.submit(function, first.popleft()))
+        for item in left:
+            if len(coming) >= ahead:
                 yield coming.popleft().result()
+            coming.append(pool.submit(function, item))
         while coming:
             yield coming.popleft().result()

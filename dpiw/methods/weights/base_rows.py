@@ -18,8 +18,8 @@ from dpiw.errors import WeightError
 Array = NDArray[np.float64]
 Found = TypeVar("Found")
 
-_BLOCK = 4096
-"""Base rows whose features are held at once while streaming."""
+_BLOCK, _ENTRIES = 4096, 2**23
+"""Base rows whose features are held at once by a thread, and how many features of all of them."""
 
 _KEEP = 2**27
 """Entries of a feature matrix that is kept between passes: one GiB."""
@@ -86,8 +86,9 @@ class BaseRows:
         return cls(len(matrix), lambda start, stop: matrix[start:stop])
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self.rows, _BLOCK):
-            yield start, min(start + _BLOCK, self.rows)
+        rows = max(1, min(_BLOCK, _ENTRIES // self.dimension))
+        for start in range(0, self.rows, rows):
+            yield start, min(start + rows, self.rows)
 
     def _checked(self, start: int, stop: int) -> Array:
         features = np.asarray(self._features(start, stop), dtype=np.float64)
@@ -99,17 +100,20 @@ class BaseRows:
         """Where a block stands, and its features."""
         return self.mapped(lambda at, block: (at, block))
 
-    def mapped(self, function: Callable[[slice, Array], Found]) -> Iterator[Found]:
+    def mapped(
+        self, function: Callable[[slice, Array], Found], *, is_large: bool = False
+    ) -> Iterator[Found]:
         """What a function makes of each block's place and features, block by block, in order.
 
-        In the thread that made the block, whose caches still hold it.
+        In the thread that made the block, whose caches still hold it; `is_large` as of
+        `in_threads`.
         """
 
         def of(places: tuple[int, int]) -> Found:
             block = self._checked(*places) if self._kept is None else self._kept[slice(*places)]
             return function(slice(*places), block)
 
-        return in_threads(of, self._ranges())
+        return in_threads(of, self._ranges(), is_large=is_large)
 
     @property
     def is_even(self) -> bool:
@@ -168,6 +172,6 @@ class BaseRows:
             return np.asarray(scaled.T @ scaled)
 
         total = np.zeros((self.dimension, self.dimension))
-        for part in self.mapped(of):
+        for part in self.mapped(of, is_large=True):
             total += part
         return total

@@ -89,7 +89,9 @@ class StreamedRows(BaseRows):
         batches = partial(_first, self._passes, rows)
         return StreamedRows(rows, batches, self._of, log_weights=logs, scored=self._scored)
 
-    def mapped(self, function: Callable[[slice, Array], Found]) -> Iterator[Found]:
+    def mapped(
+        self, function: Callable[[slice, Array], Found], *, is_large: bool = False
+    ) -> Iterator[Found]:
         """As of `BaseRows`."""
 
         def of(placed: tuple[slice, ScaledTable]) -> Found:
@@ -98,7 +100,7 @@ class StreamedRows(BaseRows):
                 raise WeightError("base rows: expected finite features")
             return function(placed[0], block)
 
-        return in_threads(of, self._placed(_BLOCK))
+        return in_threads(of, self._placed(_BLOCK), is_large=is_large)
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
         """As of `BaseRows`."""
@@ -152,7 +154,7 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     for level in _levels(base):
         is_last = level is base
         gap = (_CLOSE if is_last else _NEARER) * base.dimension / level.rows
-        found = None if lead is None else led(lead, level, targets, gap=gap, is_rough=not is_last)
+        found = None if lead is None else _led(lead, level, targets, gap=gap)
         if found is not None:
             solution, lead = found
         else:
@@ -160,6 +162,15 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
             lead = None if solution is None else Lead(base=level, solved=solution)
         solved = solution or solved
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
+
+
+def _led(
+    lead: Lead, base: StreamedRows, targets: Targets, *, gap: float
+) -> tuple[Tilt, Lead] | None:
+    try:
+        return led(lead, base, targets, gap=gap)
+    except WeightError:  # as of `_moved`
+        return None
 
 
 def _levels(base: StreamedRows) -> Iterator[StreamedRows]:
@@ -233,7 +244,7 @@ def _covariance_along(axes: Array, base: StreamedRows, centre: Array) -> Array:
 
     count = axes.shape[1]
     sums, products = np.zeros(count), np.zeros((count, count))
-    for block_sums, block_products in base.mapped(moments):
+    for block_sums, block_products in base.mapped(moments, is_large=True):
         sums += block_sums
         products += block_products
     return np.asarray(products / base.rows - np.outer(sums, sums) / base.rows**2)

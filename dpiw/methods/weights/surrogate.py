@@ -18,8 +18,8 @@ from dpiw.methods.weights.curvature import Curvature, factor_of
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.tilting import SLOW, Point, Tilt, reached
 
-_STEPS = 5
-"""Most passes over all. From the minimum over a tenth of the rows two or three are enough."""
+_STEPS = 4
+"""Most, a pass over all rows each. From the minimum over a tenth of them one or two are enough."""
 
 _FINER = 0.1
 """Gap that is left over some rows, as a share of that over all."""
@@ -38,18 +38,19 @@ class Lead:
     solved: Tilt
 
 
-def led(
-    lead: Lead, base: BaseRows, targets: Targets, *, gap: float, is_rough: bool
-) -> tuple[Tilt, Lead] | None:
+def led(lead: Lead, base: BaseRows, targets: Targets, *, gap: float) -> tuple[Tilt, Lead] | None:
     """The minimum over all rows, and what led there; None if steps lead on slowly, or nowhere.
 
     Args:
-        lead: rows of the same law, tilted to near the minimum, with a covariance near theirs.
+        lead: rows of the same law, tilted to near the minimum, with their covariance.
         base: all rows.
         targets: what the weighted means of all should come close to.
         gap: small enough, as of `reached`.
-        is_rough: the answer's covariance is what steps corrected, however right; else what they
-            found right, or that of the rows that led.
+
+    Returns:
+        Of the answer's covariance: what steps over all rows found right, corrected by them, or else
+        that of the rows that led, under their tilting: of what hardly one of them shows it says
+        little.
 
     Raises:
         WeightError: a covariance that rounding has made indefinite.
@@ -58,29 +59,29 @@ def led(
     ridge = solved.credit * targets.ridge
     ridge_factor = factor_of(ridge)
     curvature, decrement, before = Curvature(solved.covariance + ridge), math.inf, None
-    for steps in range(_STEPS):
+    for steps in range(_STEPS + 1):
         point = Point.at(base, solved.coefficients)
         gradient = point.gradient(targets, ridge)
         if before is not None:
             curvature.learn(point.theta - before[0], gradient - before[1])
         fallen, decrement = decrement, float(-gradient @ curvature.step(gradient))
         bound = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
-        if bound <= gap or (decrement / 2 <= gap and curvature.is_right):
-            if is_rough or curvature.is_right:
+        if bound <= gap or (curvature.is_right and 0 <= decrement / 2 < gap):
+            if curvature.is_near:
                 covariance = curvature.corrected() - ridge
             else:
                 covariance = some.covariance(solved.weights, solved.means)
             solution = point.solved(solved.credit, covariance, gap=bound, steps=steps)
-            return solution, Lead(base=some, solved=solved)
-        if not decrement < SLOW * fallen:
-            return None
+            return solution, Lead(base=some, solved=replace(solved, covariance=covariance))
+        if steps == _STEPS or not decrement < SLOW * fallen:
+            break
         before = point.theta, gradient
         moved_targets = replace(targets, means=targets.means + solved.means - point.means)
         moved = reached(
             some, moved_targets, solved.credit, point.theta,
-            covariance=solved.covariance, gap=_FINER * gap, is_rough=True,
+            covariance=solved.covariance, gap=_FINER * gap, is_rough=True, is_guide=True,
         )  # fmt: skip
         if moved is None:
-            return None
+            break
         solved = moved
     return None

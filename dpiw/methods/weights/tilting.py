@@ -54,8 +54,9 @@ class Tilt:
         coefficients: theta, shape (d,).
         log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
         means: of the features under the weights, shape (d,).
-        covariance: C of the features under the weights, shape (d, d); where steps corrected one
-            that was given, positive definite with the ridge alone.
+        covariance: C of the features under the weights, shape (d, d). Where steps corrected one
+            that was given: positive definite with the ridge alone, and near C along the steps; of
+            levels that hardly one of the rows held of which it was, it says little.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
         steps: Newton steps taken.
@@ -147,7 +148,7 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
 def reached(
     base: BaseRows, targets: Targets, credit: float, start: Array,
     *, covariance: Array | None = None, renewed: Callable[[], Array] | None = None,
-    gap: float = 0.0, is_rough: bool = False) -> Tilt | None:  # fmt: skip
+    gap: float = 0.0, is_rough: bool = False, is_guide: bool = False) -> Tilt | None:  # fmt: skip
     """The minimum from a start, or None; one Hessian is kept for as long as steps lead on fast.
 
     Args:
@@ -160,8 +161,9 @@ def reached(
         renewed: a better one, asked once, when that one leads on so slowly that it is worth it.
         gap: small enough if larger than `_GAP`: as certified, or as half of Newton's decrement says
             where steps found the Hessian right.
-        is_rough: the answer only leads on: it and its covariance are what steps make of them,
-            however right they found the Hessian.
+        is_rough: the answer only leads on: Newton's decrement tells it, however right steps found
+            the Hessian.
+        is_guide: the answer's covariance leads on as well: what steps corrected, however right.
     """
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)
@@ -170,7 +172,8 @@ def reached(
     gradient = point.gradient(targets, ridge)
     for steps in range(_STEPS if covariance is None else _PASSES):
         certified = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
-        is_small = certified <= max(gap, _GAP * (1 + abs(_objective(point, targets, ridge))))
+        limit = max(gap, _GAP * (1 + abs(_objective(point, targets, ridge))))
+        is_small = certified <= limit
         if curvature is None and not is_small:
             try:
                 curvature = Curvature(_covariance_at(base, point) + ridge)
@@ -179,15 +182,20 @@ def reached(
         if curvature is not None:
             step = curvature.step(gradient)
             fallen, decrement = decrement, float(-gradient @ step)
-            is_small = is_small or (decrement / 2 <= gap and (is_rough or curvature.is_right))
+            is_told = is_rough or curvature.is_right
+            is_small = is_small or (is_told and 0 <= decrement / 2 < gap)
         if is_small or curvature is None:
-            if covariance is None or curvature is None or not (is_rough or curvature.is_right):
+            if covariance is None or curvature is None or not (is_guide or curvature.is_near):
                 covariance = _covariance_at(base, point)
             else:
                 covariance = curvature.corrected() - ridge
             return point.solved(credit, covariance, gap=certified, steps=steps)
         is_far = covariance is not None and decrement > _FAR
-        if renewed is not None and not is_far and _is_long(decrement, fallen, gap):
+        if (
+            renewed is not None
+            and not is_far
+            and _is_long((decrement / 2 if is_told else certified) / limit, fallen / decrement)
+        ):
             covariance, renewed, decrement = renewed(), None, fallen
             curvature = curvature.renewed(covariance + ridge)
             continue
@@ -202,10 +210,14 @@ def reached(
     return None
 
 
-def _is_long(decrement: float, fallen: float, gap: float) -> bool:
-    """Whether more steps than a better Hessian costs are left, as fast as the last one led."""
-    left = math.log(max(decrement / 2 / gap, 1.0)) if gap else math.inf
-    return left > _RENEWAL * math.log(max(fallen / decrement, 1.0))
+def _is_long(above: float, speed: float) -> bool:
+    """Whether more steps than a better Hessian costs are left.
+
+    Args:
+        above: how many times the gap is what may be left.
+        speed: by how many times the last step lowered it.
+    """
+    return math.log(max(above, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
 
 
 def _covariance_at(base: BaseRows, point: Point) -> Array:

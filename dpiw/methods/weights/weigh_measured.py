@@ -109,7 +109,11 @@ def weigh_measured(
     few = base.rows == base_rows.rows
     if not few:
         base_rows = StreamedRows(base.rows, base.batches, features, scored=scored)
-        reweighted = replace(reweighted, tilt=corrected(reweighted.tilt, base_rows, targets))
+        solved = corrected(reweighted.tilt, base_rows, targets)
+        if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
+            law_of_all = base_rows.covariance(solved.weights, solved.means)
+            solved = replace(solved, covariance=law_of_all)
+        reweighted = replace(reweighted, tilt=solved)
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs, means = reweighted.tilt.log_weights, reweighted.tilt.means
     noise = reweighted.log_weight_noise(base_rows) if few or estimator.debias else None

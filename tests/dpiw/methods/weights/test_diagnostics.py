@@ -81,6 +81,15 @@ def test_pareto_fit_against_a_slow_twin():
     np.testing.assert_allclose(fit_generalised_pareto(draws), naive(draws), rtol=1e-10)
 
 
+@pytest.mark.parametrize("rows", [5, 24, 25, 26, 200, 3000])
+@pytest.mark.parametrize("ties", [False, True])
+def test_k_hat_is_of_the_largest_weights_in_order(rows: int, ties: bool) -> None:
+    """Of weights that are sorted already, the same to the last bit."""
+    logs = np.random.default_rng(rows).normal(size=rows) * 2
+    logs = np.round(logs, 1) if ties else logs
+    assert k_hat(logs) == k_hat(np.sort(logs)) == k_hat(np.sort(logs)[::-1])
+
+
 @pytest.mark.parametrize("shape", [0.25, 0.5, 0.8, 1.1])
 def test_k_hat_of_pareto_weights(shape):
     # A generalised Pareto tail beyond any cutoff has the same shape.

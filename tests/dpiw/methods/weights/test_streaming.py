@@ -14,6 +14,7 @@ from dpiw.data.scaled import ScaledTable, regrouped
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights import streaming, thinning, weigh_measured
+from dpiw.methods.weights import tilting as tilting_module
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.reweighting import reweight
 from dpiw.methods.weights.streaming import StreamedRows, corrected
@@ -159,8 +160,13 @@ def minimum_of(base: BaseRows, targets: Targets, credit: float, start: np.ndarra
     ("fitted", "wrong"),
     [(FITTED, 1e-3), (FITTED, 0.3), (FITTED, 3.0), (FITTED, 10.0), (FITTED, 1e3), (40, 1.0)],
 )
-def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted: int, wrong: float) -> None:
+@pytest.mark.parametrize("has_levels", [False, True])
+def test_the_minimum_over_all_rows_is_reached_from_anywhere(
+    fitted: int, wrong: float, has_levels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a Hessian far too small every full step overshoots; few rows give a theta far off."""
+    if has_levels:
+        monkeypatch.setattr(streaming, "MOST_FITTED", 700)
     rows = table()
     targets = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-8 * np.eye(4), rows=1e6)
     some = tilt(BaseRows.of(features(rows)[:fitted]), targets, credit=10.0)
@@ -173,8 +179,10 @@ def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted: int, wrong: 
     assert above(minimum, tilting, targets) < min(CLOSE, 1.01 * tilting.gap)
     weights = np.exp(tilting.log_weights)
     assert weights.sum() == pytest.approx(1)
-    if fitted == FITTED:
-        assert tilting.covariance == pytest.approx(base.covariance(weights, tilting.means))
+    ridge = 10 * targets.covariance
+    exact = base.covariance(weights, tilting.means) + ridge
+    shares = eigh(tilting.covariance + ridge, exact, eigvals_only=True)
+    assert 0.8 < shares.min() <= shares.max() < 1.25
 
 
 @pytest.mark.parametrize(("shown", "is_enough"), [(0, False), (1, True)])
@@ -233,6 +241,41 @@ def test_where_a_covariance_leads_on_slowly_a_better_one_is_asked_once() -> None
     assert slow is None or quick.steps < slow.steps - 2
     least = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
     assert quick.coefficients == pytest.approx(least.coefficients, abs=1e-4)
+
+
+def test_where_what_leads_fails_all_rows_are_stepped_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table()
+    targets = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-5 * np.eye(4), rows=1e6)
+    some = tilt(BaseRows.of(features(rows)[:700]), targets, credit=10.0)
+    least = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    monkeypatch.setattr(streaming, "MOST_FITTED", 700)
+    led = list[int]()
+
+    def indefinite(*arguments: Any, **_: Any) -> None:
+        led.append(arguments[1].rows)
+        raise WeightError("targets: expected a positive definite covariance")
+
+    for failing in (lambda *_, **__: None, indefinite):
+        monkeypatch.setattr(streaming, "led", failing)
+        tilting = corrected(some, streamed(rows), targets)
+        assert above(least, tilting, targets) < CLOSE
+    assert led == [ROWS]
+
+
+@pytest.mark.parametrize(
+    ("above_gap", "speed", "is_long"),
+    [
+        (1e4, 1.5, True),
+        (1e4, 3.0, False),
+        (0.5, 1.0, False),
+        (2.0, 0.5, True),
+        (9.0, np.inf, False),
+    ],
+)
+def test_a_better_hessian_is_worth_ten_passes(
+    above_gap: float, speed: float, is_long: bool
+) -> None:
+    assert tilting_module._is_long(above_gap, speed) is is_long
 
 
 @pytest.mark.usefixtures("few_fitted")
@@ -307,6 +350,30 @@ def test_a_base_is_read_in_any_batches(unit: PrivacyUnit, debias: bool) -> None:
     )
     assert np.array_equal(at_once.chosen, batched.chosen)
     assert batched.log_weights == pytest.approx(at_once.log_weights, abs=1e-9)
+
+
+@pytest.mark.parametrize("debias", [True, False])
+@pytest.mark.usefixtures("few_fitted")
+def test_weights_that_noise_is_taken_off_have_the_covariance_of_all_rows(
+    unit: PrivacyUnit, debias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = mixed_schema()
+    ready = calibrated(schema, unit, debias=debias)
+    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
+    real = weigh_measured.corrected
+
+    def rough(*arguments: Any) -> Tilt:
+        solved = real(*arguments)
+        return replace(solved, covariance=solved.covariance / 4)
+
+    def weights() -> Weights:
+        return weigh_measured.weigh_measured(
+            ready, drawn, base_of(schema, 4000), rows=2000, rng=np.random.default_rng(3)
+        )
+
+    exact = weights()
+    monkeypatch.setattr(weigh_measured, "corrected", rough)
+    assert np.allclose(weights().noise, exact.noise) is debias
 
 
 def test_rows_are_regrouped_and_chosen_in_order() -> None:
