@@ -42,8 +42,8 @@ SLOW, _FAR = 0.2, 1.0
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
 decrement that no start near the minimum has."""
 
-_RENEWAL = 10
-"""Passes that a better Hessian costs."""
+_RENEWAL, _LEAST = 10, 1e-300
+"""Passes that a better Hessian costs. And a decrement that rounding has not taken."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,11 +191,8 @@ def reached(
                 covariance = curvature.corrected() - ridge
             return point.solved(credit, covariance, gap=certified, steps=steps)
         is_far = covariance is not None and decrement > _FAR
-        if (
-            renewed is not None
-            and not is_far
-            and _is_long((decrement / 2 if is_told else certified) / limit, fallen / decrement)
-        ):
+        left, speed = decrement / 2 if is_told else certified, fallen / max(decrement, _LEAST)
+        if renewed is not None and not is_far and _is_long(left / limit, speed):
             covariance, renewed, decrement = renewed(), None, fallen
             curvature = curvature.renewed(covariance + ridge)
             continue
