@@ -18,6 +18,8 @@ from dpiw.errors import SourceError, SpecError
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _NO_RENAME = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP)
+"""Another file system, or one without such links."""
 
 _NOT_OURS_TO_SYNC = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP)
 
@@ -135,9 +137,9 @@ def link_file(source: Path, target: Path) -> None:
     """Another name for a file that nobody writes to any more; a copy where there can be none."""
     try:
         os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError:  # another file system, or one without links
+    except OSError as reason:
+        if reason.errno not in _NO_LINK:
+            raise
         copy_file(source, target)
 
 

@@ -109,6 +109,7 @@ def test_a_few_failing_operations(
         (last("write .cells.txt"), errno.ENOSPC),
         (last("chmod releases"), errno.EROFS),
         (last("open synthetic.parquet"), errno.ENOSPC),
+        (last("link synthetic.parquet"), errno.EIO),
         (last("_rename_without_replacing"), errno.EIO),
         (len(operations), errno.EIO),
     ]

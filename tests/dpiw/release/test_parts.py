@@ -227,3 +227,8 @@ def test_a_file_has_another_name_or_is_copied(
     assert target.samefile(source) is (fault is None)
     with pytest.raises(FileExistsError):
         link_file(source, target)
+    fault = errno.EIO
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(OSError, match="no links here"):  # a failing disk is no reason to copy
+        link_file(source, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
