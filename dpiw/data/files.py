@@ -18,8 +18,10 @@ from dpiw.errors import SourceError, SpecError
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _NO_RENAME = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP)
-"""Another file system, or one without such links."""
+_NO_LINK = (
+    errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP,
+)  # fmt: skip
+"""Another file system, or one without such links, or who may not make them."""
 
 _NOT_OURS_TO_SYNC = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -17,7 +17,7 @@ _MOST = 4
 
 def in_threads(
     function: Callable[[Item], Found], items: Iterable[Item], *, is_large: bool = False
-) -> Iterator[Found]:
+) -> Generator[Found]:
     """What a function makes of each item, in the order of the items.
 
     Worth it where the function spends its time outside of Python, on blocks so large that threads
@@ -27,7 +27,7 @@ def in_threads(
     Args:
         function: of an item.
         items: in any number.
-        is_large: the answers are: no more items are asked for than are worked on.
+        is_large: the answers are: one item more is asked for than are worked on, at most.
     """
     left = iter(items)
     first = deque(islice(left, 2))

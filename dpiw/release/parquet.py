@@ -178,7 +178,7 @@ def _shuffled(
 
 
 def _repeats(column: Column) -> bool:
-    """Whether a row group must hold each value of a column many times, whatever the rows are."""
+    """Whether a column has few values, which a row group holds again and again; or levels."""
     if column.is_discrete:
         return True
     decimals = 0 if column.is_whole else column.released_decimals

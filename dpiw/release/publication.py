@@ -112,7 +112,8 @@ def publish_built(
     with _staging(destination.parent) as folder:
         for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
             _create(folder / name, partial(copy_file, built / name))
-        check_files(folder, manifest)
+        with _writing(f"release folder {destination.name}"):
+            check_files(folder, read_signed(folder, kind=Manifest, expected=[key]))
         _make_durable(folder)
         return _install(folder, destination, manifest, key, commit)
 
@@ -228,9 +229,8 @@ def _create(path: Path, source: FileSource) -> int:
         if callable(source):
             source(path)
         else:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(source)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as to:
+                to.write(source)
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)

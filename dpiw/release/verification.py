@@ -7,7 +7,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -191,23 +191,23 @@ def check_files(folder: Path, manifest: SignedManifest, *, then: str = "") -> No
         ManifestError: a file is missing, extra, or not a regular file.
         ChecksumError: a size or digest differs.
     """
-    entries = {entry.name: entry for entry in os.scandir(folder)}
+    statuses = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(folder)}
     listed = {*manifest.files, MANIFEST, SIGNATURE}
-    for name in sorted(listed - set(entries)):
+    for name in sorted(listed - set(statuses)):
         raise ManifestError(f"{name}: listed in the manifest and missing in the folder{then}")
-    for name in sorted(set(entries) - listed):
+    for name in sorted(set(statuses) - listed):
         raise ManifestError(f"{name!r}: in the folder and not listed in the manifest{then}")
-    statuses = {name: entry.stat(follow_symlinks=False) for name, entry in entries.items()}
     for name, status in statuses.items():
         if not stat.S_ISREG(status.st_mode):
             raise ManifestError(f"{name}: expected a regular file{then}")
     for name, expected in sorted(manifest.files.items()):
         if statuses[name].st_size != expected.size:
             raise ChecksumError(f"{name}: its size differs from the manifest{then}")
-    digests = in_threads(file_digest, (folder / name for name in sorted(manifest.files)))
-    for (name, expected), digest in zip(sorted(manifest.files.items()), digests, strict=True):
-        if digest != expected.sha256:
-            raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
+    paths = (folder / name for name in sorted(manifest.files))
+    with closing(in_threads(file_digest, paths)) as digests:  # and no thread reads on
+        for (name, expected), digest in zip(sorted(manifest.files.items()), digests, strict=True):
+            if digest != expected.sha256:
+                raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
 
 
 def file_digest(path: Path) -> str:

@@ -90,7 +90,8 @@ class Disk:
         elif name.startswith(("rename", "link")):
             source, target = (Path(text) for text in _NAMES.findall(rest)[:2])
             if str(target).startswith(self._root) and rest.rstrip().endswith("= 0"):
-                self._rename(source, target)
+                is_built = name.startswith("link") and target.parent.name.startswith(".staging-")
+                (self._link if is_built else self._rename)(source, target)
         elif path.startswith(self._root) and not path.endswith((".log", "-shm", "events.jsonl")):
             self._dirty.add(path)
 
@@ -101,6 +102,12 @@ class Disk:
         unsynced = sorted(path for path in self._dirty if "ledger.sqlite" in path)
         if unsynced or not self._wal_synced:
             self.violations.append(f"noise while the ledger is not on the disk: {unsynced}")
+
+    def _link(self, source: Path, target: Path) -> None:
+        """Into a folder that is being built, where an fsync has to follow: the rename asks it."""
+        if str(source) in self._dirty:
+            self._dirty.remove(str(source))
+            self._dirty.add(str(target))
 
     def _rename(self, source: Path, target: Path) -> None:
         self.renames += 1

@@ -78,3 +78,21 @@ def test_the_kernel_sees_the_same_order(
         seen = strace.Disk(broken.root)
         seen.judge(strace.traced(broken, f"tests.crash.mutants:{mutant}"))
         assert seen.violations, mutant
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_file_of_two_names_is_synced_before_its_folder_appears(is_synced: bool) -> None:
+    """It is written by one name and synced by the other: the judge follows it."""
+    root, staging = "/place", "/place/run/.staging-1"
+    calls = [
+        f'1 write(3<{root}/run/.building-1/rows.parquet>, "rows", 4) = 4',
+        f'1 link("{root}/run/.building-1/rows.parquet", "{staging}/rows.parquet") = 0',
+        *([f"1 fsync(3<{staging}/rows.parquet>) = 0"] if is_synced else []),
+        f'1 renameat2(AT_FDCWD, "{staging}", AT_FDCWD, "{root}/run/built", 1) = 0',
+    ]
+    disk = strace.Disk(Path(root))
+    disk.judge(calls)
+    assert (disk.violations == []) is is_synced
+    elsewhere = strace.Disk(Path(root))  # a link anywhere else is a rename
+    elsewhere.judge([calls[0], calls[1].replace(".staging-1", "kept")])
+    assert elsewhere.violations

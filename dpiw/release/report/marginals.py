@@ -92,21 +92,18 @@ class RowsShown:
         self._sums = [dict.fromkeys(names, np.zeros(1)) for _ in range(2)]
 
     def passing(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """The same frames, each counted before it is handed on."""
+        """The same frames, each counted when the next is asked for: when it was found in order."""
         for frame in frames:
-            self._count(frame)
             yield frame
+            self._count(frame)
 
     def _count(self, frame: pd.DataFrame) -> None:
         if self._keeps_first and self.first is None:
             self.first = frame
         rows = slice(self._seen, self._seen + len(frame))
-        masses = np.ones(len(frame)), self.weights[rows]
-        if masses[1].size == len(frame):  # else who writes them says so
-            for total, part in zip(
-                self._sums, sums_of(frame, *masses, schema=self._schema), strict=True
-            ):
-                total |= {name: total[name] + cells for name, cells in part.items()}
+        parts = sums_of(frame, np.ones(len(frame)), self.weights[rows], schema=self._schema)
+        for total, part in zip(self._sums, parts, strict=True):
+            total |= {name: total[name] + cells for name, cells in part.items()}
         self._seen += len(frame)
 
     def shares(self, *, weighted: bool) -> dict[str, NDArray[np.float64]]:

@@ -195,6 +195,19 @@ def test_only_values_that_repeat_are_written_by_a_dictionary(tmp_path: Path) -> 
     assert repeating == {"few", "tenths", "day", "level"}
 
 
+def test_rows_that_are_not_as_declared_are_told_by_who_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the end of a part; no cell is named."""
+    monkeypatch.setattr(parquet, "PART_ROWS", 64)
+    frame = example_frame()
+    for wrong in (frame.drop(columns="age"), frame.assign(age="secret"), frame[:130]):
+        frames = [wrong[start : start + 64] for start in range(0, len(wrong), 64)]
+        with pytest.raises(ReleaseError, match=r"columns|kind|row") as told:
+            example_contents(tmp_path, frames=frames)
+        assert "secret" not in str(told.value)
+
+
 def test_what_a_report_shows_is_counted_as_the_rows_pass() -> None:
     logs = np.linspace(-2, 1, 200)
     rows = RowsShown(SCHEMA, logs, keeps_first=True)
@@ -210,7 +223,7 @@ def test_what_a_report_shows_is_counted_as_the_rows_pass() -> None:
             assert shares[name] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("fault", [None, errno.EXDEV, errno.EPERM, errno.EMLINK])
+@pytest.mark.parametrize("fault", [None, errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK])
 def test_a_file_has_another_name_or_is_copied(
     fault: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from dpiw.data import files
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
-from dpiw.release import publication
+from dpiw.release import publication, verification
 from dpiw.release.manifest import FileEntry, Manifest
 from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.signing import PrivateKey
@@ -487,6 +487,42 @@ def test_a_built_folder_that_is_damaged_or_foreign_is_not_published(
 
 def _never(digest: str) -> None:
     raise AssertionError("committed")
+
+
+def test_a_copy_that_cannot_be_read_back_is_not_published(
+    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digested = verification.file_digest
+
+    def failing(path: Path) -> str:
+        if path.parent.name.startswith(".staging-"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return digested(path)
+
+    monkeypatch.setattr(verification, "file_digest", failing)
+    with pytest.raises(ReleaseError, match=f"could not be written: {os.strerror(errno.ESTALE)}"):
+        _publish(tmp_path / "release", key, built=built)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.sig", "a.txt"])
+def test_a_copy_that_is_not_what_was_built_is_not_recorded(
+    name: str, tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = publication.copy_file
+
+    def flipped(source: Path, target: Path) -> None:
+        copied(source, target)
+        if target.name == name:
+            data = bytearray(target.read_bytes())
+            data[len(data) // 2] ^= 1
+            target.write_bytes(data)
+
+    monkeypatch.setattr(publication, "copy_file", flipped)
+    recorded: list[str] = []
+    with pytest.raises(ReleaseError):
+        _publish(tmp_path / "release", key, built=built, commit=recorded.append)
+    assert recorded == [*tmp_path.iterdir()] == []
 
 
 def test_facts_that_do_not_read_back_are_not_signed(
