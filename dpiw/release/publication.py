@@ -113,7 +113,9 @@ def publish_built(
         for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
             _create(folder / name, partial(copy_file, built / name))
         with _writing(f"release folder {destination.name}"):
-            check_files(folder, read_signed(folder, kind=Manifest, expected=[key]))
+            check_files(folder, manifest)
+            if read_signed(folder, kind=Manifest, expected=[key]) != manifest:
+                raise ReleaseError(f"{MANIFEST}: it was not copied as it was signed")
         _make_durable(folder)
         return _install(folder, destination, manifest, key, commit)
 
@@ -131,11 +133,11 @@ def _install(
         return _already_published(destination, manifest, key)
     commit(manifest.digest)
     _make_readable(folder)  # until now nobody but us could look into it
-    try:
-        with _writing(f"release folder {destination.name}", but=FileExistsError):
+    with _writing(f"release folder {destination.name}"):
+        try:
             _rename_without_replacing(folder, destination)
-    except FileExistsError:  # another process was faster
-        return _already_published(destination, manifest, key)
+        except FileExistsError:  # another process was faster
+            return _already_published(destination, manifest, key)
     _make_durable(destination.parent)
     return Publication(folder=destination, manifest_digest=manifest.digest, already_published=False)
 
@@ -289,12 +291,10 @@ def _lock(path: Path, *, wait: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _writing(what: str, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
-    """An OSError becomes a ReleaseError that says what could not be written; `but` stays."""
+def _writing(what: str) -> Iterator[None]:
+    """An OSError becomes a ReleaseError that says what could not be written."""
     try:
         yield
-    except but:
-        raise
     except OSError as reason:
         cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
         raise ReleaseError(f"{what} could not be written: {cause}") from reason

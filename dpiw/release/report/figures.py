@@ -15,8 +15,9 @@ from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.formats import number, short_decimal
-from dpiw.release.report.marginals import Axis, RowsShown, axis
+from dpiw.release.report.marginals import Axis, axis
 from dpiw.release.report.plots import Budget, Shares
+from dpiw.release.report.rows_shown import RowsShown
 from dpiw.release.report.svg import Drawing
 from dpiw.release.report.truth import PublicTruth
 

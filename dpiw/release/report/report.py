@@ -28,7 +28,7 @@ from dpiw.release.report.formats import (
     short_decimal,
     three_digits_above,
 )
-from dpiw.release.report.marginals import RowsShown
+from dpiw.release.report.rows_shown import RowsShown
 from dpiw.release.report.svg import axes_of, drawing_of
 from dpiw.release.report.template import compiled, render
 from dpiw.release.report.truth import PublicTruth

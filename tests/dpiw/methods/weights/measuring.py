@@ -9,6 +9,8 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.tilting import Tilt
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import uniform_rows
 
@@ -39,3 +41,9 @@ def base_of(schema: PublicSchema, rows: int = 4000, seed: int = 2) -> SyntheticT
 
 def nothing(schema: PublicSchema) -> SyntheticTable:
     return base_of(schema, rows=0)
+
+
+def above(least: Tilt, solved: Tilt, targets: Targets) -> float:
+    """By how much F lies above its minimum, where it is a parabola."""
+    off = solved.coefficients - least.coefficients
+    return float(off @ (least.covariance + least.credit * targets.ridge) @ off) / 2

@@ -24,7 +24,7 @@ from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import mixed_schema
-from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
+from tests.dpiw.methods.weights.measuring import above, base_of, calibrated, nothing, private
 
 ROWS, FITTED = 30_000, 2000
 
@@ -44,12 +44,6 @@ def streamed(rows: ScaledTable, **changes: Any) -> StreamedRows:
 
 CLOSE = 1.5 * 0.025 * 4 / ROWS
 """Where steps end: by a Hessian that is right to 1.5."""
-
-
-def above(least: Tilt, solved: Tilt, targets: Targets) -> float:
-    """By how much F lies above its minimum, where it is a parabola."""
-    off = solved.coefficients - least.coefficients
-    return float(off @ (least.covariance + least.credit * targets.ridge) @ off) / 2
 
 
 @pytest.mark.parametrize("rows", [1, 7, 100])

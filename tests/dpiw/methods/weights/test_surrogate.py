@@ -11,7 +11,8 @@ from dpiw.methods.weights import surrogate
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.surrogate import Lead, led
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import Tilt, tilt
+from dpiw.methods.weights.tilting import tilt
+from tests.dpiw.methods.weights.measuring import above
 
 ROWS, SOME, SIZE = 20_000, 2000, 12
 CREDIT = 50.0
@@ -26,12 +27,6 @@ def rows(seed: int = 3) -> np.ndarray:
 def targets_of(matrix: np.ndarray) -> Targets:
     means = matrix.mean(axis=0) + 0.03 * np.random.default_rng(4).normal(size=SIZE)
     return Targets(means=means, covariance=1e-7 * np.eye(SIZE), rows=1e6)
-
-
-def above(least: Tilt, solved: Tilt, targets: Targets) -> float:
-    """By how much F lies above its minimum, where it is a parabola."""
-    off = solved.coefficients - least.coefficients
-    return float(off @ (least.covariance + CREDIT * targets.ridge) @ off) / 2
 
 
 def test_some_rows_lead_to_the_minimum_over_all() -> None:
