@@ -23,6 +23,7 @@ from pathlib import Path
 from dpiw.errors import DPIWError
 from dpiw.run.imports import begin_imports, end_imports, importing
 from dpiw.run.shield import shielded
+from flows.database import make_database
 
 PAUSE_SECONDS = 0.1
 """Between two attempts."""
@@ -230,6 +231,7 @@ def _serve(descriptor: int, life: int) -> None:
     """Be the short-lived server, on a socket that listens already, as long as its run lives."""
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
     begin_imports()
+    make_database()
     import uvicorn
     from prefect.server.api.server import create_app
 
