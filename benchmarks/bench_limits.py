@@ -26,6 +26,7 @@ from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.feature_sum import exact_sum
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.rare_codes import RareCodes
 from dpiw.methods.weights.scoring import Scoring
 from dpiw.methods.weights.stack import all_features, with_first_moments
 from dpiw.methods.weights.streaming import StreamedRows
@@ -103,7 +104,7 @@ def scores(place: Place) -> dict[str, Found]:
         write_snapshot(rows, path)
         base = StreamedRows(
             rows.rows, open_snapshot(path).batches, partial(all_features, stack, law),
-            scored=Scoring(stack=stack, known=law),
+            codes=RareCodes(schema=schema, known=law), scored=Scoring(stack=stack, known=law),
         )  # fmt: skip
 
         def rewritten() -> None:

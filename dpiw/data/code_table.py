@@ -74,6 +74,17 @@ class CodeTable:
                 within[more, line, places] = least[codes[line, places] + more]
         return codes, within
 
+    @cached_property
+    def starts(self) -> Codes:
+        """Where each column's codes begin among those of all, and how many there are, (k + 1,)."""
+        return np.cumsum([0, *(column.size for column in self._bins)])
+
+    def among_all(self, scaled: ScaledTable) -> Codes:
+        """Codes among those of all columns, shape (k, rows): no code is of two columns."""
+        codes = self.lines(scaled)
+        codes += self.starts[:-1, None]
+        return codes
+
     def lines(self, scaled: ScaledTable) -> Codes:
         """Codes, shape (k, rows)."""
         names = [self.domain.schema.released[j].name for j in self.columns]

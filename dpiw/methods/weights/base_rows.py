@@ -120,6 +120,18 @@ class BaseRows:
         """Whether all rows have one weight before they are tilted."""
         return self._log_weights is None
 
+    @cached_property
+    def own(self) -> Array:
+        """The rows' weights before they are tilted, shape (M,), summing to one."""
+        if self._log_weights is None:
+            return np.full(self.rows, 1 / self.rows)
+        return np.asarray(np.exp(self._log_weights) / self.rows)
+
+    @property
+    def few(self) -> BaseRows:
+        """Rows that stand for all, where fewer tell enough: of covariances that only lead on."""
+        return self
+
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
         """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
 

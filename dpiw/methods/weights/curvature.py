@@ -12,9 +12,9 @@ from dpiw.errors import WeightError
 
 Array = NDArray[np.float64]
 
-_RIGHT, _NEAR, _ROUNDING = 1.5, 1.25, 1e-10
+_RIGHT, _ROUNDING = 1.5, 1e-10
 """A Hessian that every step found right to such a factor, and corrected, tells how far the minimum
-is. And one that tells what the noise of log weights is (docs/method.md section 14)."""
+is."""
 
 
 def factor_of(matrix: Array) -> tuple[Array, bool]:
@@ -79,16 +79,8 @@ class Curvature:
     @property
     def is_right(self) -> bool:
         """Whether there were steps, and each found what was known before it right to `_RIGHT`."""
-        return self._is_within(_RIGHT)
-
-    @property
-    def is_near(self) -> bool:
-        """The same to `_NEAR`."""
-        return self._is_within(_NEAR)
-
-    def _is_within(self, factor: float) -> bool:
         ratios = [told.along / told.expected_along for told in self._told]
-        return bool(ratios) and all(1 / factor < ratio < factor for ratio in ratios)
+        return bool(ratios) and all(1 / _RIGHT < ratio < _RIGHT for ratio in ratios)
 
     def corrected(self) -> Array:
         """The Hessian that was given, corrected by what steps told: positive definite, (d, d)."""

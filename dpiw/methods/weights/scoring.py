@@ -234,26 +234,19 @@ class _Known:
         return CodeTable(domain=self.law.domain, columns=self.law.columns)
 
     @cached_property
-    def _starts(self) -> Indices:
-        """Where each column's codes begin among those of all, and how many there are."""
-        return np.concatenate([[0], np.cumsum(self.law.sizes)])
-
-    @cached_property
     def _kept(self) -> Indices:
         """Which codes are features."""
-        return np.delete(np.arange(self._starts[-1]), self._starts[1:] - 1)
+        return np.delete(np.arange(self._table.starts[-1]), self._table.starts[1:] - 1)
 
     def laid_out(self, theta: Array) -> Array:
         """Coefficients of all codes; zero of each column's last."""
-        padded = np.zeros(self._starts[-1])
+        padded = np.zeros(self._table.starts[-1])
         padded[self._kept] = theta
         return padded
 
     def read(self, scaled: ScaledTable) -> NDArray[np.intp]:
         """Codes, among those of all columns, shape (columns, rows)."""
-        codes = self._table.lines(scaled)
-        codes += self._starts[:-1, None]
-        return codes
+        return self._table.among_all(scaled)
 
     def scores(self, held: NDArray[np.intp], laid_out: Array) -> Array:
         """As of `_Map`."""
@@ -262,7 +255,7 @@ class _Known:
     def sums(self, held: NDArray[np.intp], masses: Array) -> Array:
         """As of `_Map`."""
         weights = np.tile(masses, len(held))
-        counts = np.bincount(held.reshape(-1), weights, self._starts[-1])
+        counts = np.bincount(held.reshape(-1), weights, self._table.starts[-1])
         return np.asarray(counts[self._kept], dtype=np.float64)
 
 

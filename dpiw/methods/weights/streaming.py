@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Protocol
 
@@ -20,28 +20,31 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
 from dpiw.methods.weights.base_rows import BaseRows, Found, Tilted
+from dpiw.methods.weights.case_control import drawn
 from dpiw.methods.weights.curvature import Curvature
-from dpiw.methods.weights.surrogate import Lead, led
+from dpiw.methods.weights.surrogate import led
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 MOST_FITTED = 100_000
 """Rows that a tilting is solved on, by passes over their features; the others are corrected to."""
 
-_BLOCK = 1024
+_BLOCK, _CODED = 1024, 16_384
+"""Rows of a thread: their features, and their codes alone."""
 
 _RARE, _FAINT = 0.1, 10.0
-"""A kurtosis as a share of the rows: a variance's own squared relative error. And a variance as a
-multiple of the ridge: below it rows that were not fitted may add as much."""
+"""A kurtosis as a share of the fitted rows: a variance's own squared relative error. And a variance
+as a multiple of the ridge: below it rows that were not fitted may add as much."""
 
 _CLOSE, _NEARER = 0.025, 0.1
 """Largest gap that is left, as a share of d/M: twice what chance makes of it. And over some of the
 rows, of which the next step begins."""
 
 _GROWTH, _WORTH = 10, 4
-"""How many times as many rows a solution is moved to, and how many times as many are left then."""
+"""How many times as many rows lead as were fitted, and how many times as many all are at least."""
 
 
 class Scored(Protocol):
@@ -62,6 +65,7 @@ class StreamedRows(BaseRows):
         rows: M, how many there are, at least one.
         batches: the rows in order; asked again at every pass, and to give the same each time.
         features: of rows, shape (n, d), each a function of its own row; computed in threads.
+        codes: of what in rows may be rare, as of `drawn`.
         log_weights: as of `BaseRows`.
         scored: of the same features, where they need not be written down (`weights.scoring`).
     """
@@ -72,22 +76,37 @@ class StreamedRows(BaseRows):
         batches: Callable[[], Iterable[ScaledTable]],
         features: Callable[[ScaledTable], Array],
         *,
+        codes: Callable[[ScaledTable], Indices],
         log_weights: Array | None = None,
         scored: Scored | None = None,
     ) -> None:
-        self._passes, self._of, self._scored = batches, features, scored
+        self._passes, self._of, self._codes, self._scored = batches, features, codes, scored
         row = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
         super().__init__(1, lambda *_: features(row))
         self.rows, self._log_weights = rows, log_weights
 
-    def first(self, rows: int) -> StreamedRows:
-        """The first rows, at least one, as a base of their own."""
-        if rows < 1:
-            raise WeightError("base rows: expected at least one")
-        logs = None if self._log_weights is None else self._log_weights[:rows]
-        logs = logs if logs is None else logs - math.log(np.exp(logs).mean())
-        batches = partial(_first, self._passes, rows)
-        return StreamedRows(rows, batches, self._of, log_weights=logs, scored=self._scored)
+    def some(self, rows: int) -> StreamedRows:
+        """About so many, and more of what is rare: held, and weighted to stand for all."""
+        found = drawn(partial(self._placed, _CODED), self._codes, rows=rows, of=self.rows)
+        logs = found.log_weights
+        if self._log_weights is not None:
+            logs = logs + self._log_weights[found.indices]
+        logs -= math.log(np.exp(logs).mean())
+        return StreamedRows(
+            logs.size, lambda: (found.rows,), self._of,
+            codes=self._codes, log_weights=logs, scored=self._scored,
+        )  # fmt: skip
+
+    @cached_property
+    def leading(self) -> StreamedRows | None:
+        """Ten times as many as are fitted, that stand for all, where there are far more."""
+        rows = _GROWTH * MOST_FITTED
+        return self.some(rows) if self.rows >= _WORTH * rows else None
+
+    @cached_property
+    def few(self) -> StreamedRows:
+        """As of `BaseRows`: about as many as are fitted."""
+        return (self.leading or self).some(MOST_FITTED)
 
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
@@ -125,67 +144,49 @@ class StreamedRows(BaseRows):
             raise WeightError("base rows: expected as many as were stated")
 
 
-def _first(passes: Callable[[], Iterable[ScaledTable]], rows: int) -> Iterator[ScaledTable]:
-    left = rows
-    for batch in passes():
-        yield next(batch.batches(left))
-        left -= batch.rows
-        if left <= 0:
-            return
-
-
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     """A tilting of some rows of a base, moved to the minimum over all of them.
 
-    First to that over ten times as many; steps over these then lead to all (`weights.surrogate`).
-    Steps end at a gap that is small beside what the base's own sampling makes of it. Where they
-    lead nowhere over all rows, `tilt` from the beginning.
+    First to that over ten times as many, if all are many more; steps over these then lead to all
+    (`weights.surrogate`). Steps end at a gap that is small beside what the base's own sampling
+    makes of it. Where they lead nowhere over all rows, `tilt` from the beginning.
 
     Args:
         solved: on rows of the same law.
         base: all rows, in an order that says nothing.
         targets: as of `solved`.
 
+    Returns:
+        With a covariance that led there, as of `reached`.
+
     Raises:
         WeightError: the minimum was not reached.
     """
-    solution: Tilt | None = None
-    lead: Lead | None = None
-    for level in _levels(base):
-        is_last = level is base
-        gap = (_CLOSE if is_last else _NEARER) * base.dimension / level.rows
-        found = None if lead is None else _led(lead, level, targets, gap=gap)
-        if found is not None:
-            solution, lead = found
-        else:
-            solution = _moved(solved, level, targets, gap=gap, is_rough=not is_last)
-            lead = None if solution is None else Lead(base=level, solved=solution)
-        solved = solution or solved
+    gap, solution = _CLOSE * base.dimension / base.rows, None
+    if (some := base.leading) is not None:
+        near = _moved(
+            solved, some, targets, gap=_NEARER * base.dimension / some.rows, is_guide=True
+        )
+        if near is not None:
+            solved, solution = near, _led(some, near, base, targets, gap=gap)
+    if solution is None:
+        solution = _moved(solved, base, targets, gap=gap)
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
 
 
 def _led(
-    lead: Lead, base: StreamedRows, targets: Targets, *, gap: float
-) -> tuple[Tilt, Lead] | None:
+    some: StreamedRows, solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float
+) -> Tilt | None:
     try:
-        return led(lead, base, targets, gap=gap)
+        return led(some, solved, base, targets, gap=gap)
     except WeightError:  # as of `_moved`
         return None
 
 
-def _levels(base: StreamedRows) -> Iterator[StreamedRows]:
-    """Ten times as many rows as were fitted, and so on; all rows last."""
-    rows = _GROWTH * MOST_FITTED
-    while rows * _WORTH <= base.rows:
-        yield base.first(rows)
-        rows *= _GROWTH
-    yield base
-
-
 def _moved(
-    solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_rough: bool
+    solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_guide: bool = False
 ) -> Tilt | None:
-    """To the minimum over a base by a few steps, or None; `gap` and `is_rough` as of `reached`.
+    """To the minimum over a base by a few steps, or None; `gap` and `is_guide` as of `reached`.
 
     Steps from the solved one, with its covariance; where that leads on slowly, with one that knows
     of what the rows it is of hardly show (`_seen_by_all`), and where it leads nowhere from a start
@@ -193,7 +194,7 @@ def _moved(
     """
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
-    ask = partial(reached, base, targets, solved.credit, gap=gap, is_rough=is_rough)
+    ask = partial(reached, base, targets, solved.credit, gap=gap, is_guide=is_guide)
     try:
         solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
         if solution is None:
@@ -207,44 +208,45 @@ def _moved(
 
 
 def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
-    """A tilting's covariance, with that of all rows along axes of which its own rows tell little.
+    """A tilting's covariance, with that of a base along axes of which its own rows tell little.
 
-    Those on which few of them vary, as of a rare level, or none.
+    Those on which few of `MOST_FITTED` rows vary, as of a rare level, or none.
     """
-    rows = min(solved.log_weights.size, base.rows, MOST_FITTED)
+    few = base.few
     variances, axes = np.linalg.eigh(solved.covariance)
 
-    def moments(_: slice, block: Array) -> tuple[Array, Array]:
-        places = ((block - solved.means) @ axes) ** 2
-        return places.sum(axis=0), (places**2).sum(axis=0)
+    def moments(at: slice, block: Array) -> tuple[Array, Array]:
+        squares = ((block - solved.means) @ axes) ** 2
+        return few.own[at] @ squares, few.own[at] @ squares**2
 
     squares, fourths = np.zeros((2, base.dimension))
-    for block_squares, block_fourths in base.first(rows).mapped(moments):
+    for block_squares, block_fourths in few.mapped(moments):
         squares += block_squares
         fourths += block_fourths
     is_faint = variances < _FAINT * ((axes.T @ ridge) * axes.T).sum(axis=1)
-    is_rare = is_faint | (fourths > _RARE * squares**2)
+    is_rare = is_faint | (fourths > _RARE * MOST_FITTED * squares**2)
     if not is_rare.any():
         return solved.covariance
     rare, common = axes[:, is_rare], axes[:, ~is_rare]
-    of_all = _covariance_along(rare, base, solved.means)
+    of_few = _covariance_along(rare, few, solved.means)
     kept = common * np.maximum(variances[~is_rare], 0.0) @ common.T
-    return np.asarray(kept + rare @ of_all @ rare.T)
+    return np.asarray(kept + rare @ of_few @ rare.T)
 
 
-def _covariance_along(axes: Array, base: StreamedRows, centre: Array) -> Array:
-    """Of rows of equal weight, along k axes of shape (d, k): shape (k, k).
+def _covariance_along(axes: Array, base: BaseRows, centre: Array) -> Array:
+    """Under the rows' own weights, along k axes of shape (d, k): shape (k, k).
 
     The centre, shape (d,), is near their mean: nothing is lost to cancellation.
     """
 
-    def moments(_: slice, block: Array) -> tuple[Array, Array]:
+    def moments(at: slice, block: Array) -> tuple[Array, Array]:
         places = (block - centre) @ axes
-        return places.sum(axis=0), places.T @ places
+        weighted = base.own[at, None] * places
+        return weighted.sum(axis=0), weighted.T @ places
 
     count = axes.shape[1]
     sums, products = np.zeros(count), np.zeros((count, count))
     for block_sums, block_products in base.mapped(moments, is_large=True):
         sums += block_sums
         products += block_products
-    return np.asarray(products / base.rows - np.outer(sums, sums) / base.rows**2)
+    return np.asarray(products - np.outer(sums, sums))

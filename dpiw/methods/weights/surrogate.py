@@ -9,7 +9,7 @@ Communication-efficient distributed optimization using an approximate Newton-typ
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scipy.linalg import cho_solve
 
@@ -19,43 +19,30 @@ from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.tilting import SLOW, Point, Tilt, reached
 
 _STEPS = 4
-"""Most, a pass over all rows each. From the minimum over a tenth of them one or two are enough."""
+"""Most, a pass over all rows each. From the minimum over a million one or two are enough."""
 
 _FINER = 0.1
 """Gap that is left over some rows, as a share of that over all."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Lead:
-    """Some rows, tilted.
-
-    Attributes:
-        base: the rows.
-        solved: their tilting, to any targets.
-    """
-
-    base: BaseRows
-    solved: Tilt
-
-
-def led(lead: Lead, base: BaseRows, targets: Targets, *, gap: float) -> tuple[Tilt, Lead] | None:
-    """The minimum over all rows, and what led there; None if steps lead on slowly, or nowhere.
+def led(
+    some: BaseRows, solved: Tilt, base: BaseRows, targets: Targets, *, gap: float
+) -> Tilt | None:
+    """The minimum over all rows; None if steps lead on slowly, or nowhere.
 
     Args:
-        lead: rows of the same law, tilted to near the minimum, with their covariance.
+        some: rows that stand for all.
+        solved: their tilting, to near the minimum, with a covariance near its own.
         base: all rows.
         targets: what the weighted means of all should come close to.
         gap: small enough, as of `reached`.
 
     Returns:
-        Of the answer's covariance: what steps over all rows found right, corrected by them, or else
-        that of the rows that led, under their tilting: of what hardly one of them shows it says
-        little.
+        With the covariance that was given, corrected by what steps over all told.
 
     Raises:
         WeightError: a covariance that rounding has made indefinite.
     """
-    some, solved = lead.base, lead.solved
     ridge = solved.credit * targets.ridge
     ridge_factor = factor_of(ridge)
     curvature, decrement, before = Curvature(solved.covariance + ridge), math.inf, None
@@ -67,19 +54,15 @@ def led(lead: Lead, base: BaseRows, targets: Targets, *, gap: float) -> tuple[Ti
         fallen, decrement = decrement, float(-gradient @ curvature.step(gradient))
         bound = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
         if bound <= gap or (curvature.is_right and 0 <= decrement / 2 < gap):
-            if curvature.is_near:
-                covariance = curvature.corrected() - ridge
-            else:
-                covariance = some.covariance(solved.weights, solved.means)
-            solution = point.solved(solved.credit, covariance, gap=bound, steps=steps)
-            return solution, Lead(base=some, solved=replace(solved, covariance=covariance))
+            covariance = curvature.corrected() - ridge
+            return point.solved(solved.credit, covariance, gap=bound, steps=steps)
         if steps == _STEPS or not decrement < SLOW * fallen:
             break
         before = point.theta, gradient
         moved_targets = replace(targets, means=targets.means + solved.means - point.means)
         moved = reached(
-            some, moved_targets, solved.credit, point.theta,
-            covariance=solved.covariance, gap=_FINER * gap, is_rough=True, is_guide=True,
+            some, moved_targets, solved.credit, Point.of(solved),
+            covariance=solved.covariance, gap=_FINER * gap, is_guide=True,
         )  # fmt: skip
         if moved is None:
             break

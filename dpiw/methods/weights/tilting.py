@@ -53,10 +53,10 @@ class Tilt:
     Attributes:
         coefficients: theta, shape (d,).
         log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
+        log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
         means: of the features under the weights, shape (d,).
         covariance: C of the features under the weights, shape (d, d). Where steps corrected one
-            that was given: positive definite with the ridge alone, and near C along the steps; of
-            levels that hardly one of the rows held of which it was, it says little.
+            that was given: positive definite with the ridge alone, and near C along the steps.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
         steps: Newton steps taken.
@@ -64,6 +64,7 @@ class Tilt:
 
     coefficients: Array = field(repr=False)
     log_weights: Array = field(repr=False)
+    log_mass: float
     means: Array = field(repr=False)
     covariance: Array = field(repr=False)
     credit: float
@@ -82,9 +83,7 @@ class Point:
 
     Attributes:
         theta: shape (d,).
-        log_weights: of the base rows, shape (M,), as of `Tilt`.
-        log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
-        means: of the features under the weights, shape (d,).
+        log_weights, log_mass, means: as of `Tilt`.
     """
 
     theta: Array
@@ -99,6 +98,14 @@ class Point:
         mass = log_sum - math.log(base.rows)
         return cls(theta=theta, log_weights=logs, log_mass=mass, means=means)
 
+    @classmethod
+    def of(cls, solved: Tilt) -> Point:
+        """That of a tilting."""
+        return cls(
+            theta=solved.coefficients, log_weights=solved.log_weights,
+            log_mass=solved.log_mass, means=solved.means,
+        )  # fmt: skip
+
     def gradient(self, targets: Targets, ridge: Array) -> Array:
         """Of F, shape (d,); `ridge` is alpha R."""
         return np.asarray(self.means - targets.means + ridge @ self.theta)
@@ -106,8 +113,8 @@ class Point:
     def solved(self, credit: float, covariance: Array, *, gap: float, steps: int) -> Tilt:
         """As a minimum."""
         return Tilt(
-            coefficients=self.theta, log_weights=self.log_weights, means=self.means,
-            covariance=covariance, credit=credit, gap=gap, steps=steps,
+            coefficients=self.theta, log_weights=self.log_weights, log_mass=self.log_mass,
+            means=self.means, covariance=covariance, credit=credit, gap=gap, steps=steps,
         )  # fmt: skip
 
 
@@ -146,28 +153,28 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
 
 
 def reached(
-    base: BaseRows, targets: Targets, credit: float, start: Array,
+    base: BaseRows, targets: Targets, credit: float, start: Array | Point,
     *, covariance: Array | None = None, renewed: Callable[[], Array] | None = None,
-    gap: float = 0.0, is_rough: bool = False, is_guide: bool = False) -> Tilt | None:  # fmt: skip
+    gap: float = 0.0, is_guide: bool = False) -> Tilt | None:  # fmt: skip
     """The minimum from a start, or None; one Hessian is kept for as long as steps lead on fast.
 
     Args:
         base: the rows to weight.
         targets: what their weighted means should come close to.
         credit: alpha > 0.
-        start: theta, shape (d,).
-        covariance: near that of many rows, shape (d, d): if steps find it right, the answer's is
-            it, corrected by what they told.
+        start: theta, shape (d,), or what is known of the base there.
+        covariance: near that of many rows, shape (d, d): the answer's is it, corrected by what
+            steps told.
         renewed: a better one, asked once, when that one leads on so slowly that it is worth it.
         gap: small enough if larger than `_GAP`: as certified, or as half of Newton's decrement says
             where steps found the Hessian right.
-        is_rough: the answer only leads on: Newton's decrement tells it, however right steps found
+        is_guide: the answer only leads on: Newton's decrement tells it, however right steps found
             the Hessian.
-        is_guide: the answer's covariance leads on as well: what steps corrected, however right.
     """
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)
-    point, decrement = Point.at(base, start), math.inf
+    point = start if isinstance(start, Point) else Point.at(base, start)
+    decrement = math.inf
     curvature = None if covariance is None else Curvature(covariance + ridge)
     gradient = point.gradient(targets, ridge)
     for steps in range(_STEPS if covariance is None else _PASSES):
@@ -182,10 +189,10 @@ def reached(
         if curvature is not None:
             step = curvature.step(gradient)
             fallen, decrement = decrement, float(-gradient @ step)
-            is_told = is_rough or curvature.is_right
+            is_told = is_guide or curvature.is_right
             is_small = is_small or (is_told and 0 <= decrement / 2 < gap)
         if is_small or curvature is None:
-            if covariance is None or curvature is None or not (is_guide or curvature.is_near):
+            if covariance is None or curvature is None:
                 covariance = _covariance_at(base, point)
             else:
                 covariance = curvature.corrected() - ridge
@@ -222,6 +229,11 @@ def _covariance_at(base: BaseRows, point: Point) -> Array:
     if base.is_even and not point.theta.any():
         return base.even[1]
     return base.covariance(np.exp(point.log_weights), point.means)
+
+
+def rough_covariance(base: BaseRows, theta: Array) -> Array:
+    """Of the features under a tilting, shape (d, d); of few of many rows (`BaseRows.few`)."""
+    return _covariance_at(base.few, Point.at(base.few, theta))
 
 
 def _line_search(

@@ -24,11 +24,13 @@ from dpiw.methods.weights.means_verdict import ROWS_CARE, ROWS_USE
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.ranges import Ranges
+from dpiw.methods.weights.rare_codes import RareCodes
 from dpiw.methods.weights.reweighting import Reweighted, reweight
 from dpiw.methods.weights.scoring import Scoring
 from dpiw.methods.weights.stack import Stack, all_features
 from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.thinning import calibrated
+from dpiw.methods.weights.tilting import rough_covariance
 from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.measurement import Measurement
 
@@ -85,12 +87,13 @@ def weigh_measured(
     law = None if known is None else known.law
 
     features, scored = partial(all_features, stack, law), Scoring(stack=stack, known=law)
+    codes = RareCodes(schema=base.schema, known=law)
 
     def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
         if chosen.size > MOST_FITTED:
             return StreamedRows(
                 chosen.size, partial(base.taken, chosen), features,
-                log_weights=log_weights, scored=scored,
+                codes=codes, log_weights=log_weights, scored=scored,
             )  # fmt: skip
         held = base.chosen(chosen).scaled
         return BaseRows(
@@ -108,12 +111,13 @@ def weigh_measured(
     steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
     few = base.rows == base_rows.rows
     if not few:
-        base_rows = StreamedRows(base.rows, base.batches, features, scored=scored)
+        base_rows = StreamedRows(base.rows, base.batches, features, codes=codes, scored=scored)
         solved = corrected(reweighted.tilt, base_rows, targets)
         if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
-            law_of_all = base_rows.covariance(solved.weights, solved.means)
-            solved = replace(solved, covariance=law_of_all)
-        reweighted = replace(reweighted, tilt=solved)
+            covariance = base_rows.covariance(solved.weights, solved.means)
+        else:
+            covariance = rough_covariance(base_rows, solved.coefficients)
+        reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs, means = reweighted.tilt.log_weights, reweighted.tilt.means
     noise = reweighted.log_weight_noise(base_rows) if few or estimator.debias else None

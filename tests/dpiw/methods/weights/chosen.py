@@ -10,8 +10,8 @@ from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.tilting import Tilt
 
 LAW = Tilt(
-    coefficients=np.zeros(6), log_weights=np.zeros(0), means=np.zeros(6), covariance=np.eye(6) / 12,
-    credit=1.0, gap=0.0, steps=0,
+    coefficients=np.zeros(6), log_weights=np.zeros(0), log_mass=0.0, means=np.zeros(6),
+    covariance=np.eye(6) / 12, credit=1.0, gap=0.0, steps=0,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from dpiw.methods.weights import scoring as scoring_module
 from dpiw.methods.weights import streaming, weigh_measured
 from dpiw.methods.weights.centred_lines import CentredLines
 from dpiw.methods.weights.ranges import Ranges
+from dpiw.methods.weights.rare_codes import RareCodes
 from dpiw.methods.weights.scoring import Scoring
 from dpiw.methods.weights.stack import PARTS, Stack, all_features
 from dpiw.methods.weights.streaming import StreamedRows
@@ -106,14 +107,19 @@ def law_of(name: str, *, every: bool = True) -> OneWayLaw:
     )  # fmt: skip
 
 
+def rare_codes(scoring: Scoring) -> RareCodes:
+    return RareCodes(schema=scoring.stack.schema, known=scoring.known)
+
+
 def tiltings(
     scoring: Scoring, rows: ScaledTable, theta: np.ndarray, *, log_weights: np.ndarray | None = None
 ) -> tuple[Tilting, Tilting]:
     """With features, and without."""
     features = partial(all_features, scoring.stack, scoring.known)
     of = partial(
-        StreamedRows, rows.rows, lambda: rows.batches(30_000), features, log_weights=log_weights
-    )
+        StreamedRows, rows.rows, lambda: rows.batches(30_000), features,
+        codes=rare_codes(scoring), log_weights=log_weights,
+    )  # fmt: skip
     return of().tilted(theta), of(scored=scoring).tilted(theta)
 
 
@@ -232,7 +238,13 @@ def test_what_is_not_finite_is_refused(parts: tuple[str, ...]) -> None:
     rows.columns["x0"][13] = np.nan if parts == ("patches",) else np.inf
     features = partial(all_features, scoring.stack, None)
     for scored in (None, scoring):
-        base = StreamedRows(20, lambda: rows.batches(20), features, scored=scored)
+        base = StreamedRows(
+            20,
+            lambda: rows.batches(20),
+            features,
+            codes=rare_codes(scoring),
+            scored=scored,
+        )
         with pytest.raises(WeightError, match="base rows: expected finite features"):
             base.tilted(theta)
     waves = Scoring(stack=stack_of("image", ("fourier",)))
@@ -243,7 +255,13 @@ def test_a_theta_that_is_no_number_is_refused() -> None:
     scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")))
     rows = uniform_rows(SCHEMAS["mixed"], 20, np.random.default_rng(6))
     features = partial(all_features, scoring.stack, None)
-    base = StreamedRows(20, lambda: rows.batches(20), features, scored=scoring)
+    base = StreamedRows(
+        20,
+        lambda: rows.batches(20),
+        features,
+        codes=rare_codes(scoring),
+        scored=scoring,
+    )
     with pytest.raises(WeightError, match="base rows: expected finite features"):
         base.tilted(np.full(scoring.stack.dimension, np.nan))
 
