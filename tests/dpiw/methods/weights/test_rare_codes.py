@@ -21,15 +21,11 @@ def test_codes_are_those_of_the_domain_one_column_after_the_other() -> None:
         schema=schema, bins=7, columns=(numbers[0],), variances=(1.0,), total_variance=0.0
     )
     for known, columns, bins in ((None, labels, 3), (law, sorted([numbers[0], *labels]), 7)):
-        domain, found = (
-            Domain.from_schema(schema, bins=bins),
-            RareCodes(schema=schema, known=known)(rows),
-        )
-        starts = np.cumsum([0, *(domain.sizes[j] for j in columns)])
-        assert np.array_equal(found - starts[:-1, None], domain.codes(rows)[:, columns].T)
-        assert all(
-            np.all((starts[k] <= line) & (line < starts[k + 1])) for k, line in enumerate(found)
-        )
+        domain = Domain.from_schema(schema, bins=bins)
+        found = RareCodes(schema=schema, known=known)(rows)
+        starts = np.cumsum([0, *(domain.sizes[j] for j in columns)])[:, None]
+        assert np.array_equal(found - starts[:-1], domain.codes(rows)[:, columns].T)
+        assert np.all((starts[:-1] <= found) & (found < starts[1:]))
 
 
 def test_numbers_alone_have_none() -> None:
