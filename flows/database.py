@@ -17,10 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.data.files import sync_directory
+from dpiw.data.files import rename_exclusively, sync_directory
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+
+_ENDS = ("", "-wal", "-shm", "-journal")
+"""Of the names of a database and of what SQLite keeps beside it."""
 
 
 def make_database() -> None:
@@ -28,19 +32,25 @@ def make_database() -> None:
 
     It is there as a whole, or not at all. Where it cannot be made, because Prefect is another one
     than we know or the disk is full, what went wrong is printed, and Prefect's server tries itself.
+    So it does beside a journal of a database that is gone: SQLite would write that into ours.
     """
     try:
         path = _file()
-        if path is not None and not path.exists():
+        if path is not None and not any(os.path.lexists(f"{path}{end}") for end in _ENDS):
             _keep(_migrated(), path)
     except Exception:  # of another Prefect, by any name
         traceback.print_exc()
 
 
 def _file() -> Path | None:
-    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
+    from prefect.settings import (
+        PREFECT_API_DATABASE_CONNECTION_URL,
+        PREFECT_API_DATABASE_MIGRATE_ON_START,
+    )
     from sqlalchemy.engine import make_url
 
+    if not PREFECT_API_DATABASE_MIGRATE_ON_START.value():
+        return None
     url = make_url(PREFECT_API_DATABASE_CONNECTION_URL.value())
     name = url.database or ":memory:"
     if url.get_backend_name() != "sqlite" or url.query or name.startswith((":memory:", "file:")):
@@ -57,7 +67,8 @@ def _keep(database: bytes, path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
-            os.link(made, path)
+            if not rename_exclusively(made, path):
+                os.link(made, path)
     finally:
         made.unlink(missing_ok=True)
     sync_directory(path.parent)
@@ -101,6 +112,8 @@ def _connected(database: sqlite3.Connection) -> Iterator[Connection]:
     """SQLAlchemy's, whose transactions hold changes of tables, too."""
     import sqlalchemy
 
+    database.execute("PRAGMA foreign_keys = OFF")  # as Prefect's, whatever SQLite was built with
+    database.execute("PRAGMA legacy_alter_table = OFF")
     engine = sqlalchemy.create_engine("sqlite://", creator=lambda: database)
 
     @sqlalchemy.event.listens_for(engine, "begin")

@@ -8,7 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, temporary_settings
+from prefect.settings import (
+    PREFECT_API_DATABASE_CONNECTION_URL,
+    PREFECT_API_DATABASE_MIGRATE_ON_START,
+    temporary_settings,
+)
 
 from flows import database
 from flows.database import make_database
@@ -47,7 +51,6 @@ def test_it_is_the_one_that_prefect_makes(prefect_server, path: Path, capfd) -> 
     rows = rows_of(path)
     assert rows.pop("alembic_version") == rows_of(theirs)["alembic_version"]
     assert len(rows) > 20
-    assert not any(rows.values())
     assert capfd.readouterr() == ("", "")
     assert [each.name for each in path.parent.iterdir()] == ["prefect.db"]
 
@@ -56,6 +59,34 @@ def test_one_that_is_there_is_left_as_it_is(path: Path) -> None:
     path.write_bytes(b"not even a database")
     make_database()
     assert path.read_bytes() == b"not even a database"
+
+
+@pytest.mark.parametrize("end", ["-wal", "-journal", "-shm"])
+def test_beside_a_journal_of_one_that_is_gone_none_is_made(end: str, path: Path, capfd) -> None:
+    """SQLite would write it into the new one; by itself it throws it away."""
+    journal = path.with_name(path.name + end)
+    journal.write_bytes(b"of another")
+    make_database()
+    assert [*path.parent.iterdir()] == [journal]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_who_wants_no_migrations_gets_none(path: Path, capfd) -> None:
+    with temporary_settings({PREFECT_API_DATABASE_MIGRATE_ON_START: False}):
+        make_database()
+    assert [*path.parent.iterdir()] == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("renames", [True, False])
+def test_it_has_one_name(renames: bool, path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(database, "_migrated", lambda: b"a database")
+    if not renames:
+        monkeypatch.setattr(database, "rename_exclusively", lambda *_: False)
+    make_database()
+    assert path.read_bytes() == b"a database"
+    assert path.stat().st_nlink == 1
+    assert [*path.parent.iterdir()] == [path]
 
 
 def test_of_two_runs_at_once_the_first_makes_it(path: Path, monkeypatch, capfd) -> None:

@@ -24,8 +24,8 @@ Codes = Callable[[ScaledTable], Indices]
 Blocks = Callable[[], Iterator[tuple[slice, ScaledTable]]]
 
 _SHARE = 0.5
-"""Rows that all codes together may add, as a share of those that are asked for: of each rare one as
-many are drawn."""
+"""Rows that all codes together add on average, at most, as a share of those that are asked for: of
+each rare one as many are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,6 +98,7 @@ def _by_code(
         met = np.bincount(codes(block).ravel(), minlength=counts.size)
         met[: counts.size] += counts
         counts, seen = met, at.stop
-    expected = np.append(counts, 0) * (of / seen)  # the last is of all codes that were not met
-    wanted = _SHARE * rows / expected.size
-    return np.asarray(np.minimum(1.0, wanted / np.maximum(expected, 1.0)))
+    # One more than was counted: of a code that few of the first rows hold, or none, there may be
+    # many. The last is of all codes beyond those that were met.
+    expected = (np.append(counts, 0) + 1) * (of / seen)
+    return np.asarray(np.minimum(1.0, _SHARE * rows / expected.size / expected))

@@ -87,7 +87,8 @@ class StreamedRows(BaseRows):
 
     def some(self, rows: int) -> StreamedRows:
         """About so many, and more of what is rare: held, and weighted to stand for all."""
-        found = drawn(partial(self._placed, _CODED), self._codes, rows=rows, of=self.rows)
+        most = _CODED if self._scored is None else self._scored.rows
+        found = drawn(partial(self._placed, most), self._codes, rows=rows, of=self.rows)
         logs = found.log_weights
         if self._log_weights is not None:
             logs = logs + self._log_weights[found.indices]
@@ -106,7 +107,7 @@ class StreamedRows(BaseRows):
     @cached_property
     def few(self) -> StreamedRows:
         """As of `BaseRows`: about as many as are fitted."""
-        return (self.leading or self).some(MOST_FITTED)
+        return self.some(MOST_FITTED) if self.leading is None else self.leading.few
 
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
@@ -152,7 +153,8 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     makes of it. Where they lead nowhere over all rows, `tilt` from the beginning.
 
     Args:
-        solved: on rows of the same law.
+        solved: on rows of the same law; of it the coefficients, the covariance, the credit and,
+            as a centre, the means are read.
         base: all rows, in an order that says nothing.
         targets: as of `solved`.
 
@@ -190,7 +192,7 @@ def _moved(
 
     Steps from the solved one, with its covariance; where that leads on slowly, with one that knows
     of what the rows it is of hardly show (`_seen_by_all`), and where it leads nowhere from a start
-    that does too.
+    that does too, or from where nothing is tilted.
     """
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
@@ -200,8 +202,9 @@ def _moved(
         if solution is None:
             # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
             slopes = (solved.covariance + ridge) @ solved.coefficients
-            start = Curvature(renewed() + ridge).step(-slopes)
-            solution = ask(start, covariance=renewed())
+            shrunk = Curvature(renewed() + ridge).step(-slopes)
+            for start in (shrunk, np.zeros(base.dimension)):
+                solution = solution or ask(start, covariance=renewed())
     except WeightError:  # a covariance that rounding has made indefinite; of all else `tilt` tells
         return None
     return solution
@@ -210,7 +213,8 @@ def _moved(
 def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
     """A tilting's covariance, with that of a base along axes of which its own rows tell little.
 
-    Those on which few of `MOST_FITTED` rows vary, as of a rare level, or none.
+    Those on which few of `MOST_FITTED` rows vary, as of a rare level, or none. The base's is that
+    of some that stand for all (`StreamedRows.few`).
     """
     few = base.few
     variances, axes = np.linalg.eigh(solved.covariance)

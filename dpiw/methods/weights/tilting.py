@@ -42,8 +42,9 @@ SLOW, _FAR = 0.2, 1.0
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
 decrement that no start near the minimum has."""
 
-_RENEWAL, _LEAST = 10, 1e-300
-"""Passes that a better Hessian costs. And a decrement that rounding has not taken."""
+_RENEWAL, _LEAST = 3, 1e-300
+"""Passes over a million rows that a better Hessian costs. And a decrement that rounding has not
+taken."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ from dpiw.errors import WeightError
 from dpiw.methods.weights import base_rows
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import tilt
+from dpiw.methods.weights.tilting import Point, tilt
 
 ROWS, DIMENSION = 300, 4
 
@@ -73,6 +73,24 @@ def test_it_is_always_solved(seed: int, credit: float, noise: float, shift: floa
     root = np.linalg.cholesky(credit * targets.covariance)
     size = np.sqrt(1 + abs(objective(base, targets, credit)(solved.coefficients)))
     assert np.linalg.norm(np.linalg.solve(root, missed - pull)) <= 2e-5 * size
+
+
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_a_tilting_is_a_point_of_its_base(has_weights: bool) -> None:
+    base, targets = problem(2)
+    logs = 0.5 * np.random.default_rng(3).normal(size=ROWS)
+    logs -= np.log(np.exp(logs).mean())
+    rows = BaseRows(
+        ROWS, lambda start, stop: base[start:stop], log_weights=logs if has_weights else None
+    )
+    solved = tilt(rows, targets, credit=5.0)
+    of, at = Point.of(solved), Point.at(rows, solved.coefficients)
+    assert np.array_equal(of.theta, at.theta)
+    assert of.log_mass == pytest.approx(at.log_mass)
+    mean = np.average(np.exp(base @ of.theta), weights=np.exp(logs) if has_weights else None)
+    assert of.log_mass == pytest.approx(np.log(mean))
+    assert of.log_weights == pytest.approx(at.log_weights)
+    assert of.means == pytest.approx(at.means)
 
 
 def test_streaming_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
