@@ -50,6 +50,7 @@ class BaseRows:
         features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
             pass, and to give the same numbers each time.
         log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
+        passes: how many are expected; for one, no features are kept.
 
     Raises:
         WeightError: there are no rows, or a feature is not finite.
@@ -61,6 +62,7 @@ class BaseRows:
         features: Callable[[int, int], Array],
         *,
         log_weights: Array | None = None,
+        passes: int = 2,
     ) -> None:
         if rows < 1:
             raise WeightError("weights: expected at least one base row")
@@ -71,7 +73,7 @@ class BaseRows:
         self.rows, self._features, self._log_weights = rows, features, log_weights
         self.dimension = self._checked(0, 1).shape[1]
         self._kept: Array | None = None
-        if rows * self.dimension <= _KEEP:
+        if passes > 1 and rows * self.dimension <= _KEEP:
             kept = np.empty((rows, self.dimension))
 
             def keep(places: tuple[int, int]) -> None:
@@ -149,7 +151,9 @@ class BaseRows:
             mass, means = before * mass + now * part.mass, before * means + now * part.sums
             top = fresh
         # The largest score goes first: beside huge ones the sum's logarithm would be rounded away.
-        return (scores - top) - math.log(mass), top + math.log(mass), means / mass
+        scores -= top
+        scores -= math.log(mass)
+        return scores, top + math.log(mass), means / mass
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
         """Where a block stands, and its rows under a tilting."""

@@ -89,7 +89,9 @@ def weigh_measured(
     features, scored = partial(all_features, stack, law), Scoring(stack=stack, known=law)
     codes = RareCodes(schema=base.schema, known=law)
 
-    def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
+    def taken(
+        chosen: NDArray[np.int64], log_weights: np.ndarray | None = None, *, passes: int = 2
+    ) -> BaseRows:
         if chosen.size > MOST_FITTED:
             return StreamedRows(
                 chosen.size, partial(base.taken, chosen), features,
@@ -100,6 +102,7 @@ def weigh_measured(
             chosen.size,
             lambda start, stop: features(held.take(np.arange(start, stop))),
             log_weights=log_weights,
+            passes=passes,
         )
 
     base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
@@ -145,7 +148,7 @@ def weigh_measured(
     chosen = calibration.rows.chosen
     subset = slice(None, None, math.ceil(rows / MOST_FITTED))
     if noise is None:
-        noise = reweighted.log_weight_noise(taken(chosen[subset]))
+        noise = reweighted.log_weight_noise(taken(chosen[subset], passes=1))
     else:
         noise = noise[chosen[subset]]
     return Weights(
