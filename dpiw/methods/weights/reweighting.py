@@ -8,6 +8,7 @@ estimate and replicate weights. Nothing here reads private rows. Source: docs/me
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
 from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import Tilt, tilt
+from dpiw.methods.weights.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
 
@@ -42,8 +43,16 @@ _LEAST = 1e-12
 """Of a credit, as a share of the private rows."""
 
 
-def solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
+def solvable(
+    base: BaseRows, targets: Targets, credit: float, *, covariance: Array | None = None
+) -> Tilt:
     """The tilting at `credit`, or at the least larger one of a ladder that can be solved for.
+
+    Args:
+        base: the rows to weight.
+        targets: what their weighted means should come close to.
+        credit: alpha > 0.
+        covariance: near that of the rows, shape (d, d), and the answer's: spares making it.
 
     Raises:
         SpecError: a credit that is not positive and finite.
@@ -52,6 +61,12 @@ def solvable(base: BaseRows, targets: Targets, credit: float) -> Tilt:
     if not (math.isfinite(credit) and credit > 0):
         raise SpecError("credit: expected a finite number > 0")
     least = max(credit, _LEAST * targets.rows)
+    if covariance is not None:
+        start = np.zeros(base.dimension)
+        with suppress(WeightError):  # one that rounding has made indefinite
+            solved = reached(base, targets, least, start, covariance=covariance)
+            if solved is not None:
+                return solved
     for factor in _LARGER[:-1]:
         try:
             return tilt(base, targets, credit=least * float(factor))

@@ -119,9 +119,8 @@ def calibrated(
         targets: the base's weighted means, with the noise S.
         taken: features of some rows of the base, by their indices and log weights.
         design_effect: most that the weights' may be, but for rounding.
-        law: of the features under the base's weights: where the rows are too many to be tilted
-            again and again (`MOST_FITTED`), steps begin with its covariance. All rows
-            of a base need no calibration.
+        law: of the features under the base's weights: steps begin with its covariance. All rows of
+            a base of more than `MOST_FITTED` need no calibration.
         rng: of the choice; no privacy noise.
     """
     aim = design_effect
@@ -138,7 +137,7 @@ def calibrated(
                 start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
                 solved = corrected(start, chosen, targets)
             else:
-                solved = solvable(chosen, targets, credit)
+                solved = solvable(chosen, targets, credit, covariance=law.covariance)
         except WeightError:  # the rows as they were chosen serve as well
             break
         logs = normalised(solved.log_weights)

@@ -9,10 +9,14 @@ import numpy as np
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.tilting import Tilt
 
-LAW = Tilt(
-    coefficients=np.zeros(6), log_weights=np.zeros(0), log_mass=0.0, means=np.zeros(6),
-    covariance=np.eye(6) / 12, credit=1.0, gap=0.0, steps=0,
-)  # fmt: skip
+
+def law_of(dimension: int) -> Tilt:
+    """A tilting with the covariance of uniform features."""
+    return Tilt(
+        coefficients=np.zeros(dimension), log_weights=np.zeros(0), log_mass=0.0,
+        means=np.zeros(dimension), covariance=np.eye(dimension) / 12,
+        credit=1.0, gap=0.0, steps=0,
+    )  # fmt: skip
 
 
 def taken(features: np.ndarray) -> Callable[[np.ndarray, np.ndarray], BaseRows]:

@@ -30,7 +30,7 @@ from dpiw.methods.weights.objections import unsupported, worst
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import tilt
-from tests.dpiw.methods.weights.chosen import LAW, taken
+from tests.dpiw.methods.weights.chosen import law_of, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 NAMES = ("reached", "partly", "not reached")
@@ -286,7 +286,7 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     for _ in range(400):
         order = rng.permutation(len(base))  # a systematic choice knows the order
         calibration = calibrated(
-            logs[order], 1000, targets, taken=taken(base[order]), law=LAW, design_effect=2.0,
+            logs[order], 1000, targets, taken=taken(base[order]), law=law_of(4), design_effect=2.0,
             rng=rng,
         )  # fmt: skip
         rows = order[calibration.rows.chosen]
@@ -316,7 +316,8 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
         base = rng.uniform(-0.5, 0.5, (2000, 4))
         shown = replace(targets, means=base.mean(axis=0))
         calibration = calibrated(
-            np.zeros(2000), 1000, shown, taken=taken(base), law=LAW, design_effect=2.0, rng=rng,
+            np.zeros(2000), 1000, shown, taken=taken(base), law=law_of(4), design_effect=2.0,
+            rng=rng,
         )  # fmt: skip
         rows, w = base[calibration.rows.chosen], np.exp(calibration.log_weights)
         law = MeansLaw(

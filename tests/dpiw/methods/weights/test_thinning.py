@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.base_rows import BaseRows
+from dpiw.methods.weights.reweighting import solvable
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.thinning import calibrated, thin
-from tests.dpiw.methods.weights.chosen import LAW, taken
+from tests.dpiw.methods.weights.chosen import law_of, taken
 
 
 def heavy(seed: int, rows: int = 5000, spread: float = 1.5) -> np.ndarray:
@@ -94,7 +96,7 @@ def test_means_come_as_close_as_the_noise_asks(noise: float, share: float) -> No
     features, logs, targets = fitted(1, noise)
     rng = np.random.default_rng(2)
     calibration = calibrated(
-        logs, 1000, targets, taken=taken(features), law=LAW, design_effect=2.0, rng=rng
+        logs, 1000, targets, taken=taken(features), law=law_of(6), design_effect=2.0, rng=rng
     )
     chosen = features[calibration.rows.chosen]
     before, after = (
@@ -117,7 +119,7 @@ def test_calibrated_weights_are_as_mild_as_asked(seed: int, effect: float) -> No
         400,
         targets,
         taken=taken(features),
-        law=LAW,
+        law=law_of(6),
         design_effect=effect,
         rng=np.random.default_rng(seed),
     )
@@ -133,8 +135,32 @@ def test_calibrated_weights_are_as_mild_as_asked(seed: int, effect: float) -> No
 def test_rows_without_weights_stay_without() -> None:
     features, logs, targets = fitted(3, 1e-6)
     calibration = calibrated(
-        logs, 500, targets, taken=taken(features), law=LAW, design_effect=1.0,
+        logs, 500, targets, taken=taken(features), law=law_of(6), design_effect=1.0,
         rng=np.random.default_rng(4),
     )  # fmt: skip
     assert calibration.log_weights == pytest.approx(0, abs=1e-8)
     assert calibration.credit == np.inf
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_spared"), [(0.5, True), (1.0, True), (2.0, True), (1e-4, False), (-1.0, False)]
+)
+def test_a_covariance_spares_making_one_and_changes_no_minimum(
+    factor: float, is_spared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is far off, or none at all, is not trusted."""
+    features = np.random.default_rng(1).uniform(-0.5, 0.5, (4000, 3))
+    targets = Targets(means=np.array([0.03, -0.02, 0.01]), covariance=1e-6 * np.eye(3), rows=1e4)
+    rows = BaseRows.of(features)
+    least = solvable(rows, targets, 20.0)
+    made, real = list[int](), BaseRows.covariance
+
+    def counted(self: BaseRows, weights: np.ndarray, means: np.ndarray) -> np.ndarray:
+        made.append(self.rows)
+        return real(self, weights, means)
+
+    monkeypatch.setattr(BaseRows, "covariance", counted)
+    solved = solvable(BaseRows.of(features), targets, 20.0, covariance=factor * np.eye(3) / 12)
+    assert (made == []) is is_spared
+    assert solved.coefficients == pytest.approx(least.coefficients, abs=1e-4)
+    assert solved.gap <= 2e-10
