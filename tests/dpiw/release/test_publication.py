@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import errno
 import fcntl
 import os
@@ -8,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 from collections.abc import Callable
@@ -18,63 +16,27 @@ from typing import Any
 import pytest
 
 from dpiw.data import files
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
-from dpiw.release import publication, verification
-from dpiw.release.manifest import FileEntry, Manifest
-from dpiw.release.publication import build_folder, clean_staging, publish_built
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.release import publication
+from dpiw.release.manifest import Manifest
+from dpiw.release.publication import clean_staging
 from dpiw.release.signing import PrivateKey
-from tests.dpiw.release.release_example import example_facts, example_key
+from tests.dpiw.release.publishing import build, names, publish
+from tests.dpiw.release.release_example import example_key
 from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return example_key(tmp_path_factory.mktemp("key"))
-
-
-def _build(folder: Path, key: PrivateKey, **changes: Any) -> Path:
-    arguments: dict[str, Any] = {
-        "files": {"a.txt": b"text", "b.txt": lambda path: path.write_bytes(b"called")},
-        "facts": example_facts(),
-    }
-    build_folder(folder, key=key, **arguments | changes)
-    return folder
-
-
-@pytest.fixture
-def built(tmp_path_factory: pytest.TempPathFactory, key: PrivateKey) -> Path:
-    return _build(tmp_path_factory.mktemp("workspace") / "built", key)
-
-
-def _publish(
-    destination: Path,
-    key: PrivateKey,
-    *,
-    built: Path | None = None,
-    commit: Callable[[str], None] = lambda digest: None,
-    **changes: Any,
-) -> publication.Publication:
-    """Publish what is built, or what is built now."""
-    with tempfile.TemporaryDirectory() as workspace:
-        built = built or _build(Path(workspace) / "built", key, **changes)
-        return publish_built(built, destination=destination, key=key.public, commit=commit)
-
-
-def _names(root: Path) -> list[str]:
-    return sorted(path.name for path in root.iterdir())
-
-
 def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path: Path, key: PrivateKey) -> None:
     previous = os.umask(0o077)
     try:
-        done = _publish(tmp_path / "r", key)
+        done = publish(tmp_path / "r", key)
     finally:
         os.umask(previous)
     assert not done.already_published
-    assert _names(tmp_path) == ["r"]
-    assert _names(done.folder) == ["a.txt", "b.txt", "manifest.json", "manifest.sig"]
+    assert names(tmp_path) == ["r"]
+    assert names(done.folder) == ["a.txt", "b.txt", "manifest.json", "manifest.sig"]
     assert stat.S_IMODE(done.folder.stat().st_mode) == 0o755
     assert {stat.S_IMODE(path.stat().st_mode) for path in done.folder.iterdir()} == {0o644}
     manifest = Manifest.from_bytes((done.folder / "manifest.json").read_bytes())
@@ -97,7 +59,7 @@ def test_commit_comes_after_signing_and_before_anything_is_visible(
         assert Manifest.from_bytes(data).digest == digest
         seen.append(digest)
 
-    done = _publish(tmp_path / "r", key, commit=commit)
+    done = publish(tmp_path / "r", key, commit=commit)
     assert seen == [done.manifest_digest]
 
 
@@ -112,7 +74,7 @@ def test_nobody_can_look_into_a_release_that_is_not_recorded(
             stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir() if path.is_dir()
         )
 
-    done = _publish(tmp_path / "r", key, commit=commit)
+    done = publish(tmp_path / "r", key, commit=commit)
     assert modes == [0o700]
     assert stat.S_IMODE(done.folder.stat().st_mode) == 0o755
 
@@ -133,16 +95,16 @@ def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
 
     monkeypatch.setattr(publication, "sync_directory", synced)
     monkeypatch.setattr(publication, "_rename_without_replacing", renamed)
-    _publish(tmp_path / "r", key, built=built, commit=lambda digest: seen.append("commit"))
+    publish(tmp_path / "r", key, built=built, commit=lambda digest: seen.append("commit"))
     assert seen[:4] == ["sync 700", "commit", "sync 755", "rename"]
 
 
 def test_a_link_to_the_very_release_is_not_it(tmp_path: Path, key: PrivateKey) -> None:
-    done = _publish(tmp_path / "r", key)
+    done = publish(tmp_path / "r", key)
     done.folder.rename(tmp_path / "elsewhere")
     done.folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ReleaseError, match="never replaced"):
-        _publish(tmp_path / "r", key)
+        publish(tmp_path / "r", key)
     assert done.folder.is_symlink()
 
 
@@ -160,29 +122,29 @@ def test_an_occupied_name_is_refused_whatever_its_manifest_is(
     (tmp_path / "r").mkdir()
     make(tmp_path / "r" / "manifest.json")
     with pytest.raises(ReleaseError, match="never replaced"):
-        _publish(tmp_path / "r", key)
+        publish(tmp_path / "r", key)
 
 
 def test_publishing_the_same_again_changes_nothing(tmp_path: Path, key: PrivateKey) -> None:
-    first = _publish(tmp_path / "r", key)
+    first = publish(tmp_path / "r", key)
     inode = (tmp_path / "r").stat().st_ino
 
     def commit(digest: str) -> None:
         raise AssertionError("committed twice")
 
-    again = _publish(tmp_path / "r", key, commit=commit)
+    again = publish(tmp_path / "r", key, commit=commit)
     assert again.already_published
     assert again.manifest_digest == first.manifest_digest
     assert (tmp_path / "r").stat().st_ino == inode
-    assert _names(tmp_path) == ["r"]
+    assert names(tmp_path) == ["r"]
 
 
 def test_a_release_is_never_replaced(tmp_path: Path, key: PrivateKey) -> None:
-    first = _publish(tmp_path / "r", key)
+    first = publish(tmp_path / "r", key)
     with pytest.raises(ReleaseError, match="never replaced"):
-        _publish(tmp_path / "r", key, files={"a.txt": b"other"})
+        publish(tmp_path / "r", key, files={"a.txt": b"other"})
     assert (first.folder / "a.txt").read_bytes() == b"text"
-    assert _names(tmp_path) == ["r"]
+    assert names(tmp_path) == ["r"]
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
@@ -191,15 +153,15 @@ def test_an_occupied_name_is_refused(
 ) -> None:
     make(tmp_path / "r")
     with pytest.raises(ReleaseError, match="never replaced"):
-        _publish(tmp_path / "r", key)
-    assert _names(tmp_path) == ["r"]
+        publish(tmp_path / "r", key)
+    assert names(tmp_path) == ["r"]
 
 
 def test_a_damaged_release_is_not_reported_as_published(tmp_path: Path, key: PrivateKey) -> None:
-    done = _publish(tmp_path / "r", key)
+    done = publish(tmp_path / "r", key)
     (done.folder / "a.txt").write_bytes(b"tex_")
     with pytest.raises(ChecksumError, match=r"a\.txt"):
-        _publish(tmp_path / "r", key)
+        publish(tmp_path / "r", key)
 
 
 def _full(path: Path) -> None:
@@ -220,8 +182,8 @@ def test_a_file_that_cannot_be_made_leaves_nothing(
     tmp_path: Path, key: PrivateKey, source: Callable[[Path], None], words: str
 ) -> None:
     with pytest.raises(ReleaseError, match=words):
-        _build(tmp_path / "r", key, files={"a.txt": b"text", "b.txt": source})
-    assert _names(tmp_path) == []
+        build(tmp_path / "r", key, files={"a.txt": b"text", "b.txt": source})
+    assert names(tmp_path) == []
 
 
 def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: PrivateKey) -> None:
@@ -229,23 +191,23 @@ def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: Pr
         raise LookupError("refused")
 
     with pytest.raises(LookupError, match="refused"):
-        _publish(tmp_path / "r", key, commit=commit)
-    assert _names(tmp_path) == []
+        publish(tmp_path / "r", key, commit=commit)
+    assert names(tmp_path) == []
 
 
 def test_inadmissible_names_and_places_are_refused(tmp_path: Path, key: PrivateKey) -> None:
     with pytest.raises(ManifestError, match="admissible"):
-        _build(tmp_path / "r", key, files={"../a": b"x"})
+        build(tmp_path / "r", key, files={"../a": b"x"})
     with pytest.raises(ManifestError, match="admissible"):
-        _build(tmp_path / "r", key, files={"manifest.json": b"x"})
+        build(tmp_path / "r", key, files={"manifest.json": b"x"})
     with pytest.raises(ReleaseError, match="dot"):
-        _publish(tmp_path / ".r", key)
+        publish(tmp_path / ".r", key)
     with pytest.raises(ReleaseError, match="staging folder in absent"):
-        _publish(tmp_path / "absent" / "r", key)
+        publish(tmp_path / "absent" / "r", key)
     (tmp_path / "file").touch()
     with pytest.raises(ReleaseError, match="staging folder in file"):
-        _publish(tmp_path / "file" / "r", key)
-    assert _names(tmp_path) == ["file"]
+        publish(tmp_path / "file" / "r", key)
+    assert names(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("act", ["build", "publish"])
@@ -265,14 +227,14 @@ def test_a_failing_file_system_is_an_error_and_leaves_nothing(
         "rename": (publication, "_rename_without_replacing"),
     }[call]
     acts: dict[str, Callable[[], object]] = {
-        "build": lambda: _build(tmp_path / "r", key),
-        "publish": lambda: _publish(tmp_path / "r", key, built=built),
+        "build": lambda: build(tmp_path / "r", key),
+        "publish": lambda: publish(tmp_path / "r", key, built=built),
     }
     monkeypatch.setattr(*target, fail)
     with pytest.raises(ReleaseError, match="could not be written: Input/output error"):
         acts[act]()
     monkeypatch.undo()
-    assert _names(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(
@@ -288,10 +250,10 @@ def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(
 
     monkeypatch.setattr(publication, "sync_directory", sync)
     with pytest.raises(ReleaseError, match="could not be written"):
-        _publish(tmp_path / "r", key)
-    assert _publish(tmp_path / "r", key).already_published
+        publish(tmp_path / "r", key)
+    assert publish(tmp_path / "r", key).already_published
     assert synced.count(tmp_path) == 2
-    assert _names(tmp_path) == ["r"]
+    assert names(tmp_path) == ["r"]
 
 
 def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> None:
@@ -322,7 +284,7 @@ def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> 
     """
     (tmp_path / "out").mkdir()
     assert _run(script, tmp_path).returncode == ReleaseError.exit_code
-    assert _names(tmp_path / "out") == []
+    assert names(tmp_path / "out") == []
 
 
 def _run(script: str, root: Path) -> subprocess.CompletedProcess[str]:
@@ -346,24 +308,24 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Pat
     out = tmp_path / "out"
     out.mkdir()
     key = example_key(tmp_path)
-    built = _build(tmp_path / "built", key)
+    built = build(tmp_path / "built", key)
     killed = _run(script, tmp_path)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert all(name.startswith(".staging-") for name in _names(out))
-    assert len(_names(out)) == 2  # the folder and its lock
+    assert all(name.startswith(".staging-") for name in names(out))
+    assert len(names(out)) == 2  # the folder and its lock
     assert clean_staging(out) == 1
-    assert _names(out) == []
-    assert not _publish(out / "r", key, built=built).already_published
+    assert names(out) == []
+    assert not publish(out / "r", key, built=built).already_published
     assert clean_staging(out) == 0
-    assert _names(out) == ["r"]
+    assert names(out) == ["r"]
 
 
 def test_cleaning_spares_a_publication_in_progress(tmp_path: Path, key: PrivateKey) -> None:
     def commit(digest: str) -> None:
         assert clean_staging(tmp_path) == 0
 
-    _publish(tmp_path / "r", key, commit=commit)
-    assert _names(tmp_path) == ["r"]
+    publish(tmp_path / "r", key, commit=commit)
+    assert names(tmp_path) == ["r"]
 
 
 def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
@@ -372,7 +334,7 @@ def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
     (tmp_path / ".staging-2.lock").touch()
     (tmp_path / "r").mkdir()
     assert clean_staging(tmp_path) == 1
-    assert _names(tmp_path) == ["r"]
+    assert names(tmp_path) == ["r"]
 
 
 def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
@@ -388,9 +350,9 @@ def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    _publish(tmp_path / "r", key, built=built)
+    publish(tmp_path / "r", key, built=built)
     assert len(calls) >= 3
-    assert _names(tmp_path) == ["r"]
+    assert names(tmp_path) == ["r"]
 
 
 @pytest.mark.parametrize("with_renameat2", [True, False])
@@ -404,7 +366,7 @@ def test_racing_publishers_have_one_winner(
 
     def race(text: bytes) -> None:
         try:
-            done = _publish(
+            done = publish(
                 tmp_path / "r", key, files={"a.txt": text}, commit=lambda digest: _wait(gate)
             )
             outcomes.append("again" if done.already_published else "won")
@@ -418,7 +380,7 @@ def test_racing_publishers_have_one_winner(
         thread.join(timeout=SECONDS)
     # Two racers bring each of four contents: one wins, its twin finds its own release.
     assert sorted(outcomes) == ["again", *["refused"] * 6, "won"]
-    assert [name for name in _names(tmp_path) if name != ".rename.lock"] == ["r"]
+    assert [name for name in names(tmp_path) if name != ".rename.lock"] == ["r"]
 
 
 def _wait(gate: threading.Barrier) -> None:
@@ -435,8 +397,8 @@ def test_an_unsupported_rename_falls_back_to_the_lock(
             return -1
 
     monkeypatch.setattr(files.ctypes, "CDLL", lambda *args, **named: Library())
-    _publish(tmp_path / "r", key)
-    assert _names(tmp_path) == [".rename.lock", "r"]
+    publish(tmp_path / "r", key)
+    assert names(tmp_path) == [".rename.lock", "r"]
     (tmp_path / "s").mkdir()
     with pytest.raises(FileExistsError):
         publication._rename_without_replacing(tmp_path / "r", tmp_path / "s")
@@ -447,101 +409,6 @@ def test_the_rename_refuses_an_empty_folder_which_rename_would_replace(tmp_path:
     (tmp_path / "b").mkdir()
     with pytest.raises(FileExistsError):
         publication._rename_without_replacing(tmp_path / "a", tmp_path / "b")
-    assert _names(tmp_path) == ["a", "b"]
+    assert names(tmp_path) == ["a", "b"]
     os.rename(tmp_path / "a", tmp_path / "b")  # why the other call exists
-    assert _names(tmp_path) == ["b"]
-
-
-def test_a_built_folder_is_published_byte_for_byte(tmp_path: Path, key: PrivateKey) -> None:
-    (tmp_path / "work").mkdir()
-    (tmp_path / "out").mkdir()
-    built = tmp_path / "work" / "built"
-    manifest = build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
-    digests: list[str] = []
-    for expected in (False, True):
-        done = publish_built(
-            built, destination=tmp_path / "out" / "r", key=key.public, commit=digests.append
-        )
-        assert done.already_published is expected
-    assert digests == [manifest.digest] == [done.manifest_digest]
-    assert {p.name: p.read_bytes() for p in built.iterdir()} == {
-        p.name: p.read_bytes() for p in done.folder.iterdir()
-    }
-    with pytest.raises(ReleaseError, match="could not be written: File exists"):
-        build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
-
-
-def test_a_built_folder_that_is_damaged_or_foreign_is_not_published(
-    tmp_path: Path, key: PrivateKey
-) -> None:
-    built = tmp_path / "built"
-    build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
-    other = example_key(tmp_path, "other")
-    with pytest.raises(SignatureError):
-        publish_built(built, destination=tmp_path / "r", key=other.public, commit=_never)
-    (built / "a.txt").write_bytes(b"tex_")
-    with pytest.raises(ChecksumError):
-        publish_built(built, destination=tmp_path / "r", key=key.public, commit=_never)
-    assert not (tmp_path / "r").exists()
-
-
-def _never(digest: str) -> None:
-    raise AssertionError("committed")
-
-
-def test_a_copy_that_cannot_be_read_back_is_not_published(
-    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    digested = verification.file_digest
-
-    def failing(path: Path) -> str:
-        if path.parent.name.startswith(".staging-"):
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return digested(path)
-
-    monkeypatch.setattr(verification, "file_digest", failing)
-    with pytest.raises(ReleaseError, match=f"could not be written: {os.strerror(errno.ESTALE)}"):
-        _publish(tmp_path / "release", key, built=built)
-    assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "manifest.sig", "a.txt"])
-def test_a_copy_that_is_not_what_was_built_is_not_recorded(
-    name: str, tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied = publication.copy_file
-
-    def flipped(source: Path, target: Path) -> None:
-        copied(source, target)
-        if target.name == name:
-            data = bytearray(target.read_bytes())
-            data[len(data) // 2] ^= 1
-            target.write_bytes(data)
-
-    monkeypatch.setattr(publication, "copy_file", flipped)
-    recorded: list[str] = []
-    with pytest.raises(ReleaseError):
-        _publish(tmp_path / "release", key, built=built, commit=recorded.append)
-    assert recorded == [*tmp_path.iterdir()] == []
-
-
-def test_facts_that_do_not_read_back_are_not_signed(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    facts = example_facts()
-    other = dataclasses.replace(facts, rows=facts.rows + 1)
-    real = Manifest.from_bytes
-    monkeypatch.setattr(
-        Manifest, "from_bytes", lambda data: dataclasses.replace(real(data), facts=other)
-    )
-    with pytest.raises(ManifestError, match="does not read back"):
-        _build(tmp_path / "r", key, facts=facts)
-    assert _names(tmp_path) == []
-
-
-def test_a_list_makes_the_manifest_that_a_tuple_makes() -> None:
-    facts, entry = example_facts(), FileEntry(size=1, sha256="a" * 64)
-    object.__setattr__(facts, "mechanisms", list(facts.mechanisms))
-    made = Manifest(facts=facts, files={"a.txt": entry}, public_key="b" * 64)
-    assert made.facts == example_facts()
-    assert Manifest.from_bytes(made.to_bytes()) == made
+    assert names(tmp_path) == ["b"]
