@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from dpiw.errors import SchemaError, SourceError, each
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_Order = Literal["C", "F"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,9 +246,9 @@ class PublicSchema:
                 names.append(f"{block.column}{sign}{label}" if block.indicator else block.column)
         return tuple(names)
 
-    def encode(self, scaled: ScaledTable) -> NDArray[np.float64]:
+    def encode(self, scaled: ScaledTable, *, order: _Order = "C") -> NDArray[np.float64]:
         """Matrix in [0, 1], shape (rows, width): values (missing: 1/2) and one-hot blocks."""
-        matrix, rows = np.zeros((scaled.rows, self.width)), np.arange(scaled.rows)
+        matrix, rows = np.zeros((scaled.rows, self.width), order=order), np.arange(scaled.rows)
         for block in self.blocks:
             column = self.column(block.column)
             values = self._values(scaled, column)
@@ -285,12 +286,12 @@ class PublicSchema:
                 columns[column.name] = codes.astype(np.int32)
         return self.project(ScaledTable(columns, len(matrix)))
 
-    def centred(self, scaled: ScaledTable) -> NDArray[np.float64]:
+    def centred(self, scaled: ScaledTable, *, order: _Order = "C") -> NDArray[np.float64]:
         """Centred features without the constant, shape (rows, width) (docs/method.md section 3).
 
         Value: v - 1/2, 0 if missing. Block of L labels: (onehot - 1/L)/sqrt(2).
         """
-        matrix = self.encode(scaled)
+        matrix = self.encode(scaled, order=order)
         for block in self.blocks:
             part = matrix[:, block.start : block.stop]
             part -= 1.0 / block.width if block.indicator else 0.5

@@ -1,9 +1,9 @@
 """Some rows that stand for many: rare ones are drawn more often, and weigh the less.
 
 Of plain rows a rare level has few, or none, and what they say of it is little. Here each row is
-drawn with a probability of its own, as rare as the rarest of its codes, and weighs its inverse:
-every weighted sum over the drawn ones is right on average, and every level is seen. Source: Horvitz
-& Thompson (1952); for likelihoods, the case-control study (King & Zeng 2001).
+drawn with a probability of its own, the larger the rarer its rarest code is, and weighs its
+inverse: every weighted sum over the drawn ones is right on average, and every level is seen.
+Source: Horvitz & Thompson (1952); for likelihoods, the case-control study (King & Zeng 2001).
 """
 
 from __future__ import annotations
@@ -43,13 +43,7 @@ class Drawn:
     log_weights: Array = field(repr=False)
 
 
-def drawn(
-    placed: Callable[[], Iterator[tuple[slice, ScaledTable]]],
-    codes: Callable[[ScaledTable], Indices],
-    *,
-    rows: int,
-    of: int,
-) -> Drawn:
+def drawn(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Drawn:
     """Rows, evenly spaced by their probabilities: no chance is in it.
 
     Args:
@@ -85,13 +79,7 @@ def drawn(
     )
 
 
-def _by_code(
-    placed: Callable[[], Iterator[tuple[slice, ScaledTable]]],
-    codes: Callable[[ScaledTable], Indices],
-    *,
-    rows: int,
-    of: int,
-) -> Array:
+def _by_code(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Array:
     """What each code's rows are drawn with, at least, by the counts of the first rows."""
     counts, seen = np.zeros(0, dtype=np.int64), 0
     for at, block in takewhile(lambda place: place[0].start < rows, placed()):

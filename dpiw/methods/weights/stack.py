@@ -215,7 +215,7 @@ class Stack:
         within = scaled if self.ranges is None else self.ranges.within(scaled)
         centred: Array = np.zeros((scaled.rows, 0))
         if not set(parts) <= {"fourier", "patches"}:  # both are made of codes and cells
-            centred = np.asfortranarray(self.schema.centred(within))
+            centred = self.schema.centred(within, order="F")
         start = 0
         for part in parts:
             stop = start + self.width(part)

@@ -168,6 +168,16 @@ def _corner(values, codes):
     return ScaledTable(columns, 1)
 
 
+@PROPERTY
+@given(scaled_tables(least_rows=2))
+def test_by_rows_and_by_columns_are_the_same_bits(scaled):
+    for of in (SCHEMA.encode, SCHEMA.centred):
+        rows, columns = of(scaled), of(scaled, order="F")
+        assert rows.flags.c_contiguous
+        assert columns.flags.f_contiguous
+        assert np.array_equal(rows, columns)
+
+
 def test_centred_bounds_are_attained():
     top = SCHEMA.centred(_corner((1.0, 1.0), 1))
     assert (top**2).sum() == pytest.approx(squared_norm(SCHEMA), rel=1e-12)
