@@ -62,10 +62,10 @@ class Weights:
             after resampling.
         steps: what was done to the noisy log ratio, in order.
         law: law of the coefficient noise; None when the weights carry none, or one without law.
-        noise: shape (n,), standard deviation of each log weight's privacy noise:
-            sigma norm(x - mu) after self-normalisation, sigma norm(x) before; of a network as its
-            replays vary, and zero without replays. After resampling:
-            of the log weight by which the row was drawn.
+        noise: standard deviation of each log weight's privacy noise, shape (n,), or of fewer rows,
+            evenly spaced: sigma norm(x - mu) after self-normalisation, sigma norm(x) before; of a
+            network as its replays vary, and zero without replays. After resampling: of the log
+            weight by which the row was drawn.
         diagnostics: effective sample size, k-hat, signal, verdict; of the weights before
             resampling.
         chosen: shape (n,), indices of the resampled rows in the table that was weighted,

@@ -38,6 +38,9 @@ P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
 GAIN_USE = 0.2
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 
+_TOLD = 20_000
+"""Rows of whose weights the noise is told: its mean square is that of all to a hundredth or so."""
+
 RULE = (
     "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, and k-hat of"
     " the base weights < 0.7. use with care: p <= 0.05, effective base rows >= 50, k-hat < 1. do"
@@ -74,7 +77,7 @@ def weigh_measured(
 
     A base of more than `MOST_FITTED` rows is read batch by batch: judged and fitted on its first
     rows, and the fit corrected to all. Published rows beyond as many are brought to the base's
-    means by one such correction, and the noise of their weights is that of evenly spaced ones.
+    means by one such correction. The noise of weights is told of `_TOLD` rows, evenly spaced.
 
     Returns:
         Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
@@ -112,8 +115,7 @@ def weigh_measured(
     reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)
     targets = reweighted.targets
     steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
-    few = base.rows == base_rows.rows
-    if not few:
+    if base_rows.rows < base.rows:
         base_rows = StreamedRows(base.rows, base.batches, features, codes=codes, scored=scored)
         solved = corrected(reweighted.tilt, base_rows, targets)
         if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
@@ -123,7 +125,7 @@ def weigh_measured(
         reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs, means = reweighted.tilt.log_weights, reweighted.tilt.means
-    noise = reweighted.log_weight_noise(base_rows) if few or estimator.debias else None
+    noise = reweighted.log_weight_noise(base_rows) if estimator.debias else None
     if noise is not None and estimator.debias:
         logs = logs - noise**2 / 2
         steps.append("debias b(x - mu)")
@@ -146,7 +148,7 @@ def weigh_measured(
         steps.append("calibrate their means to the base's")
     steps.append("self-normalise")
     chosen = calibration.rows.chosen
-    subset = slice(None, None, math.ceil(rows / MOST_FITTED))
+    subset = slice(None, None, math.ceil(rows / _TOLD))
     if noise is None:
         noise = reweighted.log_weight_noise(taken(chosen[subset], passes=1))
     else:

@@ -375,6 +375,7 @@ def test_what_is_not_reached_is_not_published(
 def few_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (weigh_measured, thinning):
         monkeypatch.setattr(module, "MOST_FITTED", 1500)
+    monkeypatch.setattr(weigh_measured, "_TOLD", 1500)
 
 
 @pytest.mark.parametrize(("base", "rows"), [(9000, 1000), (9000, 4000), (9000, 9000)])
@@ -401,6 +402,26 @@ def test_weights_of_many_rows_come_as_close_to_the_targets(
     means = np.exp(weights.log_weights) @ matrix[weights.chosen] / rows
     chance = np.linalg.norm(matrix.std(axis=0)) / np.sqrt(rows)
     assert np.linalg.norm(means - fitted) < (0.5 if rows < base else 0.2) * chance
+
+
+def test_the_noise_of_some_weights_tells_that_of_all(
+    unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = mixed_schema()
+    ready = calibrated(schema, unit)
+    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
+
+    def noise_of(told: int) -> tuple[np.ndarray, float]:
+        monkeypatch.setattr(weigh_measured, "_TOLD", told)
+        weights = weigh_measured.weigh_measured(
+            ready, drawn, base_of(schema, 6000), rows=3000, rng=np.random.default_rng(3)
+        )
+        assert weights.diagnostics.noise is not None
+        return weights.noise, weights.diagnostics.noise
+
+    (every, of_all), (some, of_some) = noise_of(3000), noise_of(600)
+    assert some == pytest.approx(every[::5])
+    assert of_some == pytest.approx(of_all, rel=0.05)
 
 
 @pytest.mark.parametrize("debias", [True, False])
