@@ -36,7 +36,7 @@ def make_database() -> None:
     """
     try:
         path = _file()
-        if path is not None and not any(os.path.lexists(f"{path}{end}") for end in _ENDS):
+        if path is not None and not _is_there(path):
             _keep(_migrated(), path)
     except Exception:  # of another Prefect, by any name
         traceback.print_exc()
@@ -58,8 +58,15 @@ def _file() -> Path | None:
     return Path(name)
 
 
+def _is_there(path: Path) -> bool:
+    return any(os.path.lexists(f"{path}{end}") for end in _ENDS)
+
+
 def _keep(database: bytes, path: Path) -> None:
-    """Durably, and never in the place of one that another run has made since."""
+    """Durably, and never in the place of one that another run has made since.
+
+    Who is killed meanwhile may leave the file that is to become it, by a name of its own.
+    """
     made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with made.open("xb") as file:
@@ -67,7 +74,7 @@ def _keep(database: bytes, path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
-            if not rename_exclusively(made, path):
+            if not _is_there(path) and not rename_exclusively(made, path):
                 os.link(made, path)
     finally:
         made.unlink(missing_ok=True)

@@ -51,6 +51,7 @@ def test_it_is_the_one_that_prefect_makes(prefect_server, path: Path, capfd) -> 
     rows = rows_of(path)
     assert rows.pop("alembic_version") == rows_of(theirs)["alembic_version"]
     assert len(rows) > 20
+    assert not any(rows.values())
     assert capfd.readouterr() == ("", "")
     assert [each.name for each in path.parent.iterdir()] == ["prefect.db"]
 

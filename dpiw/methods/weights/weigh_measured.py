@@ -39,7 +39,8 @@ GAIN_USE = 0.2
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 
 _TOLD = 20_000
-"""Rows of whose weights the noise is told: its mean square is that of all to a hundredth or so."""
+"""Rows of whose weights the noise is told, at least: its mean square is that of all to a hundredth
+or so."""
 
 RULE = (
     "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, and k-hat of"
@@ -77,7 +78,7 @@ def weigh_measured(
 
     A base of more than `MOST_FITTED` rows is read batch by batch: judged and fitted on its first
     rows, and the fit corrected to all. Published rows beyond as many are brought to the base's
-    means by one such correction. The noise of weights is told of `_TOLD` rows, evenly spaced.
+    means by one such correction. The noise of weights is told of rows evenly spaced (`_TOLD`).
 
     Returns:
         Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
@@ -148,7 +149,7 @@ def weigh_measured(
         steps.append("calibrate their means to the base's")
     steps.append("self-normalise")
     chosen = calibration.rows.chosen
-    subset = slice(None, None, math.ceil(rows / _TOLD))
+    subset = slice(None, None, max(1, rows // _TOLD))
     if noise is None:
         noise = reweighted.log_weight_noise(taken(chosen[subset], passes=1))
     else:

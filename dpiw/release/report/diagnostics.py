@@ -38,7 +38,7 @@ _GROUPS = {
     },
     "Privacy noise in the weights": {
         "tau": ("Noise in a log weight, forecast (tau)", "before data were read"),
-        "noise": ("Noise in a log weight", "standard deviation, over all rows"),
+        "noise": ("Noise in a log weight", "standard deviation, over rows by their weights"),
     },
 }  # fmt: skip
 _SAID_ELSEWHERE = {"reasons", "verdict", "rule"}
