@@ -90,12 +90,22 @@ def test_it_has_one_name(renames: bool, path: Path, monkeypatch) -> None:
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_of_two_runs_at_once_the_first_makes_it(path: Path, monkeypatch, capfd) -> None:
+@pytest.mark.parametrize("renames", [True, False])
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_of_two_runs_at_once_the_first_makes_it(
+    is_seen: bool, renames: bool, path: Path, monkeypatch, capfd
+) -> None:
+    """Also where it appears after the last look, whether the system can rename so or not."""
+
     def made_meanwhile() -> bytes:
         path.write_bytes(b"the first")
         return b"the second"
 
     monkeypatch.setattr(database, "_migrated", made_meanwhile)
+    if not is_seen:
+        monkeypatch.setattr(database, "_is_there", lambda _: False)
+    if not renames:
+        monkeypatch.setattr(database, "rename_exclusively", lambda *_: False)
     make_database()
     assert path.read_bytes() == b"the first"
     assert [each.name for each in path.parent.iterdir()] == ["prefect.db"]

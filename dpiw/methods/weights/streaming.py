@@ -92,7 +92,7 @@ class StreamedRows(BaseRows):
         logs = found.log_weights
         if self._log_weights is not None:
             logs = logs + self._log_weights[found.indices]
-        logs -= math.log(np.exp(logs).mean())
+        logs = logs - math.log(np.exp(logs).mean())
         return StreamedRows(
             logs.size, lambda: (found.rows,), self._of,
             codes=self._codes, log_weights=logs, scored=self._scored,

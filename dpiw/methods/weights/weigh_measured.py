@@ -125,14 +125,13 @@ def weigh_measured(
             covariance = rough_covariance(base_rows, solved.coefficients)
         reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
-    logs, means = reweighted.tilt.log_weights, reweighted.tilt.means
-    noise = reweighted.log_weight_noise(base_rows) if estimator.debias else None
-    if noise is not None and estimator.debias:
-        logs = logs - noise**2 / 2
-        steps.append("debias b(x - mu)")
-    logs = normalised(logs)
-    if noise is not None:
+    logs, means = normalised(reweighted.tilt.log_weights), reweighted.tilt.means
+    noise: np.ndarray | None = None
+    if estimator.debias:
+        noise = reweighted.log_weight_noise(base_rows)
+        logs = normalised(reweighted.tilt.log_weights - noise**2 / 2)
         means = base_rows.means(np.exp(logs) / base.rows)
+        steps.append("debias b(x - mu)")
     del base_rows  # its features, of which those of the chosen rows take the place
     calibration = calibrated(
         logs,

@@ -107,19 +107,20 @@ def law_of(name: str, *, every: bool = True) -> OneWayLaw:
     )  # fmt: skip
 
 
-def rare_codes(scoring: Scoring) -> RareCodes:
-    return RareCodes(schema=scoring.stack.schema, known=scoring.known)
+def streamed(scoring: Scoring, rows: ScaledTable, **options: Any) -> StreamedRows:
+    """Rows with the features of a scoring, which is used where it is among the options."""
+    features = partial(all_features, scoring.stack, scoring.known)
+    return StreamedRows(
+        rows.rows, lambda: rows.batches(30_000), features,
+        codes=RareCodes(schema=scoring.stack.schema, known=scoring.known), **options,
+    )  # fmt: skip
 
 
 def tiltings(
     scoring: Scoring, rows: ScaledTable, theta: np.ndarray, *, log_weights: np.ndarray | None = None
 ) -> tuple[Tilting, Tilting]:
     """With features, and without."""
-    features = partial(all_features, scoring.stack, scoring.known)
-    of = partial(
-        StreamedRows, rows.rows, lambda: rows.batches(30_000), features,
-        codes=rare_codes(scoring), log_weights=log_weights,
-    )  # fmt: skip
+    of = partial(streamed, scoring, rows, log_weights=log_weights)
     return of().tilted(theta), of(scored=scoring).tilted(theta)
 
 
@@ -236,15 +237,8 @@ def test_what_is_not_finite_is_refused(parts: tuple[str, ...]) -> None:
     rows = uniform_rows(SCHEMAS["image"], 20, np.random.default_rng(5))
     theta = np.zeros(scoring.stack.dimension)
     rows.columns["x0"][13] = np.nan if parts == ("patches",) else np.inf
-    features = partial(all_features, scoring.stack, None)
     for scored in (None, scoring):
-        base = StreamedRows(
-            20,
-            lambda: rows.batches(20),
-            features,
-            codes=rare_codes(scoring),
-            scored=scored,
-        )
+        base = streamed(scoring, rows, scored=scored)
         with pytest.raises(WeightError, match="base rows: expected finite features"):
             base.tilted(theta)
     waves = Scoring(stack=stack_of("image", ("fourier",)))
@@ -254,14 +248,7 @@ def test_what_is_not_finite_is_refused(parts: tuple[str, ...]) -> None:
 def test_a_theta_that_is_no_number_is_refused() -> None:
     scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")))
     rows = uniform_rows(SCHEMAS["mixed"], 20, np.random.default_rng(6))
-    features = partial(all_features, scoring.stack, None)
-    base = StreamedRows(
-        20,
-        lambda: rows.batches(20),
-        features,
-        codes=rare_codes(scoring),
-        scored=scoring,
-    )
+    base = streamed(scoring, rows, scored=scoring)
     with pytest.raises(WeightError, match="base rows: expected finite features"):
         base.tilted(np.full(scoring.stack.dimension, np.nan))
 
