@@ -100,8 +100,14 @@ def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
 
 
 def _batches(path: Path, schema: PublicSchema) -> Iterator[ScaledTable]:
+    """As `draw_synthetic` left them: admissible, since they were rows of a `SyntheticTable`."""
+    names = [column.name for column in schema.released]
     with _readable(path.name):
-        yield from map(schema.project, open_snapshot(path).batches())
+        snapshot = open_snapshot(path)
+        if not set(names) <= set(snapshot.columns):
+            raise SchemaError("synthetic rows: a column is missing")
+        for batch in snapshot.batches():
+            yield ScaledTable({name: batch.columns[name] for name in names}, batch.rows)
 
 
 @contextlib.contextmanager

@@ -50,7 +50,6 @@ class BaseRows:
         features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
             pass, and to give the same numbers each time.
         log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
-        passes: how many are expected; for one, no features are kept.
 
     Raises:
         WeightError: there are no rows, or a feature is not finite.
@@ -62,7 +61,6 @@ class BaseRows:
         features: Callable[[int, int], Array],
         *,
         log_weights: Array | None = None,
-        passes: int = 2,
     ) -> None:
         if rows < 1:
             raise WeightError("weights: expected at least one base row")
@@ -73,7 +71,7 @@ class BaseRows:
         self.rows, self._features, self._log_weights = rows, features, log_weights
         self.dimension = self._checked(0, 1).shape[1]
         self._kept: Array | None = None
-        if passes > 1 and rows * self.dimension <= _KEEP:
+        if rows * self.dimension <= _KEEP:
             kept = np.empty((rows, self.dimension))
 
             def keep(places: tuple[int, int]) -> None:
@@ -173,7 +171,7 @@ class BaseRows:
     def even(self) -> tuple[Array, Array]:
         """Means, shape (d,), and covariance, (d, d), of the features of rows of equal weight."""
         weights = np.full(self.rows, 1 / self.rows)
-        means = self.means(weights)
+        means = self.tilted(np.zeros(self.dimension))[2] if self.is_even else self.means(weights)
         return means, self.covariance(weights, means)
 
     def means(self, weights: Array) -> Array:
@@ -184,7 +182,8 @@ class BaseRows:
         """Weighted covariance of the features, shape (d, d)."""
 
         def of(at: slice, block: Array) -> Array:
-            scaled = (block - means) * np.sqrt(weights[at])[:, None]
+            scaled = block - means
+            scaled *= np.sqrt(weights[at])[:, None]
             return np.asarray(scaled.T @ scaled)
 
         total = np.zeros((self.dimension, self.dimension))

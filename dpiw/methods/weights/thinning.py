@@ -133,7 +133,7 @@ def calibrated(
             break  # no weights at all
         chosen = taken(choice.chosen, choice.log_weights)
         try:
-            if isinstance(chosen, StreamedRows):
+            if isinstance(chosen, StreamedRows) and chosen.rows > MOST_FITTED:
                 start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
                 solved = corrected(start, chosen, targets)
             else:

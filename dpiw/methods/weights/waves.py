@@ -14,16 +14,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 
 Array = NDArray[np.float64]
+Item = TypeVar("Item", bound=np.generic)
 
 STEPS = 4096
 """Of a turn: a phase becomes the middle of the step it is in, by at most 0.0008 radians."""
@@ -41,6 +43,9 @@ them."""
 
 _BITS = 52
 """Of a double, below its highest."""
+
+_HALF = 2**31
+"""Of what the lower half of an integer counts."""
 
 _FARTHEST = 2.0**40
 """Most steps of a phase: below them it has bits enough for the cells."""
@@ -171,18 +176,27 @@ class Waves:
         return _frozen(pairs / math.sqrt(self.frequencies))
 
     def _cells(self, scaled: ScaledTable) -> Array:
-        """Numeric cells less a half, flags of missing ones, and one; shape (rows, k)."""
-        values, missing = [], []
-        for column, block in zip(self.schema.released, self._blocks, strict=True):
-            if not block.numeric:
-                continue
-            cells = scaled.columns[column.name]
-            absent = np.isnan(cells)
-            inside = np.clip(cells - 0.5, -0.5, 0.5)
-            values.append(_rounded(np.where(absent, 0.0, inside), _CELL))
-            if block.levels:
-                missing.append(absent.astype(np.float64))
-        return np.stack([*values, *missing, np.ones(scaled.rows)], axis=1)
+        """Numeric cells less a half, flags of missing ones, and one; shape (k, rows)."""
+        numbers = [
+            (scaled.columns[column.name], block.levels > 0)
+            for column, block in zip(self.schema.released, self._blocks, strict=True)
+            if block.numeric
+        ]
+        count = len(numbers)
+        is_nullable = np.array([levels for _, levels in numbers], dtype=bool)
+        lines = np.ones((count + int(is_nullable.sum()) + 1, scaled.rows))
+        cells = lines[:count]
+        for line, (values, _) in zip(cells, numbers, strict=True):
+            line[:] = values
+        absent = np.isnan(cells)
+        lines[count:-1] = absent[is_nullable]
+        cells -= 0.5
+        np.clip(cells, -0.5, 0.5, out=cells)
+        np.copyto(cells, 0.0, where=absent)
+        cells *= 1 / _CELL
+        np.rint(cells, out=cells)
+        cells *= _CELL
+        return lines
 
     def _codes(self, scaled: ScaledTable) -> list[NDArray[np.int64]]:
         """A row's line in each table of levels; the missing one is a column's last."""
@@ -199,9 +213,9 @@ class Waves:
         return lines
 
     def _read(
-        self, scaled: ScaledTable, circle: Array, most: int = _FEW
-    ) -> Iterator[tuple[slice, Array]]:
-        """Rows, few at a time, and what a circle has for their phases, shape (few, D, 2).
+        self, scaled: ScaledTable, circle: NDArray[Item], most: int
+    ) -> Iterator[tuple[slice, NDArray[Item]]]:
+        """Rows, few at a time, and what a circle, shape (STEPS,), has for their phases: (few, D).
 
         The array is written again for the next few.
         """
@@ -209,19 +223,18 @@ class Waves:
         steps, added = np.empty((2, most, self.frequencies))
         # Of all phases the offset is the highest bit: the bits of their steps stand at one place.
         places, below = steps.view(np.int64), _BITS - int(math.log2(self._offset))
-        pairs = circle.view(np.complex128).reshape(-1)
-        found = np.empty(steps.shape, np.complex128)
+        found = np.empty(steps.shape, circle.dtype)
         for start in range(0, scaled.rows, most):
             rows = slice(start, min(start + most, scaled.rows))
             few = slice(0, rows.stop - start)
-            np.matmul(cells[rows], self._numbers, out=steps[few])
+            np.matmul(cells[:, rows].T, self._numbers, out=steps[few])
             for lines, table in zip(codes, self._levels, strict=True):
                 np.take(table, lines[rows], axis=0, out=added[few], mode="clip")
                 steps[few] += added[few]
             places[few] >>= below
             places[few] &= STEPS - 1
-            np.take(pairs, places[few], out=found[few], mode="clip")
-            yield rows, found[few].view(np.float64).reshape(-1, self.frequencies, 2)
+            np.take(circle, places[few], out=found[few], mode="clip")
+            yield rows, found[few]
 
     def read(
         self, scaled: ScaledTable, *, scale: float = 1.0, most: int = _FEW
@@ -230,7 +243,9 @@ class Waves:
 
         The array is written again for the next rows.
         """
-        return self._read(scaled, scale * self._circle, most)
+        circle = (scale * self._circle).view(np.complex128).reshape(-1)
+        for rows, found in self._read(scaled, circle, most):
+            yield rows, found.view(np.float64).reshape(-1, self.frequencies, 2)
 
     def write(self, scaled: ScaledTable, features: Array, *, scale: float = 1.0) -> None:
         """All cosines, then all sines, times a scale, into an array of shape (rows, 2 D)."""
@@ -247,10 +262,19 @@ class Waves:
     def sum_in(self, scaled: ScaledTable, *, unit: float, scale: float) -> NDArray[np.int64]:
         """Sums over rows of the features times a scale, each rounded to whole units; shape (2 D,).
 
-        Exact for fewer than 2^53 units in all: the rounding is that of a table, not of a row.
+        The rounding is that of a table, not of a row. A cosine and its sine are added as one
+        integer, the sine in its lower half, which no few rows fill.
+
+        Raises:
+            WeightError: a feature of 2^31 units or more.
         """
-        circle = np.rint(scale * self._circle * (1 / unit))
-        total = np.zeros((self.frequencies, 2))
-        for _, found in self._read(scaled, circle, _ADDED):
-            total += found.sum(axis=0)
-        return total.T.astype(np.int64).reshape(-1)
+        circle = np.rint(scale * self._circle * (1 / unit)).astype(np.int64)
+        most = min(_ADDED, (_HALF - 1) // max(1, int(np.abs(circle).max())))
+        if most < 1:
+            raise WeightError("weights: expected features of fewer units")
+        total = np.zeros((2, self.frequencies), dtype=np.int64)
+        for _, found in self._read(scaled, circle @ np.array([2 * _HALF, 1]), most):
+            both = found.sum(axis=0)
+            sines = (both + _HALF) % (2 * _HALF) - _HALF
+            total += (both - sines) // (2 * _HALF), sines
+        return total.reshape(-1)

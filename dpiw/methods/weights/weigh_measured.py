@@ -38,6 +38,10 @@ P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
 GAIN_USE = 0.2
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 
+_WRITTEN = 2**24
+"""Entries of a feature matrix that is written down, at most: 128 MiB. Passes over more rows need
+none."""
+
 _TOLD = 20_000
 """Rows of whose weights the noise is told, at least: its mean square is that of all to a hundredth
 or so."""
@@ -89,35 +93,35 @@ def weigh_measured(
     """
     stack = stack_of(estimator, measurement, base.schema)
     law = None if known is None else known.law
-
+    dimension = stack.dimension + (0 if law is None else law.dimension)
     features, scored = partial(all_features, stack, law), Scoring(stack=stack, known=law)
     codes = RareCodes(schema=base.schema, known=law)
+    streamed = partial(StreamedRows, features=features, codes=codes, scored=scored)
 
-    def taken(
-        chosen: NDArray[np.int64], log_weights: np.ndarray | None = None, *, passes: int = 2
-    ) -> BaseRows:
+    def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
         if chosen.size > MOST_FITTED:
-            return StreamedRows(
-                chosen.size, partial(base.taken, chosen), features,
-                codes=codes, log_weights=log_weights, scored=scored,
-            )  # fmt: skip
+            return streamed(chosen.size, partial(base.taken, chosen), log_weights=log_weights)
         held = base.chosen(chosen).scaled
+        if chosen.size > _WRITTEN // dimension:
+            return streamed(chosen.size, lambda: (held,), log_weights=log_weights)
         return BaseRows(
             chosen.size,
             lambda start, stop: features(held.take(np.arange(start, stop))),
             log_weights=log_weights,
-            passes=passes,
         )
 
     base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
     targets = estimator.targets(measurement, about=base_rows.even[0], known=known)
     noise_of_sum = estimator.calibrated
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
-    reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)
+    is_guide = base_rows.rows < base.rows
+    reweighted = reweight(
+        base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs, is_guide=is_guide
+    )
     targets = reweighted.targets
     steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
-    if base_rows.rows < base.rows:
-        base_rows = StreamedRows(base.rows, base.batches, features, codes=codes, scored=scored)
+    if is_guide:
+        base_rows = streamed(base.rows, base.batches)
         solved = corrected(reweighted.tilt, base_rows, targets)
         if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
             covariance = base_rows.covariance(solved.weights, solved.means)
@@ -150,7 +154,7 @@ def weigh_measured(
     chosen = calibration.rows.chosen
     subset = slice(None, None, max(1, rows // _TOLD))
     if noise is None:
-        noise = reweighted.log_weight_noise(taken(chosen[subset], passes=1))
+        noise = reweighted.log_weight_noise(taken(chosen[subset]))
     else:
         noise = noise[chosen[subset]]
     return Weights(

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw.data import snapshots
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import NotPublishableError, ReleaseError
 from dpiw.ledger import Ledger, StageState
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
@@ -270,6 +271,17 @@ def test_weights_rebuild_the_generator_only_if_they_ask_it(
     )
     steps.debias(run)
     assert len(calls) == models
+
+
+def test_rows_are_admissible_as_they_lie_and_are_not_projected_at_every_pass(
+    make_workplace, monkeypatch
+):
+    run = draw(prepared(make_workplace(weights="none")))
+    rows = read_rows(run, "synthetic_rows.parquet")
+    before = [*rows.batches()]
+    assert all(rows.schema.project(batch).equals(batch) for batch in before)
+    monkeypatch.setattr(PublicSchema, "project", None)
+    assert all(map(ScaledTable.equals, rows.batches(), before))
 
 
 @pytest.mark.parametrize("how", ["cut", "columns"])

@@ -11,20 +11,15 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize
 
 from dpiw.data.scaled import ScaledTable, regrouped
-from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights import streaming, thinning, weigh_measured
+from dpiw.methods.weights import streaming
 from dpiw.methods.weights import tilting as tilting_module
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.reweighting import reweight
 from dpiw.methods.weights.streaming import StreamedRows, corrected
 from dpiw.methods.weights.targets import Targets
 from dpiw.methods.weights.tilting import Tilt, reached, rough_covariance, tilt
-from dpiw.methods.weights.weigh import Weights
-from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import mixed_schema
-from tests.dpiw.methods.weights.measuring import above, base_of, calibrated, nothing, private
+from tests.dpiw.methods.weights.measuring import above
 
 ROWS, FITTED = 30_000, 2000
 
@@ -344,124 +339,6 @@ def test_a_better_hessian_is_worth_three_passes(
     above_gap: float, speed: float, is_long: bool
 ) -> None:
     assert tilting_module._is_long(above_gap, speed) is is_long
-
-
-@pytest.mark.usefixtures("few_fitted")
-def test_what_is_not_reached_is_not_published(
-    unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fit says so; of a calibration the rows stay as they were chosen."""
-    schema = mixed_schema()
-    ready = calibrated(schema, unit)
-    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
-
-    def weighed(rows: int) -> Weights:
-        return weigh_measured.weigh_measured(
-            ready, drawn, base_of(schema, 9000), rows=rows, rng=np.random.default_rng(3)
-        )
-
-    def unreached(*_: object, **__: object) -> Tilt:
-        raise WeightError("tilting: the minimum was not reached")
-
-    monkeypatch.setattr(thinning, "corrected", unreached)
-    assert "calibration" not in weighed(4000).facts["measured"]
-    monkeypatch.setattr(streaming, "reached", lambda *_, **__: None)
-    monkeypatch.setattr(streaming, "tilt", unreached)
-    with pytest.raises(WeightError, match="not reached"):
-        weighed(1000)
-
-
-@pytest.fixture
-def few_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (weigh_measured, thinning):
-        monkeypatch.setattr(module, "MOST_FITTED", 1500)
-    monkeypatch.setattr(weigh_measured, "_TOLD", 1500)
-
-
-@pytest.mark.parametrize(("base", "rows"), [(9000, 1000), (9000, 4000), (9000, 9000)])
-@pytest.mark.usefixtures("few_fitted")
-def test_weights_of_many_rows_come_as_close_to_the_targets(
-    unit: PrivacyUnit, base: int, rows: int
-) -> None:
-    schema = mixed_schema()
-    ready = calibrated(schema, unit)
-    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
-    base_table = base_of(schema, base)
-    weights = weigh_measured.weigh_measured(
-        ready, drawn, base_table, rows=rows, rng=np.random.default_rng(3)
-    )
-    assert "tilt fitted to 1500 of them, corrected to all" in weights.steps
-    assert weights.log_weights.shape == weights.chosen.shape == (rows,)
-    assert weights.noise.size == -(-rows // max(1, rows // 1500))
-    facts = weights.facts["measured"]
-    assert facts["base_rows"] == base
-    assert ("calibration" in facts) is (rows < base)
-    matrix = ready.stack(schema).matrix(base_table.scaled)
-    targets = ready.targets(drawn, about=matrix.mean(axis=0))
-    fitted = targets.means - np.array(facts["residual"])
-    means = np.exp(weights.log_weights) @ matrix[weights.chosen] / rows
-    chance = np.linalg.norm(matrix.std(axis=0)) / np.sqrt(rows)
-    assert np.linalg.norm(means - fitted) < (0.5 if rows < base else 0.2) * chance
-
-
-def test_the_noise_of_some_weights_tells_that_of_all(
-    unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schema = mixed_schema()
-    ready = calibrated(schema, unit)
-    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
-
-    def noise_of(told: int) -> tuple[np.ndarray, float]:
-        monkeypatch.setattr(weigh_measured, "_TOLD", told)
-        weights = weigh_measured.weigh_measured(
-            ready, drawn, base_of(schema, 6000), rows=3000, rng=np.random.default_rng(3)
-        )
-        assert weights.diagnostics.noise is not None
-        return weights.noise, weights.diagnostics.noise
-
-    (every, of_all), (some, of_some) = noise_of(3000), noise_of(600)
-    assert some == pytest.approx(every[::5])
-    assert of_some == pytest.approx(of_all, rel=0.05)
-
-
-@pytest.mark.parametrize("debias", [True, False])
-@pytest.mark.usefixtures("few_fitted")
-def test_a_base_is_read_in_any_batches(unit: PrivacyUnit, debias: bool) -> None:
-    schema = mixed_schema()
-    ready = calibrated(schema, unit, debias=debias)
-    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
-    whole = base_of(schema, 4000)
-    parts = SyntheticTable.chosen(whole, np.arange(4000))
-    object.__setattr__(parts, "batches", lambda: whole.scaled.batches(333))
-    at_once, batched = (
-        weigh_measured.weigh_measured(ready, drawn, base, rows=2000, rng=np.random.default_rng(3))
-        for base in (whole, parts)
-    )
-    assert np.array_equal(at_once.chosen, batched.chosen)
-    assert batched.log_weights == pytest.approx(at_once.log_weights, abs=1e-9)
-
-
-@pytest.mark.parametrize("debias", [True, False])
-@pytest.mark.usefixtures("few_fitted")
-def test_weights_that_noise_is_taken_off_have_the_covariance_of_all_rows(
-    unit: PrivacyUnit, debias: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schema = mixed_schema()
-    ready = calibrated(schema, unit, debias=debias)
-    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
-    real = weigh_measured.rough_covariance
-
-    def rough(*arguments: Any) -> np.ndarray:
-        return real(*arguments) / 4
-
-    def weights() -> Weights:
-        return weigh_measured.weigh_measured(
-            ready, drawn, base_of(schema, 4000), rows=2000, rng=np.random.default_rng(3)
-        )
-
-    exact = weights()
-    monkeypatch.setattr(weigh_measured, "rough_covariance", rough)
-    assert np.allclose(weights().noise, exact.noise) is debias
 
 
 def test_rows_are_regrouped_and_chosen_in_order() -> None:

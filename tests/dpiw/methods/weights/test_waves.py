@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 
 from dpiw.data import threads
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights import feature_sum
 from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.stack import Stack
@@ -35,7 +35,7 @@ def phases_of(waves: Waves, rows: ScaledTable) -> list[Fraction]:
     cells, codes = waves._cells(rows), waves._codes(rows)
     phases = []
     for i, j in product(range(rows.rows), range(waves.frequencies)):
-        numbers = zip(cells[i], waves._numbers[:, j], strict=True)
+        numbers = zip(cells[:, i], waves._numbers[:, j], strict=True)
         levels = zip(codes, waves._levels, strict=True)
         phase = sum((Fraction(cell) * Fraction(step) for cell, step in numbers), Fraction(0))
         phases.append(sum((Fraction(table[indices[i], j]) for indices, table in levels), phase))
@@ -55,7 +55,7 @@ def test_phases_are_exact_in_every_order(name: str, scales: str) -> None:
     for order in (np.arange(len(numbers)), rng.permutation(len(numbers))):
         phases = np.zeros_like(rounded)
         for j in order:
-            phases += cells[:, j, None] * numbers[j]
+            phases += cells[j][:, None] * numbers[j]
         for indices, table in zip(waves._codes(rows), waves._levels, strict=True):
             phases += table[indices]
         assert np.array_equal(phases, rounded)
@@ -202,6 +202,35 @@ def test_the_matrix_library_has_one_thread_while_rows_are_summed(
         assert threadpool_info() == before  # and has them back
     assert set(threads) == {1}
     assert np.array_equal(total, free * feature_sum.UNIT)
+
+
+@pytest.mark.parametrize("largest", [1, 2**20, 2**29, 2**31 - 1])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_cosines_and_sines_are_added_in_one_integer_each(sign: int, largest: int) -> None:
+    """However large they are: rows whose sines, or cosines, are all as large as they may be."""
+    schema = SCHEMAS["numeric"]
+    waves = Waves(schema=schema, frequencies=1, scales=(1e-9,), omega_seed=5)  # no phase turns
+    rows = uniform_rows(schema, 1200, np.random.default_rng(10))
+    turned = np.array([[largest, -sign * largest], [sign, largest]]) * sign
+    for pair in turned.astype(np.float64):
+        vars(waves)["_circle"] = np.tile(pair, (STEPS, 1))
+        total = waves.sum_in(rows, unit=2.0**-24, scale=2.0**-24)
+        assert total.tolist() == [1200 * int(cell) for cell in pair]
+
+
+def test_a_sum_in_units_is_of_the_rounded_features() -> None:
+    schema, rng = SCHEMAS["mixed"], np.random.default_rng(11)
+    rows = uniform_rows(schema, 700, rng)
+    for unit, scale in [(2.0**-24, 1.0), (2.0**-24, 90.0), (2.0**-3, 0.7), (1.0, 1e9)]:
+        units = np.rint(scale * waves_of(schema).matrix(rows) / unit)
+        exact = [sum(map(int, column)) for column in units.T]
+        assert waves_of(schema).sum_in(rows, unit=unit, scale=scale).tolist() == exact
+
+
+def test_features_of_more_units_than_half_an_integer_holds_are_refused() -> None:
+    rows = uniform_rows(SCHEMAS["mixed"], 3, np.random.default_rng(12))
+    with pytest.raises(WeightError, match="expected features of fewer units"):
+        waves_of(SCHEMAS["mixed"]).sum_in(rows, unit=1.0, scale=6e9)
 
 
 def test_frequencies_beyond_any_spec_are_refused() -> None:

@@ -1,0 +1,176 @@
+"""Weights of a base from a measurement: which rows are read, held, fitted and told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import WeightError
+from dpiw.methods.weights import streaming, thinning, weigh_measured
+from dpiw.methods.weights.base_rows import BaseRows
+from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.tilting import Tilt
+from dpiw.methods.weights.weigh import Weights
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import PrivacyUnit
+from tests.dpiw.methods.weights.conftest import mixed_schema
+from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
+
+SCHEMA = mixed_schema()
+MADE = partial(base_of, SCHEMA)
+
+
+def drawn(unit: PrivacyUnit, people: int = 500, **changes: Any) -> tuple[Measured, Measurement]:
+    """Settings, and what they measured of so many people."""
+    ready = calibrated(SCHEMA, unit, **changes)
+    return ready, ready.measure(private(SCHEMA, people), nothing(SCHEMA), noise=SeededNoise(1))
+
+
+def weighed(ready: Measured, sums: Measurement, base: SyntheticTable, rows: int) -> Weights:
+    rng = np.random.default_rng(3)
+    return weigh_measured.weigh_measured(ready, sums, base, rows=rows, rng=rng)
+
+
+@pytest.fixture
+def few_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (weigh_measured, thinning):
+        monkeypatch.setattr(module, "MOST_FITTED", 1500)
+    monkeypatch.setattr(weigh_measured, "_TOLD", 1500)
+
+
+@pytest.mark.usefixtures("few_fitted")
+def test_what_is_not_reached_is_not_published(
+    unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fit says so; of a calibration the rows stay as they were chosen."""
+    given = drawn(unit, 4000)
+
+    def unreached(*_: object, **__: object) -> Tilt:
+        raise WeightError("tilting: the minimum was not reached")
+
+    monkeypatch.setattr(thinning, "corrected", unreached)
+    assert "calibration" not in weighed(*given, MADE(9000), 4000).facts["measured"]
+    monkeypatch.setattr(streaming, "reached", lambda *_, **__: None)
+    monkeypatch.setattr(streaming, "tilt", unreached)
+    with pytest.raises(WeightError, match="not reached"):
+        weighed(*given, MADE(9000), 1000)
+
+
+@pytest.mark.parametrize(("base", "rows"), [(9000, 1000), (9000, 4000), (9000, 9000)])
+@pytest.mark.usefixtures("few_fitted")
+def test_weights_of_many_rows_come_as_close_to_the_targets(
+    unit: PrivacyUnit, base: int, rows: int
+) -> None:
+    ready, sums = drawn(unit, 4000)
+    base_table = MADE(base)
+    weights = weighed(ready, sums, base_table, rows)
+    assert "tilt fitted to 1500 of them, corrected to all" in weights.steps
+    assert weights.log_weights.shape == weights.chosen.shape == (rows,)
+    assert weights.noise.size == -(-rows // max(1, rows // 1500))
+    facts = weights.facts["measured"]
+    assert facts["base_rows"] == base
+    assert ("calibration" in facts) is (rows < base)
+    matrix = ready.stack(SCHEMA).matrix(base_table.scaled)
+    targets = ready.targets(sums, about=matrix.mean(axis=0))
+    fitted = targets.means - np.array(facts["residual"])
+    means = np.exp(weights.log_weights) @ matrix[weights.chosen] / rows
+    chance = np.linalg.norm(matrix.std(axis=0)) / np.sqrt(rows)
+    left = np.sqrt(2 * streaming._CLOSE)  # of chance, by the gap at which steps end
+    assert np.linalg.norm(means - fitted) < (0.5 if rows < base else left) * chance
+
+
+def test_the_noise_of_some_weights_tells_that_of_all(
+    unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = drawn(unit, 4000)
+
+    def noise_of(told: int) -> tuple[np.ndarray, float]:
+        monkeypatch.setattr(weigh_measured, "_TOLD", told)
+        weights = weighed(*given, MADE(6000), 3000)
+        assert weights.diagnostics.noise is not None
+        return weights.noise, weights.diagnostics.noise
+
+    (every, of_all), (some, of_some) = noise_of(3000), noise_of(600)
+    assert some == pytest.approx(every[::5])
+    assert of_some == pytest.approx(of_all, rel=0.05)
+
+
+@pytest.mark.parametrize("debias", [True, False])
+@pytest.mark.usefixtures("few_fitted")
+def test_a_base_is_read_in_any_batches(unit: PrivacyUnit, debias: bool) -> None:
+    given = drawn(unit, debias=debias)
+    whole = MADE(4000)
+    parts = SyntheticTable.chosen(whole, np.arange(4000))
+    object.__setattr__(parts, "batches", lambda: whole.scaled.batches(333))
+    at_once, batched = (weighed(*given, base, 2000) for base in (whole, parts))
+    assert np.array_equal(at_once.chosen, batched.chosen)
+    assert batched.log_weights == pytest.approx(at_once.log_weights, abs=1e-9)
+
+
+@pytest.mark.parametrize("debias", [True, False])
+@pytest.mark.usefixtures("few_fitted")
+def test_weights_that_noise_is_taken_off_have_the_covariance_of_all_rows(
+    unit: PrivacyUnit, debias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = drawn(unit, debias=debias)
+    real = weigh_measured.rough_covariance
+
+    def rough(*arguments: Any) -> np.ndarray:
+        return real(*arguments) / 4
+
+    exact = weighed(*given, MADE(4000), 2000)
+    monkeypatch.setattr(weigh_measured, "rough_covariance", rough)
+    assert np.allclose(weighed(*given, MADE(4000), 2000).noise, exact.noise) is debias
+
+
+def watched(
+    method: Callable[..., Any], said: Callable[..., int]
+) -> tuple[Callable[..., Any], list[int]]:
+    """The same method, and what is said of each of its calls."""
+    told: list[int] = []
+
+    def watching(*arguments: Any, **options: Any) -> Any:
+        told.append(said(*arguments))
+        return method(*arguments, **options)
+
+    return watching, told
+
+
+@pytest.mark.parametrize("rows", [1000, 3000])
+def test_weights_are_the_same_with_features_written_down_and_without(
+    unit: PrivacyUnit, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fitted, calibrated and told of; without, no more than one row's features are held."""
+    given = drawn(unit, 4000)
+    watching, held = watched(BaseRows.__init__, lambda _, rows, *__: rows)
+    monkeypatch.setattr(BaseRows, "__init__", watching)
+    written = weighed(*given, MADE(3000), rows)
+    assert max(held) == 3000
+    held.clear()
+    monkeypatch.setattr(weigh_measured, "_WRITTEN", 0)
+    without = weighed(*given, MADE(3000), rows)
+    assert max(held) == 1
+    assert np.array_equal(without.chosen, written.chosen)
+    assert without.log_weights == pytest.approx(written.log_weights, abs=1e-8)
+    assert without.noise == pytest.approx(written.noise, rel=1e-6)
+    of, of_written = (each.facts["measured"]["calibration"] for each in (without, written))
+    assert of == pytest.approx(of_written)
+
+
+@pytest.mark.parametrize(("base", "made"), [(1500, [1500, 1500]), (4000, [1500, 4000])])
+@pytest.mark.usefixtures("few_fitted")
+def test_how_often_a_covariance_is_made(
+    unit: PrivacyUnit, base: int, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the fitted rows as they are; then under their weights, or of rows that tell more."""
+    given = drawn(unit)
+    watching, found = watched(BaseRows.covariance, lambda rows, *_: rows.rows)
+    monkeypatch.setattr(BaseRows, "covariance", watching)
+    weighed(*given, MADE(base), 1000)
+    assert found == made
