@@ -10,6 +10,7 @@ The exponential mechanism is accounted by the curves of `dpiw.privacy.bounded_ra
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from decimal import Decimal
@@ -258,7 +259,9 @@ def _only_gaussian(merged: Sequence[PrivacyEvent]) -> bool:
     return len(merged) == 1 and isinstance(merged[0], GaussianEvent)
 
 
-def _approximate_epsilon(merged: Sequence[Any], delta: float, grid: float) -> float:
+# A plan's search, its promise and its certificate ask for the same totals.
+@functools.lru_cache(maxsize=512)
+def _approximate_epsilon(merged: tuple[Any, ...], delta: float, grid: float) -> float:
     if not merged:
         return 0.0
     if _only_gaussian(merged):

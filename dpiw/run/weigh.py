@@ -100,7 +100,7 @@ def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
 
 
 def _batches(path: Path, schema: PublicSchema) -> Iterator[ScaledTable]:
-    """As `draw_synthetic` left them: admissible, since they were rows of a `SyntheticTable`."""
+    """The rows as they lie, to be read only: what was written was admissible."""
     names = [column.name for column in schema.released]
     with _readable(path.name):
         snapshot = open_snapshot(path)

@@ -176,7 +176,6 @@ def reweight(
     credit: str | float = "evidence",
     rng: np.random.Generator,
     pairs: NDArray[np.int64] | None = None,
-    is_guide: bool = False,
 ) -> Reweighted:
     """Weight base rows so that their feature means come close to the targets.
 
@@ -189,8 +188,6 @@ def reweight(
         rng: of the test's simulation; no privacy noise.
         pairs: which features are products of two columns. A rule gives them a credit of their own,
             alpha at most: a generator may hold every column and lose what goes together.
-        is_guide: the tilting only leads on to that of more rows: its covariance is that of the
-            base before it is weighted, corrected by what steps told.
 
     Raises:
         SpecError: an unknown rule.
@@ -209,7 +206,7 @@ def reweight(
             targets = replace(targets, relative=relative)
     return Reweighted(
         targets=targets,
-        tilt=solvable(base, targets, credit, covariance=base.even[1] if is_guide else None),
+        tilt=solvable(base, targets, credit),
         misfit=misfit,
         p_value=misfit.evidence_test(rng),
     )

@@ -84,6 +84,11 @@ class Scoring:
         return maps
 
     @property
+    def is_quick(self) -> bool:
+        """Whether a pass takes no more than one over features that are written down, or little."""
+        return "patches" not in self.stack.parts
+
+    @property
     def rows(self) -> int:
         """Of a block, at most."""
         return max(_LEAST, min(_ROWS, _ENTRIES // (self.stack.schema.width + 1)))

@@ -1,8 +1,8 @@
-"""Tiltings of more base rows than are fitted: solved on some, corrected on all, pass by pass.
+"""Tiltings of rows whose features are not held: each pass makes them, or scores, once more.
 
-A pass reads every row once more. Steps begin with the solution and the Hessian of the fitted rows
-and end, certified, so close to the minimum over all rows that what is left is small beside the
-base's own sampling error.
+Of more rows than are fitted a tilting is solved on some and corrected on all. Steps begin with the
+solution and the Hessian of the fitted rows and end, certified, so close to the minimum over all
+rows that what is left is small beside the base's own sampling error.
 """
 
 from __future__ import annotations

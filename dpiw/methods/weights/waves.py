@@ -266,14 +266,16 @@ class Waves:
         integer, the sine in its lower half, which no few rows fill.
 
         Raises:
-            WeightError: a feature of 2^31 units or more.
+            WeightError: a feature of 2^31 units or more, by scale and unit alone.
         """
-        circle = np.rint(scale * self._circle * (1 / unit)).astype(np.int64)
-        most = min(_ADDED, (_HALF - 1) // max(1, int(np.abs(circle).max())))
-        if most < 1:
+        units = np.rint(scale * self._circle * (1 / unit))
+        largest = float(np.abs(units).max())
+        if not largest < _HALF:
             raise WeightError("weights: expected features of fewer units")
+        circle = units.astype(np.int64) @ np.array([2 * _HALF, 1])
+        most = min(_ADDED, (_HALF - 1) // max(1, int(largest)))
         total = np.zeros((2, self.frequencies), dtype=np.int64)
-        for _, found in self._read(scaled, circle @ np.array([2 * _HALF, 1]), most):
+        for _, found in self._read(scaled, circle, most):
             both = found.sum(axis=0)
             sines = (both + _HALF) % (2 * _HALF) - _HALF
             total += (both - sines) // (2 * _HALF), sines

@@ -39,8 +39,7 @@ GAIN_USE = 0.2
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 
 _WRITTEN = 2**24
-"""Entries of a feature matrix that is written down, at most: 128 MiB. Passes over more rows need
-none."""
+"""Entries of a feature matrix that is written down, at most, where passes need none: 128 MiB."""
 
 _TOLD = 20_000
 """Rows of whose weights the noise is told, at least: its mean square is that of all to a hundredth
@@ -102,7 +101,7 @@ def weigh_measured(
         if chosen.size > MOST_FITTED:
             return streamed(chosen.size, partial(base.taken, chosen), log_weights=log_weights)
         held = base.chosen(chosen).scaled
-        if chosen.size > _WRITTEN // dimension:
+        if scored.is_quick and chosen.size > _WRITTEN // dimension:
             return streamed(chosen.size, lambda: (held,), log_weights=log_weights)
         return BaseRows(
             chosen.size,
@@ -114,13 +113,10 @@ def weigh_measured(
     targets = estimator.targets(measurement, about=base_rows.even[0], known=known)
     noise_of_sum = estimator.calibrated
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
-    is_guide = base_rows.rows < base.rows
-    reweighted = reweight(
-        base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs, is_guide=is_guide
-    )
+    reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)
     targets = reweighted.targets
     steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
-    if is_guide:
+    if base_rows.rows < base.rows:
         base_rows = streamed(base.rows, base.batches)
         solved = corrected(reweighted.tilt, base_rows, targets)
         if estimator.debias:  # by the noise of every row's weight, also where its levels are rare

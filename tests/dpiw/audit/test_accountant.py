@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -262,6 +262,14 @@ def type_of(value: Any, factor: float) -> Any:
     if isinstance(value, float):
         return value * factor
     return value * Decimal(factor) if isinstance(value, Decimal) else Scaled(value, factor)
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    """Of totals that were made with a fault, or before it."""
+    accounting._approximate_epsilon.cache_clear()
+    yield
+    accounting._approximate_epsilon.cache_clear()
 
 
 def other_noise(patch: pytest.MonkeyPatch, factor: float) -> None:

@@ -211,8 +211,8 @@ def test_cosines_and_sines_are_added_in_one_integer_each(sign: int, largest: int
     schema = SCHEMAS["numeric"]
     waves = Waves(schema=schema, frequencies=1, scales=(1e-9,), omega_seed=5)  # no phase turns
     rows = uniform_rows(schema, 1200, np.random.default_rng(10))
-    turned = np.array([[largest, -sign * largest], [sign, largest]]) * sign
-    for pair in turned.astype(np.float64):
+    for pair in np.array([(largest, -largest), (1, largest), (largest, 1)], dtype=np.float64):
+        pair *= sign
         vars(waves)["_circle"] = np.tile(pair, (STEPS, 1))
         total = waves.sum_in(rows, unit=2.0**-24, scale=2.0**-24)
         assert total.tolist() == [1200 * int(cell) for cell in pair]
@@ -229,8 +229,12 @@ def test_a_sum_in_units_is_of_the_rounded_features() -> None:
 
 def test_features_of_more_units_than_half_an_integer_holds_are_refused() -> None:
     rows = uniform_rows(SCHEMAS["mixed"], 3, np.random.default_rng(12))
-    with pytest.raises(WeightError, match="expected features of fewer units"):
-        waves_of(SCHEMAS["mixed"]).sum_in(rows, unit=1.0, scale=6e9)
+    for scale in (6e9, 1e30, np.inf, np.nan):
+        with (
+            np.errstate(invalid="ignore"),
+            pytest.raises(WeightError, match="expected features of fewer units"),
+        ):
+            waves_of(SCHEMAS["mixed"]).sum_in(rows, unit=1.0, scale=scale)
 
 
 def test_frequencies_beyond_any_spec_are_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
+from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
 from dpiw.methods.weights import streaming, thinning, weigh_measured
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.measured import Measured
@@ -19,7 +19,7 @@ from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import mixed_schema
+from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema
 from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
 
 SCHEMA = mixed_schema()
@@ -81,8 +81,7 @@ def test_weights_of_many_rows_come_as_close_to_the_targets(
     fitted = targets.means - np.array(facts["residual"])
     means = np.exp(weights.log_weights) @ matrix[weights.chosen] / rows
     chance = np.linalg.norm(matrix.std(axis=0)) / np.sqrt(rows)
-    left = np.sqrt(2 * streaming._CLOSE)  # of chance, by the gap at which steps end
-    assert np.linalg.norm(means - fitted) < (0.5 if rows < base else left) * chance
+    assert np.linalg.norm(means - fitted) < (0.5 if rows < base else 0.2) * chance
 
 
 def test_the_noise_of_some_weights_tells_that_of_all(
@@ -129,27 +128,26 @@ def test_weights_that_noise_is_taken_off_have_the_covariance_of_all_rows(
     assert np.allclose(weighed(*given, MADE(4000), 2000).noise, exact.noise) is debias
 
 
-def watched(
-    method: Callable[..., Any], said: Callable[..., int]
-) -> tuple[Callable[..., Any], list[int]]:
-    """The same method, and what is said of each of its calls."""
-    told: list[int] = []
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each base has, of which features are written down."""
+    rows_held: list[int] = []
+    real = BaseRows.__init__
 
-    def watching(*arguments: Any, **options: Any) -> Any:
-        told.append(said(*arguments))
-        return method(*arguments, **options)
+    def watching(self: BaseRows, rows: int, *arguments: Any, **options: Any) -> None:
+        rows_held.append(rows)
+        real(self, rows, *arguments, **options)
 
-    return watching, told
+    monkeypatch.setattr(BaseRows, "__init__", watching)
+    return rows_held
 
 
 @pytest.mark.parametrize("rows", [1000, 3000])
 def test_weights_are_the_same_with_features_written_down_and_without(
-    unit: PrivacyUnit, rows: int, monkeypatch: pytest.MonkeyPatch
+    unit: PrivacyUnit, rows: int, held: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fitted, calibrated and told of; without, no more than one row's features are held."""
     given = drawn(unit, 4000)
-    watching, held = watched(BaseRows.__init__, lambda _, rows, *__: rows)
-    monkeypatch.setattr(BaseRows, "__init__", watching)
     written = weighed(*given, MADE(3000), rows)
     assert max(held) == 3000
     held.clear()
@@ -163,14 +161,31 @@ def test_weights_are_the_same_with_features_written_down_and_without(
     assert of == pytest.approx(of_written)
 
 
-@pytest.mark.parametrize(("base", "made"), [(1500, [1500, 1500]), (4000, [1500, 4000])])
-@pytest.mark.usefixtures("few_fitted")
-def test_how_often_a_covariance_is_made(
-    unit: PrivacyUnit, base: int, made: list[int], monkeypatch: pytest.MonkeyPatch
+def test_how_many_features_are_written_down(
+    unit: PrivacyUnit, held: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the fitted rows as they are; then under their weights, or of rows that tell more."""
-    given = drawn(unit)
-    watching, found = watched(BaseRows.covariance, lambda rows, *_: rows.rows)
-    monkeypatch.setattr(BaseRows, "covariance", watching)
-    weighed(*given, MADE(base), 1000)
-    assert found == made
+    """Of so many rows that they are no more than that; those of known marginals are counted."""
+    ready, sums = drawn(unit, 4000)
+    law = OneWayLaw(schema=SCHEMA, bins=5, columns=(0, 1), variances=(1.0,) * 2, total_variance=1.0)
+    shares = law.matrix(MADE(2000).scaled).mean(axis=0)
+    known = OneWayMarginals(law=law, shares=shares, total=4000.0)
+    dimension = ready.stack(SCHEMA).dimension + law.dimension
+    for most, whole in ((2000 * dimension, [2000]), (2000 * dimension - 1, [1])):
+        held.clear()
+        monkeypatch.setattr(weigh_measured, "_WRITTEN", most)
+        rng = np.random.default_rng(3)
+        weigh_measured.weigh_measured(ready, sums, MADE(2000), rows=500, rng=rng, known=known)
+        assert held[:1] == whole
+
+
+def test_features_of_patches_are_made_once(
+    unit: PrivacyUnit, held: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take longer to make than to read."""
+    schema = numeric_schema(25)
+    ready = calibrated(schema, unit, features={"patches": 1.0})
+    sums = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
+    monkeypatch.setattr(weigh_measured, "_WRITTEN", 0)
+    weighed(ready, sums, base_of(schema, 400), 200)
+    assert held[:2] == [400, 200]
+    assert 1 not in held
