@@ -84,6 +84,8 @@ def test_a_tilting_is_a_point_of_its_base(has_weights: bool) -> None:
         ROWS, lambda start, stop: base[start:stop], log_weights=logs if has_weights else None
     )
     solved = tilt(rows, targets, credit=5.0)
+    assert rows.even[0] == pytest.approx(base.mean(axis=0))
+    assert rows.even[1] == pytest.approx(np.cov(base.T, bias=True))
     of, at = Point.of(solved), Point.at(rows, solved.coefficients)
     assert np.array_equal(of.theta, at.theta)
     assert of.log_mass == pytest.approx(at.log_mass)
