@@ -85,7 +85,7 @@ class Scoring:
 
     @property
     def is_quick(self) -> bool:
-        """Whether a pass takes no more than one over features that are written down, or little."""
+        """Whether a pass takes not much longer than one over features that are written down."""
         return "patches" not in self.stack.parts
 
     @property
