@@ -30,7 +30,6 @@ from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.failure import failure_file, failure_text
 from dpiw.run.launch import launch_stage
-from dpiw.run.periods import current_period, nearest_period
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
 from tests.support.whole_runs import draw, finish, loaded, prepared, spent
@@ -253,49 +252,6 @@ def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
     state = Ledger.open(workplace.ledger).run(run.key).stages["fit_generator"].state
     assert state is StageState.LOST
     assert spent(workplace).epsilon == 2
-
-
-def test_periods():
-    import datetime
-
-    day = datetime.date(2027, 3, 31)
-    cadences = ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
-    labels = [current_period(cadence, day) for cadence in cadences]
-    assert list(map(nearest_period, cadences, labels)) == labels
-    assert labels == ["once", "2027-03-31", "2027-w13", "2027-03", "2027-q1", "2027"]
-
-
-@pytest.mark.parametrize(
-    ("cadence", "typed", "meant"),
-    [
-        ("daily", "2026-1-3", "2026-01-03"),
-        ("daily", "2026-02-29", None),
-        ("daily", "2026-11", None),
-        ("weekly", "2026-w3", "2026-w03"),
-        ("weekly", "2026-48", "2026-w48"),
-        ("weekly", "2026-w53", "2026-w53"),
-        ("weekly", "2027-w53", None),
-        ("monthly", "2026-1", "2026-01"),
-        ("monthly", "2026-m11", "2026-11"),
-        ("monthly", "2026-00", None),
-        ("monthly", "2026-13", None),
-        ("quarterly", "2026q4", "2026-q4"),
-        ("quarterly", "2026-4", "2026-q4"),
-        ("quarterly", "2026-q5", None),
-        ("quarterly", "2026-november", None),
-        ("yearly", "2026-11", None),
-        ("yearly", "0026", None),
-        ("once", "2026", None),
-    ],
-)
-def test_the_label_that_was_meant(cadence, typed, meant):
-    assert nearest_period(cadence, typed) == meant
-
-
-@pytest.mark.parametrize("period", ["../x", "Q1", "a" * 64, "2027 q1"])
-def test_a_period_is_a_plain_label(workplace, period):
-    with pytest.raises(SpecError, match="period"):
-        prepared(workplace, period=period)
 
 
 def test_the_workspace_is_private(workplace):

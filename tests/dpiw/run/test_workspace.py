@@ -1,21 +1,15 @@
-"""The confidential workspace: closed to others, and emptied without losing what was paid for."""
+"""The confidential workspace is emptied without losing what was paid for."""
 
 import argparse
 import datetime
-import errno
 import io
 import json
-import os
 import shutil
-import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dpiw.cli.workspace import add_workspace_commands
-from dpiw.data import files as durable
 from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
@@ -26,7 +20,6 @@ from dpiw.errors import (
 from dpiw.ledger import Ledger, RunState
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
-from dpiw.run.launch import launch_stage
 from dpiw.run.locks import drawing, working
 from dpiw.run.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
 from tests.support.whole_runs import draw, finish, prepared
@@ -319,211 +312,3 @@ def test_a_run_that_cannot_be_judged_is_named_and_the_others_are_purged(make_wor
     assert text.splitlines()[-1] == line
     assert not run.snapshot.exists()
     assert (lost / "private" / "rows").read_text() == "kept"
-
-
-# --- closed to others -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def open_umask():
-    """Whatever is closed under this umask is closed by its own mode."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
-def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
-    state = workplace.root / "state"
-    state.chmod(0o755)
-    run = prepared(workplace)
-    draw(run)
-    with Ledger.open(workplace.ledger)._store.transaction(write=False):
-        paths = [*state.glob("workspace/**/*"), state / "workspace", *state.glob("ledger.sqlite*")]
-        open_ones = [path.name for path in paths if path.stat().st_mode & 0o077]
-    assert open_ones == []
-    names = {path.name for path in paths}
-    assert {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"} <= names
-    assert {"ingest.lock", "fit_weights.lock", "postprocessing.lock", "run.json"} <= names
-    finish(run)
-    # the signed copy is public and readable, in a folder that is not
-    assert stat.S_IMODE((run.directory / "built").stat().st_mode) == 0o755
-    assert stat.S_IMODE(run.directory.stat().st_mode) == 0o700
-
-
-def test_what_a_stage_process_leaves_is_closed_and_its_temporary_files_are_private(
-    open_umask, make_workplace, monkeypatch, tmp_path
-):
-    place = make_workplace(weights="none")
-    (place.root / "state").chmod(0o755)
-    run = prepared(place)
-    steps.reserve(run)
-    probe = tmp_path / "sitecustomize.py"
-    probe.write_text(
-        "import sys, tempfile\n"
-        "if 'dpiw.run.process' in ' '.join(sys.orig_argv):\n"
-        "    import dpiw.run.steps as s\n"
-        "    def ingest(run):\n"
-        "        tempfile.mkstemp(prefix='probe-')\n"
-        "        open(tempfile.gettempdir() + '/plain', 'w').close()\n"
-        "        print('said by a stage')\n"
-        "    s.ingest = ingest\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    launch_stage("ingest", run.directory)
-    assert [path.name[:6] for path in run.private.glob("probe-*")] == ["probe-"]
-    assert (run.private / "plain").exists()
-    assert "said by a stage" in (run.directory / "log" / "ingest.log").read_text()
-    open_ones = [p.name for p in run.directory.rglob("*") if p.stat().st_mode & 0o077]
-    assert open_ones == []
-
-
-@pytest.mark.parametrize("depth", range(5))
-@pytest.mark.parametrize("mode", [0o750, 0o701])
-def test_an_open_folder_of_the_zone_is_refused(make_workplace, depth, mode):
-    place = make_workplace(weights="none")
-    run = prepared(place)
-    folder = [run.directory.parents[1], run.directory.parent, run.directory, run.private,
-              run.directory / "log"][depth]  # fmt: skip
-    folder.chmod(mode)
-    with pytest.raises(SpecError, match=f"mode 0{mode:o}.*expected 0700") as caught:
-        prepared(place)
-    assert str(folder) in str(caught.value)
-    folder.chmod(0o700)
-    assert prepared(place).key == run.key
-
-
-@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
-def test_a_state_folder_others_may_write_to_is_refused(make_workplace, mode):
-    place = make_workplace(weights="none")
-    state = place.root / "state"
-    state.chmod(mode)
-    with pytest.raises(SpecError, match=f"mode 0{mode:o}"):
-        prepared(place)
-    assert not (state / "workspace").exists()
-    state.chmod(0o755)  # its names are no secret: releases may lie in it
-    assert prepared(place)
-
-
-def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
-    place = make_workplace(weights="none")
-    run = prepared(place)
-    shutil.rmtree(run.private)
-    run.private.write_text("")
-    with pytest.raises(SpecError, match="private cannot be used"):
-        prepared(place)
-    place.spec.write_text(place.spec.read_text().replace("state: state", "state: data.csv"))
-    with pytest.raises(SpecError, match=r"data\.csv cannot be used"):
-        prepared(place)
-
-
-def zone(run) -> list[Path]:
-    return [run.directory.parents[1], run.directory.parent, run.directory, run.private,
-            run.directory / "log"]  # fmt: skip
-
-
-@pytest.mark.parametrize("depth", range(5))
-def test_a_link_in_the_zone_is_refused(make_workplace, tmp_path, depth):
-    """What it leads to would be missed by a purge, and lies in somebody else's folder."""
-    place = make_workplace(weights="none")
-    run = prepared(place)
-    folder = zone(run)[depth]
-    shutil.move(folder, tmp_path / "elsewhere")
-    folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SpecError, match=r"is a link; expected a folder") as caught:
-        prepared(place)
-    assert str(folder) in str(caught.value)
-    folder.unlink()
-    shutil.move(tmp_path / "elsewhere", folder)
-    assert prepared(place).key == run.key
-
-
-def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_path):
-    place = make_workplace(weights="none")
-    shutil.move(place.root / "state", tmp_path / "disk")
-    (place.root / "state").symlink_to(tmp_path / "disk")
-    run = prepared(place)
-    assert run.directory.is_relative_to(tmp_path / "disk")
-    assert look(place).key == run.key
-
-
-NOBODY = 65534
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-@pytest.mark.parametrize("depth", range(6))
-def test_a_folder_of_another_user_is_refused(make_workplace, depth):
-    """Whose mode 0700 closes it to everybody but them."""
-    place = make_workplace(weights="none")
-    run = prepared(place)
-    folder = [place.root / "state", *zone(run)][depth]
-    os.chown(folder, NOBODY, NOBODY)
-    with pytest.raises(SpecError, match=r"belongs to user id 65534.* expected user id 0") as caught:
-        prepared(place)
-    assert str(folder) in str(caught.value)
-    os.chown(folder, 0, 0)
-    assert prepared(place).key == run.key
-
-
-def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeypatch):
-    """Volumes are often root's; their mode still keeps others out."""
-    place = make_workplace(weights="none")
-    prepared(place)
-    real = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
-    if real == 0:
-        assert prepared(place)
-    else:
-        with pytest.raises(SpecError, match=f"belongs to user id {real}"):
-            prepared(place)
-
-
-def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(make_workplace, monkeypatch):
-    """Also those that an earlier process made just before it died."""
-    place = make_workplace(weights="none")
-    synced, real = [], os.fsync
-
-    def fsync(descriptor):
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    for _ in range(2):
-        synced.clear()
-        run = prepared(place)
-        assert {folder.parent for folder in (place.root / "state", *zone(run))} <= set(synced)
-
-
-def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(make_workplace, monkeypatch):
-    """A read-only root, or a folder that may be passed and not read."""
-    place = make_workplace(weights="none")
-    prepared(place)
-    real = durable.sync_directory
-
-    def sync(code):
-        def refused(folder):
-            if folder == place.root:
-                raise OSError(code, os.strerror(code))
-            real(folder)
-
-        return refused
-
-    for code in (errno.EROFS, errno.EACCES, errno.EINVAL):
-        monkeypatch.setattr(durable, "sync_directory", sync(code))
-        assert prepared(place)
-    monkeypatch.setattr(durable, "sync_directory", sync(errno.EIO))
-    with pytest.raises(SpecError, match="Input/output error"):
-        prepared(place)
-
-
-def test_a_flow_process_writes_for_its_owner_alone(tmp_path):
-    code = (
-        "import os, flows; mask = os.umask(0); print(oct(mask), os.environ['PREFECT_HOME'], "
-        "oct(os.stat(os.environ['PREFECT_HOME']).st_mode & 0o777))"
-    )
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
-    root = str(Path(__file__).resolve().parents[3])
-    shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
-        env=clean | {"PYTHONPATH": root}, umask=0,
-    ).stdout.split()  # fmt: skip
-    assert shown == ["0o77", str(tmp_path / ".dpiw" / "prefect"), "0o700"]

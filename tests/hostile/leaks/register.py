@@ -275,7 +275,7 @@ REGISTER: tuple[Leak, ...] = (
          " dpiw/run/cluster.py::local_cluster dpiw/data/passes.py::tally_part",
          f"{STEPS}::test_a_confidential_process_is_confined",
          f"{CONTROLS}::test_a_stage_leaves_private_files_and_nothing_elsewhere",
-         "dpiw/run/test_workspace.py::test_everything_is_closed_whatever_the_umask",
+         "dpiw/run/test_zone.py::test_everything_is_closed_whatever_the_umask",
          f"{CONTROLS}::test_arguments_of_a_stage_are_its_name_and_folder",
          f"{CLUSTER}::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell",
          f"{CLUSTER}::test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing", *SCAN,
