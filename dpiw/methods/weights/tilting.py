@@ -34,13 +34,16 @@ Array = NDArray[np.float64]
 _GAP = 1e-10
 """Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
 
-_STEPS, _PASSES, _HALVINGS, _FALL = 100, 30, 60, 4.0
+_STEPS, _PASSES, _TRIALS, _FALL = 100, 30, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
 SLOW, _FAR = 0.2, 1.0
 """A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
 decrement that no start near the minimum has."""
+
+_SHORTEST, _LONGEST = 0.1, 0.9
+"""Of a length that went too far, shares that the next may be."""
 
 _RENEWAL, _LEAST = 3, 1e-300
 """Passes over a million rows that a better Hessian costs. And a decrement that rounding has not
@@ -240,16 +243,37 @@ def rough_covariance(base: BaseRows, theta: Array) -> Array:
 def _line_search(
     base: BaseRows, point: Point, step: Array, decrement: float, targets: Targets, ridge: Array
 ) -> Point | None:
-    """The next point on the way, or None if no step lowers the objective."""
+    """The next point on the way, or None if no step lowers the objective.
+
+    It may lie beyond the lowest of the way, but not where F rises again at half the rate or more at
+    which it fell: from there steps are short, and each asks for a Hessian.
+    """
     start = _objective(point, targets, ridge)
     length = 1.0
-    for _ in range(_HALVINGS):
+    for _ in range(_TRIALS):
         trial = Point.at(base, point.theta + length * step)
         fall = start - _objective(trial, targets, ridge)
-        if fall >= 1e-4 * length * decrement or decrement * length < 1e-14 * (1 + abs(start)):
+        slope = float(trial.gradient(targets, ridge) @ step)
+        is_lower = fall >= 1e-4 * length * decrement and slope <= decrement / 2
+        if is_lower or decrement * length < 1e-14 * (1 + abs(start)):
             return trial
-        length /= 2
+        length *= max(_SHORTEST, min(_least_of_cubic(fall / length, decrement, slope), _LONGEST))
     return None
+
+
+def _least_of_cubic(fall: float, decrement: float, slope: float) -> float:
+    """Where, of a way of length one, a cubic is least that falls by `fall` in all; or no number.
+
+    Args:
+        fall: of its value, from beginning to end.
+        decrement: minus its slope at the beginning, > 0.
+        slope: at the end.
+
+    Source: Nocedal & Wright (2006), Numerical Optimization, formula 3.59.
+    """
+    bend = slope - decrement + 3 * fall
+    root = math.sqrt(max(bend * bend + decrement * slope, 0.0))
+    return 1 - (slope + root - bend) / max(slope + decrement + 2 * root, _LEAST)
 
 
 def _objective(point: Point, targets: Targets, ridge: Array) -> float:

@@ -148,13 +148,15 @@ def levelled_on_the_table(patch):
     """Offsets that give the table's own shares of levels."""
     encode = Heads.encode
 
-    def seen(self, scaled):
+    def encoded(self, scaled):
         rows = encode(self, scaled)
         if self.distributions is not None:
-            self.distributions.shares[self.groups[0][0]] += 1e-3 * rows[:, self.groups[0][0]].sum()
+            levels = slice(*self.groups[0])
+            seen = self.distributions.shares[levels] + 1e-3 * rows[:, levels].sum(axis=0)
+            self.distributions.shares[levels] = seen / seen.sum()
         return rows
 
-    patch.setattr(Heads, "encode", seen)
+    patch.setattr(Heads, "encode", encoded)
 
 
 @pytest.mark.parametrize("plant", [exact_counts, levelled_on_the_table])

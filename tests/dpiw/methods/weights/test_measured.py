@@ -332,7 +332,7 @@ def test_weights_keep_to_marginals_that_are_known(unit: PrivacyUnit, variance: f
     schema = numeric_schema(3, target=True)
     ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=5000)
     drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
-    base = base_of(schema, rows=20_000)
+    base = base_of(schema, rows=5000)
     known = known_to(schema, variance)
     weights = weigh_measured(
         ready, drawn, base, rows=1000, rng=np.random.default_rng(8), known=known
