@@ -245,8 +245,8 @@ def _line_search(
 ) -> Point | None:
     """The next point on the way, or None if no step lowers the objective.
 
-    It may lie beyond the lowest of the way, but not where F rises again at half the rate or more at
-    which it fell: from there steps are short, and each asks for a Hessian.
+    It may lie beyond the lowest of the way, but not where F rises again at more than half the rate
+    at which it fell: from there steps are short, and each asks for a Hessian.
     """
     start = _objective(point, targets, ridge)
     length = 1.0
@@ -257,7 +257,8 @@ def _line_search(
         is_lower = fall >= 1e-4 * length * decrement and slope <= decrement / 2
         if is_lower or decrement * length < 1e-14 * (1 + abs(start)):
             return trial
-        length *= max(_SHORTEST, min(_least_of_cubic(fall / length, decrement, slope), _LONGEST))
+        least = _least_of_cubic(fall / length, decrement, slope)  # no number: then the shortest
+        length *= max(_SHORTEST, min(least, _LONGEST))
     return None
 
 

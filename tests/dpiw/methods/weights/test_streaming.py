@@ -276,6 +276,7 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch: pytest.MonkeyPatc
         return passes.count(rows)
 
     monkeypatch.setattr(BaseRows, "tilted", counted)
+
     def codes(table: ScaledTable) -> np.ndarray:
         return matrix(table).T.astype(np.intp) + 2 * np.arange(levels)[:, None]
 
