@@ -1,17 +1,15 @@
 """Periods: the current one by cadence, the label that was meant, what no label is."""
 
+import datetime
+
 import pytest
 
-from dpiw.errors import (
-    SpecError,
-)
+from dpiw.errors import SpecError
 from dpiw.run.periods import current_period, nearest_period
 from tests.support.whole_runs import prepared
 
 
 def test_periods():
-    import datetime
-
     day = datetime.date(2027, 3, 31)
     cadences = ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
     labels = [current_period(cadence, day) for cadence in cadences]

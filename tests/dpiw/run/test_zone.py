@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpiw.data import files as durable
-from dpiw.errors import (
-    SpecError,
-)
+from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.launch import launch_stage

@@ -75,6 +75,13 @@ def test_it_is_always_solved(seed: int, credit: float, noise: float, shift: floa
     assert np.linalg.norm(np.linalg.solve(root, missed - pull)) <= 2e-5 * size
 
 
+def solve_far() -> None:
+    """Problems whose targets lie where few rows do, or none."""
+    for seed in range(12):
+        base, targets = problem(seed, shift=4.0)
+        tilt(BaseRows.of(base), targets, credit=0.01)
+
+
 def test_far_targets_cost_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Newton's steps go many times too far there. Halved until F is lower, they took 6,794."""
     passes, real = [0], BaseRows.tilted
@@ -84,9 +91,7 @@ def test_far_targets_cost_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(self, theta)
 
     monkeypatch.setattr(BaseRows, "tilted", counted)
-    for seed in range(12):
-        base, targets = problem(seed, shift=4.0)
-        tilt(BaseRows.of(base), targets, credit=0.01)
+    solve_far()
     assert passes[0] < 2000  # 1,259; other processors have other last digits
 
 
@@ -100,9 +105,7 @@ def test_no_step_ends_where_the_objective_rises_steeply(monkeypatch: pytest.Monk
         return found
 
     monkeypatch.setattr(tilting, "_line_search", searched)
-    for seed in range(12):
-        base, targets = problem(seed, shift=4.0)
-        tilt(BaseRows.of(base), targets, credit=0.01)
+    solve_far()
     assert 0.1 < max(ends) <= 0.5
 
 
@@ -142,7 +145,9 @@ def test_what_is_no_number_shortens_a_step(fall: float, slope: float) -> None:
         patch.setattr(Point, "at", at)
         tilting._line_search(base, start, np.ones(1), 1.0, targets, np.zeros((1, 1)))
     shares = np.array(lengths[1:]) / np.array(lengths[:-1])
-    assert ((shares > 0.0999) & (shares < 0.9001)).all()
+    assert (shares.size == 0) == (fall >= 1e-4 and slope <= 0.5)  # then it is taken at once
+    most = 0.1001 if np.isnan(fall) or np.isnan(slope) else 0.9001
+    assert ((shares > 0.0999) & (shares < most)).all()
 
 
 @pytest.mark.parametrize("has_weights", [True, False])
