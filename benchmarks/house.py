@@ -3,7 +3,7 @@
     python benchmarks/house.py [--release] [COMMIT ...]
 
 A table with a column for each commit (default: HEAD): entries at the top of dpiw/, lines of
-product and of tests, files of more than 300 lines, and imports against the direction of the rooms,
+product and of tests, files of more than 500 lines, and imports against the direction of the rooms,
 those inside functions included. Reads source text; imports nothing of it.
 
 `--release` publishes the worked example from each commit's files as well, with this environment's
@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.test_architecture import BELOW, ROOT, room
 
-LONG = 300
+LONG = 500
 PRODUCT = ("dpiw", "tasks", "flows")
 
 

@@ -375,31 +375,10 @@ def test_methods_know_themselves():
                 assert not re.search(r"\bmethod\b.* '[a-z_]+'", comparison), f"{name}:{node.lineno}"
 
 
-DEBTS = {
-    "dpiw.analysis.coefficients_law": 331,
-    "dpiw.audit.tally": 399,
-    "dpiw.data.columns": 344,
-    "dpiw.data.encoding": 339,
-    "dpiw.ledger.stores.sqlite": 309,
-    "dpiw.methods.generators.privbayes": 309,
-    "dpiw.methods.neural.dp_sgd": 328,
-    "dpiw.methods.weights.beta": 348,
-    "dpiw.methods.weights.dp_mlp": 354,
-    "dpiw.methods.weights.features": 330,
-    "dpiw.methods.weights.measured": 356,
-    "dpiw.methods.weights.output": 307,
-    "dpiw.privacy.randomness": 317,
-}
-"""Files that are longer than they should be, and how long they may be (22 November 2026)."""
-
-
-def test_files_stay_one_noun_long():
-    """At most 300 lines; what is longer owes a split, and may only shrink."""
+def test_no_file_is_longer_than_500_lines():
+    """One concept, one file; a concept that needs more than 500 lines is two."""
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
-    long = {name: count for name, count in lines.items() if count > DEBTS.get(name, 300)}
-    assert not long, long
-    paid = {name for name, most in DEBTS.items() if lines.get(name, 0) <= 300 or most > 400}
-    assert not paid, f"no debt any more: {paid}"
+    assert not {name: count for name, count in lines.items() if count > 500}
 
 
 def test_what_a_module_exports_is_there_and_sorted():
