@@ -2,7 +2,8 @@
 
 Each row's log likelihood is multiplied by its weight, and the weights are scaled so that they sum
 to the number of independent observations the release is worth: Kish's effective sample size, and
-never more than n0, the people it describes: at nominal size the posterior is too narrow.
+never more than n0/k, n0 the rows it describes and k the most of one person, which may be alike: at
+nominal size the posterior is too narrow.
 `weighted=False` gives the plain posterior of the unweighted rows, for comparison.
 
 These posteriors hold neither the privacy noise nor the shrinkage of the weights; compare their
@@ -100,9 +101,9 @@ def scaled_weights(source: Source, *, weighted: bool = True) -> tuple[WeightedSa
         return sample, np.ones(sample.rows)
     size = sample.effective_rows
     if sample.law is not None:
-        size = min(size, float(sample.law.nominal_rows))
+        size = min(size, float(sample.law.nominal_rows) / sample.max_rows)
     elif sample.release is not None:
-        size = min(size, float(sample.release.certificate.nominal_rows))
+        size = min(size, sample.release.certificate.nominal_rows / sample.max_rows)
     return sample, sample.weights * size / sample.rows
 
 

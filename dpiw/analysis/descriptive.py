@@ -71,46 +71,51 @@ def total(
     source: Source,
     column: Column,
     *,
+    rows: float | None = None,
     population: float | None = None,
     where: Column | None = None,
     name: str | None = None,
 ) -> Estimate:
-    """Estimated total of a column over the real population; missing values count as zero.
+    """Estimated total of a column over all confidential rows; missing values count as zero.
 
     Args:
         source: a release, or (table, weights).
         column: as in `mean`.
-        population: the public number of rows of the confidential table, if it is public: the
-            total is then this times the mean. None: n0 times mean(w h), which needs a release
-            whose weights are `unnormalised` (docs/method.md sections 2 and 5).
+        rows: the number of rows of the confidential table, if it is public: the total is then this
+            times the mean. None: n0 times mean(w h), which needs a release whose weights are
+            `unnormalised` (docs/method.md sections 2 and 5).
+        population: the same as a number of people; only where a person has one row.
         where: as in `mean`.
         name: what the estimate is called.
 
     Raises:
-        ReleaseError: `population` is no finite number > 0, or it is not given and the weights hold
-            no scale; or as `mean`.
+        ReleaseError: `rows` or `population` is no finite number > 0, both are given, a number of
+            people where a person may have several rows, or neither and the weights hold no scale;
+            or as `mean`.
     """
     sample = weighted_sample(source)
     values = numbers(sample, column)
     mask = chosen(sample, where)
     filled = np.where(mask & ~np.isnan(values), values, 0.0)
     label = name or asked(f"total({label_of(column)})", where)
-    if population is not None:
-        people = _people(population)
+    count = _public_count(rows, population, sample)
+    if count is not None:
         part = _mean(sample, filled, label)
         return Estimate(
-            names=(label,), values=people * part.values, influence=people * part.influence,
-            refit=lambda weights: people * part.refit(weights), sample=sample,
+            names=(label,), values=count * part.values, influence=count * part.influence,
+            refit=lambda weights: count * part.refit(weights), sample=sample,
             group=mask[:, None],
         )  # fmt: skip
     release = sample.release
     if release is None or sample.totals is None:
         raise ReleaseError(
-            "total: self-normalised weights hold no scale; give the public `population`, or use a"
-            " release with weights.normalisation: unnormalised"
+            f"total: self-normalised weights hold no scale; give the public `{_counted(sample)}`,"
+            " or use a release with weights.normalisation: unnormalised"
         )
     if sample.tilt is not None:
-        raise ReleaseError("total: `unshrunk` weights hold no scale; give the public `population`")
+        raise ReleaseError(
+            f"total: `unshrunk` weights hold no scale; give the public `{_counted(sample)}`"
+        )
     sample = replace(sample, weights=sample.totals)
     size = release.certificate.nominal_rows * sample.scale
 
@@ -123,16 +128,32 @@ def total(
     )  # fmt: skip
 
 
-def _people(population: Any) -> float:
-    if not isinstance(population, int | float | np.number) or not 0 < population < math.inf:
-        raise ReleaseError("total: population: expected a finite number > 0, of people")
-    return float(population)
+def _counted(sample: WeightedSample) -> str:
+    """What a total multiplies by: people are rows where each of them has one."""
+    return "population" if sample.max_rows == 1 else "rows"
+
+
+def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float | None:
+    """Rows of the confidential table, as the analyst gave them; None where they did not."""
+    if rows is not None and population is not None:
+        raise ReleaseError("total: rows, population: expected one of them, found both")
+    if population is not None and sample.max_rows > 1:
+        raise ReleaseError(
+            f"total: population: found a number of people, of whom each has up to {sample.max_rows}"
+            " rows; expected rows=, the public number of rows of the confidential table"
+        )
+    what, count = ("population", population) if rows is None else ("rows", rows)
+    if count is None:
+        return None
+    if not isinstance(count, int | float | np.number) or not 0 < count < math.inf:
+        raise ReleaseError(f"total: {what}: expected a finite number > 0")
+    return float(count)
 
 
 def variance(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
-    """Weighted variance sum(w (h - mean)^2)/sum(w), of the people, not of an estimate.
+    """Weighted variance sum(w (h - mean)^2)/sum(w), of the rows, not of an estimate.
 
     Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
     """

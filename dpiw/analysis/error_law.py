@@ -26,6 +26,11 @@ class ErrorLaw(Protocol):
         ...
 
     @property
+    def max_rows(self) -> int:
+        """Most rows of one person among them."""
+        ...
+
+    @property
     def bins(self) -> Mapping[str, np.ndarray]:
         """In which bin of its generator each row's value lies, by column where that is known."""
         ...

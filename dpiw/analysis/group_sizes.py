@@ -32,18 +32,27 @@ _REACH = NormalDist().inv_cdf(0.975)
 
 
 FEW = Objection(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
-EMPTY = Objection(Verdict.DO_NOT_USE, "its group may be empty")
+"""Of rows of one person each."""
 
+EMPTY = Objection(Verdict.DO_NOT_USE, "its group may be empty")
 
 LEVEL = Objection(
     Verdict.CARE, f"fewer than {ROWS_LEAST:.0f} effective synthetic rows are at its level"
 )
 
 
+def few(max_rows: int) -> Objection:
+    """`FEW`, where a person may have so many rows."""
+    if max_rows == 1:
+        return FEW
+    text = f"fewer than {PEOPLE_CARE:.0f} people may be behind it, as a person has up to {max_rows}"
+    return Objection(Verdict.CARE, f"{text} rows")
+
+
 def size_objections(estimate: Estimate) -> list[list[Objection]]:
     """Of each value, what the size of the group that it rests on keeps from `use`.
 
-    `FEW` where fewer than 100 people are expected, `EMPTY` where the noise-aware 95% interval of
+    `few` where fewer than 100 people may be expected, `EMPTY` where the noise-aware 95% interval of
     the group's share reaches zero; and what fewer than ten effective synthetic rows leave. Of a
     value that compares two groups the smaller one counts. `LEVEL` where a share counts fewer than
     ten effective rows, of a group of more: its interval is cut at zero.
@@ -53,11 +62,12 @@ def size_objections(estimate: Estimate) -> list[list[Objection]]:
     """
     grades = np.max([_grades(estimate.sample, group) for group in _behind(estimate)], axis=0)
     rows, effective = _rows(estimate)
-    few = (effective >= ROWS_LEAST) & (_at_level(estimate) < ROWS_LEAST)
-    per_value = zip(np.broadcast_to(grades, few.shape), rows, effective, few, strict=True)
+    bare = (effective >= ROWS_LEAST) & (_at_level(estimate) < ROWS_LEAST)
+    smallest = few(estimate.sample.known_law.max_rows)
+    per_value = zip(np.broadcast_to(grades, bare.shape), rows, effective, bare, strict=True)
     return [
-        [*((), (FEW,), (EMPTY,))[grade], *_thin(count, size), *[LEVEL] * bool(bare)]
-        for grade, count, size, bare in per_value
+        [*((), (smallest,), (EMPTY,))[grade], *_thin(count, size), *[LEVEL] * bool(level)]
+        for grade, count, size, level in per_value
     ]
 
 
@@ -70,9 +80,10 @@ def _behind(estimate: Estimate) -> Sequence[NDArray[np.bool_]]:
 
 
 def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """0, or 1 for `FEW`, 2 for `EMPTY`, of each column."""
+    """0, or 1 for `few`, 2 for `EMPTY`, of each column."""
     law, shares = sample.known_law, _shares(sample.weights, group)
-    few, empty = shares * law.nominal_rows < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
+    people = shares * law.nominal_rows / law.max_rows
+    thin, empty = people < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
     if not group.all():
         estimate = Estimate(
             names=("share",) * shares.size, values=shares, influence=group - shares, sample=sample,
@@ -80,7 +91,7 @@ def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int6
         )  # fmt: skip
         errors = np.sqrt(np.asarray(sum(law.parts(estimate).values())))
         empty = shares <= _REACH * errors
-    return np.where(empty, 2, np.where(few, 1, 0))
+    return np.where(empty, 2, np.where(thin, 1, 0))
 
 
 def untold(estimate: Estimate, low: Array, high: Array) -> NDArray[np.bool_]:

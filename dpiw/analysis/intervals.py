@@ -8,11 +8,16 @@ there are five:
 - rows: the synthetic rows are a sample (sandwich);
 - noise: the privacy noise z in the coefficients, of published law;
 - fitting: the synthetic rows the weights were fitted on are another sample;
-- private: the confidential rows are themselves a sample, of about n0 people;
+- private: the confidential rows are themselves a sample, of about n0;
 - shrinkage: the penalty keeps the coefficients short of the truth; taken as random, with the
   spread that the released coefficients show.
 
-What none of these five holds is a misfit of the generator that the weights' features do not see.
+Where a person may have k rows, both have one more part: people, k - 1 times the sampling variance
+of n0 rows of as many people. With private it is the error of n0/k people whose rows are all alike,
+the worst case (the design effect of such clusters is at most k). It is a bound, so verdicts that
+ask what share of the error is a guess leave it out.
+
+What none of these holds is a misfit of the generator that the weights' features do not see.
 `support` is the share of the estimate they do see; `verdicts` say whether that is enough, whether
 shrinkage, the one part that is a guess, is small, whether the weights are stable enough for
 linearisation, and whether enough people are behind the value (`dpiw.analysis.group_sizes`). On
@@ -40,7 +45,7 @@ from dpiw.analysis.group_sizes import size_objections, untold
 from dpiw.analysis.groups import check_estimate, ends_of
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
-from dpiw.methods.weights.diagnostics import diagnose
+from dpiw.methods.weights.diagnostics import Stability
 from dpiw.methods.weights.objections import Objection, worst
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
@@ -67,6 +72,7 @@ class Interval:
             are `not assessed`.
         reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
         cut: whether a bound would have been beyond what is possible, such as a share below zero.
+        max_rows: most rows of one person; of more than one the caption says so.
     """
 
     names: tuple[str, ...]
@@ -80,10 +86,12 @@ class Interval:
     verdicts: tuple[str, ...]
     reasons: tuple[tuple[str, ...], ...] = ()
     cut: bool = False
+    max_rows: int = 1
 
     def __repr__(self) -> str:
         caption = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
         caption += ", cut to what is possible" if self.cut else ""
+        caption += f", of rows, up to {self.max_rows} a person" if self.max_rows > 1 else ""
         lines = [self._table().to_string(float_format="{:.6g}".format), caption, *self.told()]
         return "\n".join(lines)
 
@@ -198,9 +206,10 @@ def _verdicts(
         values = estimate.values.size
         return (_NOT_ASSESSED,) * values, ((_ROWS_ALONE,),) * values
     sample = estimate.sample
-    # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
-    stable = diagnose(np.log(np.maximum(sample.weights, 1e-300)))
-    rows = [Objection(stable.verdict, reason) for reason in stable.reasons]
+    # Of the release's verdict this alone: noise, shrinkage and signal are in the interval.
+    logs = np.log(np.maximum(sample.weights, 1e-300))
+    stable = Stability.of(logs, whose=_other_weights(sample))
+    rows = [Objection(*finding) for finding in stable.findings]
     pairs = zip(
         sample.known_law.objections(estimate, parts), size_objections(estimate), strict=True
     )
@@ -209,6 +218,14 @@ def _verdicts(
     return verdicts, tuple(
         tuple(objection.reason for objection in objections) for objections in per_value
     )
+
+
+def _other_weights(sample: WeightedSample) -> str:
+    """Which weights an estimate has, where they are not the published ones."""
+    if sample.tilt is not None:
+        return " of the unshrunk weights"
+    ratios = sample.totals is not None and not np.array_equal(sample.totals, sample.weights)
+    return " of the weights of ratios" if ratios else ""
 
 
 def _check_level(level: Any) -> None:
@@ -283,7 +300,7 @@ def confidence_interval(
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=_support(estimate),
-        verdicts=verdicts, reasons=reasons, cut=cut,
+        verdicts=verdicts, reasons=reasons, cut=cut, max_rows=estimate.sample.max_rows,
     )  # fmt: skip
 
 

@@ -86,7 +86,8 @@ def to_statsmodels(
     `gaussian` is WLS, others are GLM with `var_weights`. Both with covariance HC0, which equals
     this package's sandwich: statsmodels' default treats weights as known inverse variances, and
     `freq_weights` would count a row of weight 3 as three people. Neither knows the privacy
-    noise: its intervals are too narrow; see `dpiw.analysis.confidence_interval`.
+    noise, nor that a person may have several rows: its intervals are too narrow; see
+    `dpiw.analysis.confidence_interval`.
 
     Args:
         source: a release, or (table, weights).

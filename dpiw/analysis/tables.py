@@ -21,8 +21,9 @@ QUARTERS = np.array([0.25, 0.5, 0.75])
 def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
     """One row per column: share known; mean, spread and quarters of numbers; the main level.
 
-    Numbers without intervals. Least and largest are left out: in synthetic rows they are the
-    public bounds. Of dates, too, only how many there are: the most frequent day says nothing.
+    Numbers without intervals, of rows: where a person may have several, the table's corner says so.
+    Least and largest are left out: in synthetic rows they are the public bounds. Of dates, too,
+    only how many there are: the most frequent day says nothing.
 
     Args:
         source: a release, or (table, weights).
@@ -37,7 +38,8 @@ def describe(source: Source, *columns: str, where: Column | None = None) -> pd.D
     table = sample._frame
     names = columns or tuple(table.columns)
     rows = {name: _described(checked_column(table, name), weights) for name in names}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
+    several = f" (of rows, up to {sample.max_rows} a person)" if sample.max_rows > 1 else ""
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"column{several}")
 
 
 def _described(values: pd.Series, weights: Array) -> dict[str, object]:
@@ -66,7 +68,7 @@ def _described(values: pd.Series, weights: Array) -> dict[str, object]:
 def value_counts(
     source: Source, column: str, *, bins: Bins = None, where: Column | None = None
 ) -> Estimate:
-    """Share of the people at each level of a column; missing is a level of its own.
+    """Share of the rows at each level of a column; missing is a level of its own.
 
     Args:
         source: a release, or (table, weights).

@@ -103,6 +103,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    from dpiw.privacy.units import rows_caveat
     from dpiw.release.local import is_local, verify_local
     from dpiw.release.verification import verify
 
@@ -121,6 +122,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         verified.statement,
         f"population {certificate.population}, period {certificate.period},"
         f" {verified.manifest.facts.rows} rows",
+        *filter(None, [rows_caveat(certificate.unit.max_rows)]),
         "columns: " + ", ".join(column.name for column in verified.manifest.facts.columns),
         f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
         f" under {certificate.relation.value}",

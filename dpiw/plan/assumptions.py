@@ -11,7 +11,7 @@ from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_proce
 from dpiw.plan import found_levels, made_elsewhere
 from dpiw.plan.plan import Plan
 from dpiw.privacy.events import PoissonSampledGaussianEvent
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, rows_caveat
 
 
 def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
@@ -88,6 +88,7 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     sentences = ["Synthetic rows are not records of people; single rows carry no information."]
     if isinstance(plan.generator, MadeElsewhere):
         sentences = [*made_elsewhere.caveats(plan.generator)]
+    sentences += filter(None, [rows_caveat(plan.spec.privacy_unit.max_rows)])
     if plan.schema.constraints:
         sentences.append(
             "Every row satisfies the data dictionary's constraints, because it was made to. Whether"

@@ -310,11 +310,7 @@ class BetaRegression(FeatureSettings):
         law = NoiseLaw(
             kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=coefficients.size
         )
-        fit = FitFacts(
-            penalty=facts["penalty"],
-            nominal_rows=facts["nominal_rows"],
-            synthetic_rows=facts["synthetic_rows"],
-        )
+        fit = FitFacts.of_measurement(facts)
         return BetaRatio(law=law, coefficients=coefficients, map=features, fit=fit)
 
     def calibrated_on(

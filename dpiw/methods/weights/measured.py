@@ -353,4 +353,6 @@ class Measured(WeightEstimator):
             scale=ready.law.scale, rows=rows, constant=ready.constant, about=about, known=law
         )
         means = np.concatenate([sums / rows, shares])
-        return Targets(means=means, covariance=noise, rows=rows, fresh=sums.size)
+        return Targets(
+            means=means, covariance=noise, rows=rows, fresh=sums.size, max_rows=ready.unit.max_rows
+        )

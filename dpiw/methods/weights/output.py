@@ -293,15 +293,10 @@ class OutputNoised(BetaRegression):
         if released.shape != (self.rows,):
             raise WeightError(f"{self.method}: the measurement does not fit these settings")
         law = NoiseLaw(kind=self.noise, scale=facts["scale"], dimension=released.size)
-        fit = FitFacts(
-            penalty=facts["penalty"],
-            nominal_rows=facts["nominal_rows"],
-            synthetic_rows=facts["synthetic_rows"],
-        )
         return OutputRatio(
             law=law,
             coefficients=released,
             digest=facts["published_rows"],
             map=self.feature_map(schema),
-            fit=fit,
+            fit=FitFacts.of_measurement(facts),
         )

@@ -31,6 +31,7 @@ def law_of_means(
     *,
     scale: float,
     constant: float,
+    max_rows: int,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
     """The law of published rows' weights, from public facts.
@@ -41,6 +42,7 @@ def law_of_means(
         log_weights: theirs, shape (n,).
         scale: of the noise of the features' sums.
         constant: by which a row counts; 0 where their number is public.
+        max_rows: most rows of one person.
         facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
             it has them `least_credit`, `calibration`, `one_way`, `residual` and `ranges`.
 
@@ -77,6 +79,7 @@ def law_of_means(
         calibration=float(facts.get("calibration", np.inf)),
         residual=residual,
         relative=_relative(facts, credit, stack, size=features.shape[1]),
+        max_rows=max_rows,
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
     if not all(0 < number < np.inf for number in positive):
