@@ -103,6 +103,6 @@ def few_rows(base_rows: float) -> list[Objection]:
     if base_rows >= ROWS_USE:
         return []
     leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE
-    text = f"{math.floor(base_rows)} effective rows are behind the weights"
+    text = f"{math.floor(base_rows * (1 + 1e-9))} effective rows are behind the weights"
     text += f" (expected >= {ROWS_USE:.0f})"
     return [Objection(leaves, text)]
