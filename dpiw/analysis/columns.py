@@ -16,9 +16,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.given import ONE_EACH, row_values
+from dpiw.analysis.names import as_typed, checked_column, known_name, no_column
+from dpiw.data.columns import Column as Declared
 from dpiw.data.columns import ColumnKind
 from dpiw.data.dates import is_zone, second_number
-from dpiw.errors import ReleaseError, nearest
+from dpiw.errors import ReleaseError
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Array, WeightedSample
@@ -39,19 +41,6 @@ _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?)?")
 _OFFSET = re.compile(r":\d\d(Z|[+-]\d\d:\d\d)\s*$")
 
 
-def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
-    """The column of that name.
-
-    Raises:
-        ReleaseError: there is none; names the nearest.
-    """
-    if name in table.columns:
-        return table[name]
-    names = [str(column) for column in table.columns]
-    hint = nearest(name, names) or f"; its columns: {', '.join(names)}"
-    raise ReleaseError(f"column {name!r}: not in this table{hint}")
-
-
 def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> Any:
     """What the analyst's function makes of the table; a misspelt column is told as elsewhere."""
     try:
@@ -62,7 +51,7 @@ def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> A
             raise
         if isinstance(reason, AttributeError) and reason.obj is not table:
             raise
-    return checked_column(table, name)
+    raise no_column(table, name)
 
 
 def cells(sample: WeightedSample, column: Column) -> pd.Series:
@@ -103,9 +92,16 @@ def numbers(sample: WeightedSample, column: Column) -> Array:
     return np.asarray(cells(sample, column).to_numpy(dtype=np.float64, na_value=np.nan))
 
 
+def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
+    """The public declaration of a column that is named; None where there is none."""
+    if not isinstance(column, str):
+        return None
+    return sample.declared.get(known_name(sample._frame, column))
+
+
 def bounds(sample: WeightedSample, column: Column) -> Array | None:
     """Public bounds of a column of numbers, shape (2, 1); None if none hold here."""
-    declared = sample.declared.get(column) if isinstance(column, str) else None
+    declared = declared_as(sample, column)
     if declared is None or not declared.is_numeric:
         return None
     low, high, values = declared.lower_number, declared.upper_number, numbers(sample, column)
@@ -157,8 +153,7 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     if bins is not None:
         values = _binned(values, bins, dated=is_dated)
     elif (is_numeric or is_dated) and values.nunique() > MOST_LEVELS:
-        typed = name if name.isidentifier() else f"`{name}`"
-        example = f"{typed} > 40" if is_numeric else f"{typed} >= '2024-01-01'"
+        example = f"{as_typed(name)} > 40" if is_numeric else f"{as_typed(name)} >= '2024-01-01'"
         raise ReleaseError(
             f"column {name!r}: {values.nunique()} different values are too many for levels (at most"
             f" {MOST_LEVELS}); a table takes bins=10; for one group give a condition, such as"

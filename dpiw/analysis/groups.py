@@ -50,9 +50,13 @@ def place_of(name: str, names: Sequence[str]) -> int:
     Raises:
         ReleaseError: there is none of that name, or several end so.
     """
-    if name in names:
-        return names.index(name)
-    ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
+    ends = [k for k, full_name in enumerate(names) if full_name == name]
+    if not ends:
+        ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
+        shortest = min((names[k] for k in ends), key=len, default="")
+        stem = shortest.removesuffix(name)
+        if all(names[k].startswith(stem) for k in ends):  # the others' levels only end so
+            ends = [k for k in ends if names[k] == shortest]
     if len(ends) != 1:
         word = "no value" if not ends else "several values"
         choices = names if ends else [_level_of(full_name) for full_name in names]

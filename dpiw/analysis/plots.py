@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Bins, checked_column, levels, moment, numbers
+from dpiw.analysis.columns import Bins, levels, moment, numbers
+from dpiw.analysis.names import checked_column
 from dpiw.analysis.optional import optional
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample

@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import Bins, Column, Levels, checked_column, levels
+from dpiw.analysis.columns import Bins, Column, Levels, levels
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import SHARE
+from dpiw.analysis.names import checked_column
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.analysis.spelling import spelt
