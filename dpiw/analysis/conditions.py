@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Column, numbers
 from dpiw.analysis.comparisons import Comparisons
 from dpiw.analysis.condition_kinds import Kind, Levels, kind_of
-from dpiw.analysis.names import TOKENS, column_name, no_column, unquoted, unused_stem
+from dpiw.analysis.names import TOKENS, column_name, unquoted, unused_stem
 from dpiw.analysis.sample import WeightedSample
 from dpiw.analysis.spelling import MOST_TOLD
 from dpiw.data.columns import Column as Declared
@@ -159,9 +159,7 @@ def condition(
     return np.asarray(is_present & truth.to_numpy(dtype=bool, na_value=False))
 
 
-def _parsed(
-    table: pd.DataFrame, text: str, declared: Levels
-) -> tuple[ast.expr, Mapping[str, str]]:
+def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> tuple[ast.expr, Mapping[str, str]]:
     """A condition's tree with private names for columns, and the columns by these names."""
     stem, quoted = unused_stem([text]), list[str]()
 

@@ -109,7 +109,8 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
 
 def _likes(name: str) -> Iterator[str]:
     """Names like this one: its letters, then those of ASCII, then with a prefix and a number."""
-    ascii_letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    spelt = name.translate({0xB5: "u", 0x3BC: "u"})  # the micro sign, and the letter it looks like
+    ascii_letters = unicodedata.normalize("NFKD", spelt).encode("ascii", "ignore").decode()
     stem = re.sub(r"\W+", "_", ascii_letters).strip("_")[:24]
     yield re.sub(r"\W+", "_", name).strip("_")[:30]
     yield stem

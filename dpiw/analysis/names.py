@@ -75,7 +75,7 @@ def no_column(table: pd.DataFrame, name: str) -> ReleaseError:
     """The error of a name that no column has exactly; names the nearest."""
     names = [str(column) for column in table.columns]
     if alike := _alike(table, name):
-        hint = f"; the table spells it {ascii(alike[0])}"
+        hint = f"; the table spells it {alike[0]!a}"
     else:
         hint = nearest(name, names) or f"; its columns: {', '.join(names)}"
     return ReleaseError(f"column {name!r}: not in this table{hint}")
@@ -137,7 +137,8 @@ def private_formula(table: pd.DataFrame, formula: str) -> tuple[str, Mapping[str
             if name is not None:
                 found.append((slice(match.start(), match.start() + length), name))
     columns = dict.fromkeys(name for _, name in found)
-    stem = unused_stem([formula, *(str(level) for name in columns for level in _texts(table[name]))])
+    texts = (str(level) for name in columns for level in _texts(table[name]))
+    stem = unused_stem([formula, *texts])
     private = {name: f"{stem}{place}_" for place, name in enumerate(columns)}
     coded = formula
     for place, name in reversed(found):

@@ -200,9 +200,9 @@ def t_test(
             " one group against a value: where=... and value=..."
         )
     sample = weighted_sample(source)
-    own_name = known_name(sample._frame, by)
-    is_known = own_name in sample._frame.columns
-    mask = chosen(sample, where) & (sample._frame[own_name].notna().to_numpy() if is_known else True)
+    own_name, table = known_name(sample._frame, by), sample._frame
+    is_present = table[own_name].notna().to_numpy() if own_name in table.columns else True
+    mask = chosen(sample, where) & is_present
     if not sample.weights[mask].sum() > 0:
         raise ReleaseError(f"t_test: column {by!r} is missing in every row that counts")
     means = mean(sample, column, where=mask, by=by, name=label)

@@ -77,6 +77,7 @@ class MeansLaw:
         relative: credit of each feature's part over alpha (`Targets.relative`); None: one for all.
         bins: in which bin each row's value lies, shape (n,), of columns of numbers whose marginal
             the generator knows.
+        count_noise: standard deviation of the generator's noisy counts; 0 where not known.
         residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
             not known, and intervals rest on the doubt alone.
     """
@@ -92,6 +93,7 @@ class MeansLaw:
     relative: Array | None = field(default=None, repr=False)
     residual: Array | None = field(default=None, repr=False)
     bins: Mapping[str, NDArray[np.int32]] = field(default_factory=dict, repr=False)
+    count_noise: float = 0.0
 
     @property
     def nominal_rows(self) -> float:
