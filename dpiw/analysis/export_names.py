@@ -109,8 +109,9 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
 
 def _likes(name: str) -> Iterator[str]:
     """Names like this one: its letters, then those of ASCII, then with a prefix and a number."""
-    spelt = name.translate({0xB5: "u", 0x3BC: "u"})  # the micro sign, and the letter it looks like
-    ascii_letters = unicodedata.normalize("NFKD", spelt).encode("ascii", "ignore").decode()
+    name = name.replace("\N{MICRO SIGN}", "u")
+    latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
+    ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
     stem = re.sub(r"\W+", "_", ascii_letters).strip("_")[:24]
     yield re.sub(r"\W+", "_", name).strip("_")[:30]
     yield stem
