@@ -20,6 +20,7 @@ import pandas as pd
 
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import design
+from dpiw.analysis.names import column_name
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.columns import Column
@@ -199,8 +200,7 @@ def multinomial_posterior(
     """
     _check_positive(prior)
     sample, weights = scaled_weights(source, weighted=weighted)
-    if column not in sample._frame.columns:
-        raise ReleaseError(f"column {column!r}: not in this table")
+    column = column_name(sample._frame, column)
     values = sample._frame[column]
     present = values.notna().to_numpy()
     text = values[present].astype(str)

@@ -65,6 +65,7 @@ class CoefficientsLaw:
     debias: bool
     max_rows: int = 1
     bins = MappingProxyType[str, np.ndarray]({})  # of no column: quantiles are not `use` here
+    base_rows, count_noise = np.inf, 0.0  # all rows are used, and the generator's noise not known
 
     @property
     def variance(self) -> float:

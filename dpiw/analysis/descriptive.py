@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from dpiw.analysis.columns import Column, bounds, cells, numbers
+from dpiw.analysis.columns import Column, bounds, cells, declared_as, is_share, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -44,7 +43,7 @@ def mean(
     sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
     estimate = grouped(sample, values, where, by, label, _mean)
-    if not pd.api.types.is_bool_dtype(values.dtype):
+    if not is_share(values, declared_as(sample, column)):
         return replace(estimate, limits=bounds(sample, column))
     level = estimate.groups & (numbers(sample, values) > 0)[:, None]
     return replace(estimate, limits=SHARE, level=level)
@@ -94,17 +93,22 @@ def total(
             or as `mean`.
     """
     sample = weighted_sample(source)
-    values = numbers(sample, column)
+    given = cells(sample, column)
+    values = numbers(sample, given)
     mask = chosen(sample, where)
     filled = np.where(mask & ~np.isnan(values), values, 0.0)
     label = name or asked(f"total({label_of(column)})", where)
+    is_counted, group = is_share(given, declared_as(sample, column)), mask[:, None]
+    reach = SHARE if is_counted else _reach(sample, column, filled)
+    level = group & (filled > 0)[:, None] if is_counted else None
     count = _public_count(rows, population, sample)
     if count is not None:
         part = _mean(sample, filled, label)
         return Estimate(
             names=(label,), values=count * part.values, influence=count * part.influence,
             refit=lambda weights: count * part.refit(weights), sample=sample,
-            group=mask[:, None],
+            group=group, level=level, limits=count * reach,
+            facts={"span": count * float(np.average(mask, weights=sample.weights)) * reach},
         )  # fmt: skip
     release = sample.release
     if release is None or sample.totals is None:
@@ -124,8 +128,20 @@ def total(
 
     return Estimate(
         names=(label,), values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
-        sample=sample, group=mask[:, None], facts={"normalised": False},
+        sample=sample, group=group, level=level,
+        limits=np.where(reach > 0, np.inf, np.where(reach < 0, -np.inf, 0.0)),
+        facts={"normalised": False, "span": size * np.mean(sample.weights * mask) * reach},
     )  # fmt: skip
+
+
+def _reach(sample: WeightedSample, column: Column, values: Array) -> Array:
+    """What one row adds to a total at least and at most, shape (2, 1).
+
+    From public bounds; without them nothing below zero where no row is below it.
+    """
+    if (known := bounds(sample, column)) is not None:
+        return np.array([np.minimum(known[0], 0.0), np.maximum(known[1], 0.0)])
+    return np.array([[0.0 if values.min() >= 0 else -np.inf], [np.inf]])
 
 
 def _counted(sample: WeightedSample) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import checked_column
 from dpiw.analysis.formula_faults import (
     as_in_r,
     check_left,
@@ -18,6 +17,7 @@ from dpiw.analysis.formula_faults import (
     check_right,
     uncomputed,
 )
+from dpiw.analysis.names import checked_column, known_name, private_formula, restored
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array
 from dpiw.errors import ReleaseError, one_of
@@ -84,7 +84,9 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
         return formula_design(table, target)
     parts: list[tuple[str, Array]] = []
     terms = [0]
-    names = [features] if isinstance(features, str) else list(features)
+    target = known_name(table, target)
+    features = [features] if isinstance(features, str) else features
+    names = [known_name(table, name) for name in features]
     for name in names:
         if name == target or names.count(name) > 1:
             fault = "the target stands" if name == target else "a feature stands twice"
@@ -123,8 +125,9 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     library = optional("formulaic", extra="formula")
     check_left(formula)
     check_powers(formula)
+    coded, own_names = private_formula(table, formula)
     try:
-        parsed = library.Formula(formula)
+        parsed = library.Formula(coded)
         column_names = sorted(str(name) for name in parsed.required_variables)
     except Exception:  # also what Python says of the code inside a formula
         raise ReleaseError(
@@ -137,23 +140,23 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
             f"formula {formula!r}: expected a target, `~` and features, such as"
             " 'income ~ age + smoker'; or give the features as a list of columns"
         )
-    check_right(formula, parsed)
+    check_right(formula, parsed, own_names)
     for name in column_names:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):
             functions = sorted(library.transforms.TRANSFORMS)
             allowed = f"{one_of(name, functions)}{as_in_r(formula)}"
             raise ReleaseError(f"formula {formula!r}: function {name!r}: {allowed}")
-    raw_columns = {name: _plain(checked_column(table, name)) for name in column_names}
-    for name in map(str, table.columns):  # formulaic leaves out what stands in some functions
-        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
-            raw_columns[name] = _plain(table[name])
+    raw_columns = {
+        name: _plain(checked_column(table, own_names.get(name, name)))
+        for name in dict.fromkeys([*own_names, *column_names])
+    }
     frame = pd.DataFrame(raw_columns, index=table.index)
     complete = frame.notna().all(axis=1).to_numpy()
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused, by `Design.kept`
             matrices = parsed.get_model_matrix(frame[complete], context={}, na_action="ignore")
     except Exception as reason:  # formulaic runs what the analyst wrote: anything can be raised
-        raise uncomputed(formula, parsed, frame[complete], reason) from None
+        raise uncomputed(formula, parsed, frame[complete], reason, own_names) from None
     if matrices.lhs.shape[1] != 1:
         raise ReleaseError(f"formula {formula!r}: expected one number or truth value as target")
     matrix = np.full((len(table), matrices.rhs.shape[1]), np.nan)
@@ -161,7 +164,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     matrix[complete] = matrices.rhs.to_numpy(dtype=np.float64)
     outcome[complete] = matrices.lhs.to_numpy(dtype=np.float64)[:, 0]
     terms = (str(name) for name in matrices.rhs.columns)
-    names = tuple(INTERCEPT if term == "Intercept" else term for term in terms)
+    names = tuple(INTERCEPT if t == "Intercept" else restored(t, own_names) for t in terms)
     counts = [len(columns) for columns in matrices.rhs.model_spec.term_indices.values()]
     return _design(names, matrix, outcome, complete, np.repeat(np.arange(len(counts)), counts))
 

@@ -109,7 +109,9 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
 
 def _likes(name: str) -> Iterator[str]:
     """Names like this one: its letters, then those of ASCII, then with a prefix and a number."""
-    ascii_letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    name = name.replace("\N{MICRO SIGN}", "u")
+    latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
+    ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
     stem = re.sub(r"\W+", "_", ascii_letters).strip("_")[:24]
     yield re.sub(r"\W+", "_", name).strip("_")[:30]
     yield stem

@@ -41,7 +41,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.coefficients_law import tilt
-from dpiw.analysis.group_sizes import size_objections, untold
+from dpiw.analysis.group_sizes import size_objections, widened
 from dpiw.analysis.groups import check_estimate, ends_of
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
@@ -250,7 +250,9 @@ def confidence_interval(
 ) -> Interval:
     """Interval for each of an estimate's values, cut to what is possible (`Estimate.limits`).
 
-    Where a handful of synthetic rows has no spread, such as one row, it is all that is possible.
+    Where synthetic rows show no spread, such as a share of no row, it goes as far as rows, people
+    and privacy noise leave open (`dpiw.analysis.group_sizes.left_open`); where they are a handful,
+    or none, it is all that is possible.
 
     Args:
         estimate: of this package.
@@ -294,8 +296,8 @@ def confidence_interval(
     least, most = estimate.least_and_most
     cut = bool(np.any((low < least) | (high > most)))
     low, high = np.clip([low, high], least, most)
-    unknown = untold(estimate, low, high)
-    low, high = np.where(unknown, least, low), np.where(unknown, most, high)
+    miss = (1 - float(level)) / 2
+    low, high = widened(estimate, low, high, miss=miss, noisy=chosen in NOISE_AWARE)
     verdicts, reasons = _verdicts(estimate, law_parts if chosen in NOISE_AWARE else {})
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,

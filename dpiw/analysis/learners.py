@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from dpiw.analysis.columns import checked_column
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import INTERCEPT, Design, design
+from dpiw.analysis.names import column_name
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
@@ -41,11 +41,11 @@ def fit_sklearn(
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
+    target = column_name(sample._frame, target)
     others = [c for c in sample._frame.columns if c != target]
     feature_names = [features] if isinstance(features, str) else features
     names = others if feature_names is None else list(feature_names)
-    for column in (target, *names):
-        checked_column(sample._frame, column)
+    names = [column_name(sample._frame, name) for name in names]
     present = sample._frame[target].notna().to_numpy()
     x, y = sample._frame.loc[present, names], sample._frame.loc[present, target]
     steps = getattr(estimator, "steps", None)
@@ -117,6 +117,7 @@ def to_statsmodels(
 
 def _rows(sample: WeightedSample, parts: Design) -> tuple[pd.DataFrame, pd.Series, Any]:
     present = parts.present
-    names = ["const" if name == INTERCEPT else name for name in parts.names]
+    names = list(parts.names)
+    names[:1] = ["const" if name == INTERCEPT else name for name in names[:1]]
     x = pd.DataFrame(parts.matrix[present], columns=names)
     return x, pd.Series(parts.outcome[present]), sample.weights[present]

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Bins, Column, Levels
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import mean
-from dpiw.analysis.groups import check_estimate, picked
+from dpiw.analysis.groups import check_estimate, picked, place_of
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
+from dpiw.analysis.names import known_name
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
 from dpiw.analysis.tables import binned_levels
 from dpiw.analysis.tails import chi_square_tail
@@ -125,7 +126,7 @@ def wald_test(
     if unknown or not tested_names:
         near = nearest(unknown[0], estimate.names) if unknown else ""
         raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}{near}")
-    part = picked(estimate, [estimate.names.index(name) for name in tested_names])
+    part = picked(estimate, [place_of(name, estimate.names) for name in tested_names])
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
     if used not in ("sandwich", NOISE_AWARE[0]):
         raise ReleaseError(f"method: {one_of(used, (NOISE_AWARE[0], 'sandwich'))}")
@@ -199,11 +200,13 @@ def t_test(
             " one group against a value: where=... and value=..."
         )
     sample = weighted_sample(source)
-    is_present = sample._frame[by].notna().to_numpy() if by in sample._frame.columns else True
+    own_name, table = known_name(sample._frame, by), sample._frame
+    is_present = table[own_name].notna().to_numpy() if own_name in table.columns else True
     mask = chosen(sample, where) & is_present
     if not sample.weights[mask].sum() > 0:
         raise ReleaseError(f"t_test: column {by!r} is missing in every row that counts")
     means = mean(sample, column, where=mask, by=by, name=label)
+    means = picked(means, np.flatnonzero(means.groups.any(axis=0)).tolist())
     if len(means.names) != 2:
         raise ReleaseError(
             f"t_test: column {by!r}: expected two levels, found {len(means.names)}; for"

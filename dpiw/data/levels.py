@@ -12,7 +12,7 @@ and published is the group or the bucket. Levels are never selected from the tab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from dpiw.errors import nearest
@@ -109,6 +109,14 @@ def text_reader(column: Column) -> Callable[[str], str | None]:
         return level if listable and column.normalised(level) == level else None
 
     return read
+
+
+def marker(word: str, levels: Iterable[object]) -> str:
+    """A word of ours beside a column's levels, in as many brackets as make it none of them."""
+    taken = {str(level) for level in levels}
+    while word in taken:
+        word = f"({word})"
+    return word
 
 
 def known_texts(column: Column) -> Callable[[str], bool]:

@@ -79,6 +79,7 @@ class MeansLaw:
             the generator knows.
         max_rows: most rows of one person among the private ones.
         base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
+        count_noise: standard deviation of the generator's noisy counts; 0 where not known.
         residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
             not known, and intervals rest on the doubt alone.
     """
@@ -96,6 +97,7 @@ class MeansLaw:
     bins: Mapping[str, NDArray[np.int32]] = field(default_factory=dict, repr=False)
     max_rows: int = 1
     base_k_hat: float | None = None
+    count_noise: float = 0.0
 
     @property
     def nominal_rows(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -67,7 +68,9 @@ def law_of_means(
         about=weights @ features / len(features),
         known=one_way,
     )
+    counts = () if one_way is None else one_way.variances
     law = MeansLaw(
+        count_noise=math.sqrt(max(counts, default=0.0)),
         bins={} if one_way is None else one_way.bins_of(rows),
         features=features,
         weights=weights,
