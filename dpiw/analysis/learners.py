@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dpiw.analysis.columns import checked_column
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.design import INTERCEPT, Design, design
+from dpiw.analysis.design import INTERCEPT, Design, design, orthonormal
 from dpiw.analysis.optional import optional
-from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
+
+_MOST_SHIFTED, _MOST_APART = 1e9, 2e12
+"""Largest condition numbers of columns of one length, and as they are, for statsmodels: its errors
+grow with both, and from 1e15 on it drops directions without a word."""
 
 _FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 
@@ -95,7 +100,9 @@ def to_statsmodels(
         family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
 
     Raises:
-        ReleaseError: statsmodels is not installed, unknown family, or as `design`.
+        ReleaseError: statsmodels is not installed, unknown family, a column that its arithmetic on
+            raw units would lose, or as `design`.
+        WeightError: dependent features.
     """
     if family not in _FAMILIES:
         raise ReleaseError(f"family: {one_of(family, _FAMILIES)}")
@@ -103,6 +110,7 @@ def to_statsmodels(
     sample = weighted_sample(source)
     parts = design(sample._frame, target, features).kept(chosen(sample, None))
     x, y, weights = _rows(sample, parts)
+    _check_raw_units(parts, sample.weights, x.to_numpy() * np.sqrt(weights)[:, None])
     if family == "gaussian":
         return sm.WLS(y, x, weights=weights).fit(cov_type="HC0")
     families = sm.families
@@ -112,6 +120,21 @@ def to_statsmodels(
         "gamma": families.Gamma(families.links.Log()),
     }[family]
     return sm.GLM(y, x, family=model, var_weights=weights).fit(cov_type="HC0")
+
+
+def _check_raw_units(parts: Design, weights: Array, raw: Array) -> None:
+    """Refuses columns whose units, raw as statsmodels takes them, would cost a coefficient."""
+    scale = orthonormal(parts, weights).scale  # which names dependent columns
+    norms = np.linalg.norm(raw, axis=0)
+    if np.linalg.cond(raw / norms) < _MOST_SHIFTED and np.linalg.cond(raw) < _MOST_APART:
+        return
+    shares = norms / np.sqrt((raw**2).sum() / raw.shape[1]) + norms / scale
+    name = parts.names[int(np.argmax(shares * (parts.constant == 0)))]
+    raise ReleaseError(
+        f"to_statsmodels: {name!r} lies so far from zero beside its spread, or in a unit so far"
+        " from the others', that statsmodels would lose it; subtract a number from it, or divide"
+        " it, in a table of yours: (table, weights)"
+    )
 
 
 def _rows(sample: WeightedSample, parts: Design) -> tuple[pd.DataFrame, pd.Series, Any]:
