@@ -229,8 +229,8 @@ def _design(
         origins = np.array([float(column.origin) for column in columns]) * (constant == 0)
         products = _products(names, matrix)
         target, origin, shift = outcome.values, float(outcome.origin), np.outer(constant, origins)
-        for place in np.flatnonzero(origins):
-            matrix[:, place] = np.where(present, columns[place].values, 0.0)
+        for k in np.flatnonzero(origins):
+            matrix[:, k] = np.where(present, columns[k].values, 0.0)
         for place, pair in products.items():
             matrix[:, place] = matrix[:, pair[0]] * matrix[:, pair[1]]
             shift[:, place] = constant * np.prod(origins[list(pair)])

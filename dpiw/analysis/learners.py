@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +32,11 @@ def fit_sklearn(
     A penalty such as C counts rows, so weights of mean one keep its meaning.
 
     Args:
-        estimator: anything with `fit(X, y, sample_weight=...)`; it is fitted in place. A
-            Pipeline takes the weights in its last step.
+        estimator: anything with `fit(X, y, sample_weight=...)`, or made of such: a pipeline, a
+            search, votes, stacks. It is fitted in place. Every part whose fit takes weights gets
+            them, by scikit-learn's metadata routing, and so do the scores of a search; the parts
+            ask for them from then on (`set_fit_request`). Transformers that take none are fitted
+            without.
         source: a release, or (table, weights).
         target: the column to predict.
         features: columns to predict from, all others if None. They are handed over as they are
@@ -41,8 +46,8 @@ def fit_sklearn(
         The estimator.
 
     Raises:
-        ReleaseError: not an estimator, no such column, a missing target, or an estimator without
-            `sample_weight`.
+        ReleaseError: not an estimator, no such column, a missing target, or a model, of the
+            estimator or inside it, that would be fitted without weights.
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
@@ -53,10 +58,12 @@ def fit_sklearn(
         checked_column(sample._frame, column)
     present = sample._frame[target].notna().to_numpy()
     x, y = sample._frame.loc[present, names], sample._frame.loc[present, target]
-    steps = getattr(estimator, "steps", None)
-    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
-    _check_takes_weights(estimator if steps is None else steps[-1][1])
-    return estimator.fit(x, y, **{name: sample.weights[present]})
+    weights = sample.weights[present]
+    parts = _parts(estimator)
+    _check_takes_weights(estimator, parts)
+    if len(parts) == 1 and _takes(estimator):
+        return estimator.fit(x, y, sample_weight=weights)
+    return _routed(estimator, parts, x, y, weights)
 
 
 def _check_fits(estimator: Any) -> None:
@@ -70,13 +77,80 @@ def _check_fits(estimator: Any) -> None:
         )
 
 
-def _check_takes_weights(estimator: Any) -> None:
-    import inspect
+def _parts(estimator: Any) -> list[Any]:
+    """An estimator and all those inside it, the outermost first."""
+    deep = estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ()
+    inner = [part for part in deep if hasattr(part, "fit") and not isinstance(part, type)]
+    return list({id(part): part for part in [estimator, *inner]}.values())
 
-    if "sample_weight" not in inspect.signature(estimator.fit).parameters:
-        raise ReleaseError(
-            f"{type(estimator).__name__}: its fit takes no sample_weight; use `release.resample`"
-        )
+
+def _takes(estimator: Any) -> bool:
+    """Whether its own fit has a `sample_weight`; of what is not scikit-learn's, too."""
+    return "sample_weight" in inspect.signature(estimator.fit).parameters
+
+
+def _hands_on(estimator: Any) -> bool:
+    """Whether it is made of other estimators and hands weights to them by routing."""
+    if not hasattr(estimator, "get_metadata_routing"):
+        return False
+    routing = optional("sklearn.utils.metadata_routing", extra="sklearn")
+    with optional("sklearn", extra="sklearn").config_context(enable_metadata_routing=True):
+        try:
+            return isinstance(estimator.get_metadata_routing(), routing.MetadataRouter)
+        except NotImplementedError:
+            return False
+
+
+def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
+    """Refuses where a model would be fitted without weights.
+
+    A model's fit takes them, or it is a router. What is made of models and no router, as AdaBoost,
+    must be scikit-learn's own, and its models' fits must take them: others may drop them.
+    """
+    for part in parts:
+        is_model = part is estimator or hasattr(part, "predict")
+        if not is_model or _hands_on(part):
+            continue
+        models = [inner for inner in _parts(part)[1:] if hasattr(inner, "fit")]
+        is_own = type(part).__module__.startswith("sklearn.")
+        if not _takes(part):
+            raise _unweighted(part, estimator, "its fit takes no sample_weight")
+        if models and not (is_own and all(map(_takes, models))):
+            raise _unweighted(part, estimator, "it may fit its own models without sample_weight")
+
+
+def _unweighted(part: Any, estimator: Any, fault: str) -> ReleaseError:
+    inside = "" if part is estimator else f" inside {type(estimator).__name__}"
+    return ReleaseError(f"{type(part).__name__}{inside}: {fault}; use `release.resample`")
+
+
+def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) -> Any:
+    """The fit under metadata routing, which raises where somebody gets weights and did not ask."""
+    sklearn = optional("sklearn", extra="sklearn")
+    if not _hands_on(estimator):
+        return estimator.fit(x, y, sample_weight=weights)
+    scorings = [(part, part.scoring) for part in parts if getattr(part, "scoring", None)]
+    with sklearn.config_context(enable_metadata_routing=True):
+        for part in parts:
+            if _takes(part) and hasattr(part, "set_fit_request"):
+                part.set_fit_request(sample_weight=True)
+            if hasattr(part, "set_score_request") and not _hands_on(part):
+                part.set_score_request(sample_weight=True)
+        try:
+            for part, scoring in scorings:
+                scorer = copy.copy(optional("sklearn.metrics", extra="sklearn").get_scorer(scoring))
+                part.scoring = scorer.set_score_request(sample_weight=True)
+            return estimator.fit(x, y, sample_weight=weights)
+        except (sklearn.exceptions.UnsetMetadataPassedError, NotImplementedError, TypeError) as no:
+            fault = str(no).partition("\n")[0]
+            raise ReleaseError(
+                f"{type(estimator).__name__}: scikit-learn hands sample_weight to no such"
+                f" combination: {fault}; name each part and its `scoring`, or use"
+                " `release.resample`"
+            ) from None
+        finally:
+            for part, scoring in scorings:
+                part.scoring = scoring
 
 
 def to_statsmodels(

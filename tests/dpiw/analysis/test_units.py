@@ -204,10 +204,10 @@ PUBLIC: Mapping[str, list[Case]] = {
              LOG, shifts=("x",)),
     ],
     "to_statsmodels": [
-        Case(lambda s: of_statsmodels(A.to_statsmodels(s, "y", MIXED)), LINEAR, slack=1e-3,
+        Case(lambda s: of_statsmodels(A.to_statsmodels(s, "y", MIXED)), LINEAR, slack=1e-2,
              only=("none",), without=("both",)),
         Case(lambda s: of_statsmodels(A.to_statsmodels(s, "flag", MIXED, family="binomial")), LOG,
-             slack=1e-3, only=("none",), without=("both",)),
+             slack=1e-2, only=("none",), without=("both",)),
     ],
     "correlation": [Case(lambda s: of_estimate(A.correlation(s, "x", "y")), {"x": 0, "y": 0})],
     "mean": [
