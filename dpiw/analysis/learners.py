@@ -93,8 +93,8 @@ def _hands_on(estimator: Any) -> bool:
     """Whether it is made of other estimators and hands weights to them by routing."""
     if not hasattr(estimator, "get_metadata_routing"):
         return False
-    routing = optional("sklearn.utils.metadata_routing", extra="sklearn")
-    with optional("sklearn", extra="sklearn").config_context(enable_metadata_routing=True):
+    routing = optional("sklearn.utils.metadata_routing", extra="pipeline")
+    with optional("sklearn", extra="pipeline").config_context(enable_metadata_routing=True):
         try:
             return isinstance(estimator.get_metadata_routing(), routing.MetadataRouter)
         except NotImplementedError:
@@ -126,11 +126,14 @@ def _unweighted(part: Any, estimator: Any, fault: str) -> ReleaseError:
 
 def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) -> Any:
     """The fit under metadata routing, which raises where somebody gets weights and did not ask."""
-    sklearn = optional("sklearn", extra="sklearn")
     if not _hands_on(estimator):
         return estimator.fit(x, y, sample_weight=weights)
-    scorings = [(part, part.scoring) for part in parts if getattr(part, "scoring", None)]
-    with sklearn.config_context(enable_metadata_routing=True):
+    unset = optional("sklearn.exceptions", extra="pipeline").UnsetMetadataPassedError
+    metrics = optional("sklearn.metrics", extra="pipeline")
+    named = [(part, getattr(part, "scoring", None)) for part in parts]
+    known = metrics.get_scorer_names()
+    scorings = [(part, way) for part, way in named if isinstance(way, str) and way in known]
+    with optional("sklearn", extra="pipeline").config_context(enable_metadata_routing=True):
         for part in parts:
             if _takes(part) and hasattr(part, "set_fit_request"):
                 part.set_fit_request(sample_weight=True)
@@ -138,10 +141,10 @@ def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) 
                 part.set_score_request(sample_weight=True)
         try:
             for part, scoring in scorings:
-                scorer = copy.copy(optional("sklearn.metrics", extra="sklearn").get_scorer(scoring))
+                scorer = copy.copy(metrics.get_scorer(scoring))
                 part.scoring = scorer.set_score_request(sample_weight=True)
             return estimator.fit(x, y, sample_weight=weights)
-        except (sklearn.exceptions.UnsetMetadataPassedError, NotImplementedError, TypeError) as no:
+        except (unset, NotImplementedError, TypeError) as no:
             fault = str(no).partition("\n")[0]
             raise ReleaseError(
                 f"{type(estimator).__name__}: scikit-learn hands sample_weight to no such"
