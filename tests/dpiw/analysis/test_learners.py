@@ -138,8 +138,8 @@ REFUSED = {
 
 def flipped():
     """Rows of which most say that `ok` falls with x, and the weights that it rises."""
-    place = np.arange(61)
-    x, z = np.linspace(-2, 2, 61), np.sin(place)
+    place = np.arange(61) * 17 % 61  # no fold holds neighbours alone
+    x, z = (place - 30) / 15, np.sin(place)
     is_many, is_odd = place % 3 > 0, place % 10 == 0
     ok = (x > 0) ^ is_many ^ is_odd
     return pd.DataFrame({"x": x, "z": z, "ok": ok}), np.where(is_many, 1, 12)
