@@ -38,6 +38,11 @@ MISSING = "missing"
 OUTSIDE = "outside"
 """The level of what lies outside of the edges that were given."""
 
+ROUNDINGS = 4
+"""So many rounding errors of a column's cells (`Shifted.grain`) are no spread."""
+
+_EPS = float(np.finfo(np.float64).eps)
+
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?)?")
 _OFFSET = re.compile(r":\d\d(Z|[+-]\d\d:\d\d)\s*$")
 
@@ -106,6 +111,64 @@ def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
     if not isinstance(column, str):
         return None
     return sample.declared.get(known_name(sample._frame, column))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shifted:
+    """A column's numbers less one of them, so that a large common part costs no digits.
+
+    Attributes:
+        values: shape (n,), NaN where missing.
+        origin: what was subtracted; 0 where the numbers have both signs.
+        grain: absolute rounding error of a value; 0 for whole numbers.
+    """
+
+    values: Array
+    origin: int | float
+    grain: float
+
+    @property
+    def raw(self) -> Array:
+        """The numbers themselves, as doubles."""
+        return self.values + float(self.origin)
+
+
+def shifted(values: pd.Series) -> Shifted:
+    """Numbers less the one nearest to zero, subtracted before 64-bit integers become doubles.
+
+    Args:
+        values: numbers or truth values, with or without missing ones.
+    """
+    kind = pd.api.types
+    if kind.is_integer_dtype(values.dtype):
+        wide = np.uint64 if kind.is_unsigned_integer_dtype(values.dtype) else np.int64
+        is_present = values.notna().to_numpy()
+        whole = values[is_present].to_numpy(dtype=wide)
+        start = _nearest_zero(whole)
+        less = np.full(len(values), np.nan)
+        less[is_present] = whole - start
+        rounded = float(np.abs(less[is_present]).max(initial=0.0)) >= 2.0**53
+        grain = _EPS * float(np.abs(less[is_present]).max()) if rounded else 0.0
+        return Shifted(values=less, origin=int(start), grain=grain)
+    raw = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    finite = raw[np.isfinite(raw)]
+    origin = 0.0 if kind.is_bool_dtype(values.dtype) else float(_nearest_zero(finite))
+    grain = _EPS * float(np.abs(finite).max(initial=0.0))
+    return Shifted(values=raw - origin, origin=origin, grain=grain)
+
+
+def product_grain(first: Shifted, second: Shifted) -> float:
+    """Absolute rounding error of the product of two columns' values."""
+    one, other = (float(np.abs(part.values).max(initial=0.0)) for part in (first, second))
+    return first.grain * other + second.grain * one + _EPS * one * other
+
+
+def _nearest_zero(values: NDArray[Any]) -> Any:
+    """The value nearest to zero where all have one sign, else zero: no difference is larger."""
+    if not values.size:
+        return values.dtype.type(0)
+    low, high = values.min(), values.max()
+    return low if low > 0 else high if high < 0 else values.dtype.type(0)
 
 
 def bounds(sample: WeightedSample, column: Column) -> Array | None:
@@ -286,8 +349,8 @@ def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
     if column.kind not in (ColumnKind.DATE, ColumnKind.DATETIME):
         return pd.Index(edges)
     unit: Literal["D", "s"] = "D" if column.kind is ColumnKind.DATE else "s"
-    moments = pd.DatetimeIndex(edges.astype(np.int64).astype(f"datetime64[{unit}]"))
-    return moments if zone is None else pd.Index(moments.tz_localize("UTC").tz_convert(zone))
+    moments: pd.Index = pd.DatetimeIndex(edges.astype(np.int64).astype(f"datetime64[{unit}]"))
+    return moments if zone is None else moments.tz_localize("UTC").tz_convert(zone)
 
 
 def _between_cuts(values: pd.Series, column: Declared) -> pd.Series:
@@ -321,7 +384,7 @@ def _equal_parts(values: pd.Series, bins: int) -> pd.Index:
     low, high = float(values.min()), float(values.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
-    digits = max(0, 2 - math.floor(math.log10((high - low) / bins)))
+    digits = 2 - math.floor(math.log10((high - low) / bins))
     edges = np.linspace(low, high, bins + 1)
     edges[1:-1] = np.round(edges[1:-1], digits)
     return pd.Index(edges)

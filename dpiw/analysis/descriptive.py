@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.analysis.columns import Column, bounds, cells, declared_as, is_share, numbers
+from dpiw.analysis.columns import (
+    ROUNDINGS,
+    Column,
+    bounds,
+    cells,
+    declared_as,
+    is_share,
+    numbers,
+    shifted,
+)
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -42,11 +51,19 @@ def mean(
     """
     sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
-    estimate = grouped(sample, values, where, by, label, _mean)
+    part = shifted(values)
+    estimate = moved(grouped(sample, part.values, where, by, label, _mean), float(part.origin))
     if not is_share(values, declared_as(sample, column)):
         return replace(estimate, limits=bounds(sample, column))
     level = estimate.groups & (numbers(sample, values) > 0)[:, None]
     return replace(estimate, limits=SHARE, level=level)
+
+
+def moved(estimate: Estimate, by: float) -> Estimate:
+    """An estimate whose values are larger by a constant, with the same errors."""
+    return replace(
+        estimate, values=estimate.values + by, refit=lambda weights: estimate.refit(weights) + by
+    )
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
@@ -174,7 +191,8 @@ def variance(
     Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
     """
     label = asked(f"variance({label_of(column)})", where)
-    return grouped(weighted_sample(source), column, where, by, label, _variance)
+    sample = weighted_sample(source)
+    return grouped(sample, shifted(cells(sample, column)).values, where, by, label, _variance)
 
 
 def std(
@@ -182,7 +200,8 @@ def std(
 ) -> Estimate:
     """Weighted standard deviation, the root of `variance`. Arguments and errors as `mean`."""
     label = asked(f"std({label_of(column)})", where)
-    return grouped(weighted_sample(source), column, where, by, label, _std)
+    sample = weighted_sample(source)
+    return grouped(sample, shifted(cells(sample, column)).values, where, by, label, _std)
 
 
 def _variance(sample: WeightedSample, values: Array, name: str) -> Estimate:
@@ -225,18 +244,20 @@ def correlation(
         ReleaseError: not numbers, nothing present, or one of them does not vary.
     """
     sample = weighted_sample(source)
-    x, y = numbers(sample, first), numbers(sample, second)
-    present = present_rows(np.where(chosen(sample, where), x + y, np.nan), "correlation", sample)
-    x, y = np.where(present, x, 0.0), np.where(present, y, 0.0)
+    one, other = (shifted(cells(sample, column)) for column in (first, second))
+    either = np.where(chosen(sample, where), one.values + other.values, np.nan)
+    present = present_rows(either, "correlation", sample)
+    x, y = (np.where(present, part.values, 0.0) for part in (one, other))
 
     def moments(weights: Array) -> tuple[Array, Array, float]:
         mass = weights * present / (weights * present).sum()
         u, v = x - mass @ x, y - mass @ y
+        for column, part in ((first, one), (second, other)):
+            if np.ptp(part.values[mass > 0]) <= ROUNDINGS * part.grain:
+                raise ReleaseError(
+                    f"correlation: column {label_of(column)!r} is the same in every row that counts"
+                )
         spread = np.sqrt([mass @ u**2, mass @ v**2])
-        varies = spread > 1e-12 * np.abs([x, y]).max(axis=1)
-        if not np.all(varies):
-            same = label_of(second if varies[0] else first)
-            raise ReleaseError(f"correlation: column {same!r} is the same in every row that counts")
         u, v = u / spread[0], v / spread[1]
         return u, v, float(mass @ (u * v))
 

@@ -25,8 +25,8 @@ PEOPLE_CARE = 100.0
 ROWS_LEAST = 10.0
 """Effective synthetic rows of a group below which its value is `do not use`."""
 
-_ROUNDING = 1e-12
-"""Widths of less than this share of a value are rounding."""
+_ROUNDING = 1e-15
+"""Widths of less than this share of a value are rounding: 9e15 has one digit behind the point."""
 
 _REACH = NormalDist().inv_cdf(0.975)
 """Standard errors of a 95% interval's half."""

@@ -31,6 +31,7 @@ rows. Weights that are noise alone gain nothing, and their noise-aware interval 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -51,6 +52,7 @@ from dpiw.methods.weights.objections import Objection, worst
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
 
+_SHORT = "{:.6g}".format
 _NOT_ASSESSED = "not assessed"
 _ROWS_ALONE = "it holds the error of the synthetic rows alone: no privacy noise, and no people"
 
@@ -92,11 +94,11 @@ class Interval:
         caption = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
         caption += ", cut to what is possible" if self.cut else ""
         caption += f", of rows, up to {self.max_rows} a person" if self.max_rows > 1 else ""
-        lines = [self._table().to_string(float_format="{:.6g}".format), caption, *self.told()]
+        lines = [self._table().to_string(float_format=_SHORT), caption, *self.told()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        html = str(self._table().to_html(float_format="{:.6g}".format))
+        html = str(self._table().to_html(float_format=_SHORT))
         if not (why := self.told()):
             return html
         with pd.option_context("display.max_colwidth", None):
@@ -113,8 +115,13 @@ class Interval:
         return [f"{', '.join(names)}: {_why(why)}" for why, names in names_by_reasons.items()]
 
     def _table(self) -> pd.DataFrame:
-        """As printed: reasons are in lines of their own."""
-        return self.frame().drop(columns="why")
+        """As printed: reasons are in lines of their own, and ends as long as tells them apart."""
+        table = self.frame().drop(columns="why")
+        widths = self.upper - self.lower
+        for name in ("estimate", "lower", "upper"):
+            pairs = zip(table[name], widths, strict=True)
+            table[name] = [shown(value, width) for value, width in pairs]
+        return table
 
     def frame(self) -> pd.DataFrame:
         """One row per value; `why` is empty where the verdict is `use`."""
@@ -129,6 +136,14 @@ class Interval:
             },
             index=list(self.names),
         )
+
+
+def shown(value: float, width: float) -> str:
+    """A number to six digits, or to three of its interval's width where that takes more."""
+    digits = 6
+    if 0 < width < abs(value) < np.inf:
+        digits = max(digits, math.ceil(math.log10(abs(value) / width)) + 3)
+    return f"{value:.{min(digits, 17)}g}"
 
 
 def _why(reasons: tuple[str, ...]) -> str:
@@ -176,9 +191,11 @@ def noise_aware_covariance(estimate: Estimate) -> Array:
     Raises:
         ReleaseError: the weights have no known law.
     """
-    covariance = np.diag(np.asarray(sum(variance_parts(estimate).values())))
+    variances = np.asarray(sum(variance_parts(estimate).values()))
+    scale = np.where(variances > 0, np.sqrt(variances), 1.0)  # or one value's unit hides the others
+    covariance, influence = np.diag(variances / scale**2), estimate.influence / scale
     for i in range(len(covariance) - 1):
-        column, others = estimate.influence[:, i, None], estimate.influence[:, i + 1 :]
+        column, others = influence[:, i, None], influence[:, i + 1 :]
         facts = _of_pairs(estimate.facts, i)
         apart, less = (
             sum(variance_parts(replace(estimate, influence=pair, facts=facts)).values())
@@ -186,7 +203,7 @@ def noise_aware_covariance(estimate: Estimate) -> Array:
         )
         covariance[i, i + 1 :] = (apart - less) / 4
         covariance[i + 1 :, i] = covariance[i, i + 1 :]
-    return covariance
+    return np.asarray(covariance * np.outer(scale, scale))
 
 
 def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:

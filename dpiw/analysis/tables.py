@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import Bins, Column, Levels, declared_as, levels
+from dpiw.analysis.columns import Bins, Column, Levels, declared_as, levels, shifted
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import SHARE
 from dpiw.analysis.names import checked_column
@@ -55,10 +55,12 @@ def _described(values: pd.Series, weights: Array, declared: Declared | None) -> 
         return facts
     if pd.api.types.is_numeric_dtype(values.dtype):
         raw = values.to_numpy(dtype=np.float64, na_value=np.nan)[is_present]
-        center = float(np.average(raw, weights=mass[is_present]))
-        spread = float(np.sqrt(np.average((raw - center) ** 2, weights=mass[is_present])))
+        part = shifted(values)
+        less = part.values[is_present]
+        center = float(np.average(less, weights=mass[is_present]))
+        spread = float(np.sqrt(np.average((less - center) ** 2, weights=mass[is_present])))
         quarters = weighted_quantile(raw, mass[is_present], QUARTERS)
-        facts |= {"mean": center, "std": spread}
+        facts |= {"mean": float(part.origin) + center, "std": spread}
         return facts | {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         return facts | {"levels": values.nunique()}

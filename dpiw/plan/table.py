@@ -70,8 +70,11 @@ def _bounds(plan: Plan) -> list[str]:
 
 
 def _end(bound: Any) -> str:
-    """A bound or a cut, as text."""
-    return bound if isinstance(bound, str) else f"{bound:,.10g}"
+    """A bound or a cut, as text; whole where ten digits are not all."""
+    if isinstance(bound, str):
+        return bound
+    text = f"{bound:,.10g}"
+    return text if float(text.replace(",", "")) == bound else str(bound)
 
 
 def _cells(plan: Plan) -> list[str]:

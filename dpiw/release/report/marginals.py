@@ -126,4 +126,5 @@ def _bound(column: Column, value: float) -> str:
     if column.kind in _SECONDS:
         moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=value * _SECONDS[column.kind])
         return moment.isoformat(sep=" ", timespec="minutes").removesuffix(" 00:00")
-    return f"{value:g}" if abs(value) < 1e15 else f"{value:.3g}"
+    text = f"{value:g}"
+    return text if float(text) == value or not value.is_integer() else f"{value:.0f}"
