@@ -61,7 +61,7 @@ def rows(name, size=60):
         {
             name: rng.integers(0, 5, size).astype(float),
             OTHER: rng.normal(size=size),
-            TOWN: rng.choice(["a`b` & c", "it's | \"so\"", name], size),
+            TOWN: rng.choice(["a`b` & c", 'it\'s | "so"', name], size),
         }
     )
 
