@@ -29,8 +29,8 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw
 from dpiw.release.report.marginals import axis
 
 HOSTILE = (
-    "missing", "(missing)", "((missing))", "outside", "nan", "None", "True", "false", "0", "-1", "a=b",
-    "b", "x | g=b", "$a$ $b$", "[0, 1]", "other", "catch all", "inf", "é", "日本",
+    "missing", "(missing)", "((missing))", "outside", "nan", "None", "True", "false", "0", "-1",
+    "a=b", "b", "x | g=b", "$a$ $b$", "[0, 1]", "other", "catch all", "inf", "é", "日本",
 )  # fmt: skip
 ROWS, PEOPLE = 120, 300
 
