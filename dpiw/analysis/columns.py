@@ -347,10 +347,12 @@ def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
     low, high = column.lower_number, column.upper_number
     edges = np.array([low, *np.unique(inner[(inner > low) & (inner <= high)]), high])
     if column.kind not in (ColumnKind.DATE, ColumnKind.DATETIME):
-        return pd.Index(edges)
+        plain: pd.Index = pd.Index(edges)
+        return plain
     unit: Literal["D", "s"] = "D" if column.kind is ColumnKind.DATE else "s"
-    moments: pd.Index = pd.DatetimeIndex(edges.astype(np.int64).astype(f"datetime64[{unit}]"))
-    return moments if zone is None else moments.tz_localize("UTC").tz_convert(zone)
+    moments = pd.DatetimeIndex(edges.astype(np.int64).astype(f"datetime64[{unit}]"))
+    zoned: pd.Index = moments if zone is None else moments.tz_localize("UTC").tz_convert(zone)
+    return zoned
 
 
 def _between_cuts(values: pd.Series, column: Declared) -> pd.Series:

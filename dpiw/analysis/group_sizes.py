@@ -126,7 +126,7 @@ def widened(estimate: Estimate, low: Array, high: Array, *, miss: float, noisy: 
         high = np.where(up, np.fmax(high, values + share * (most - values)), high)
         low = np.where(down, np.fmin(low, values - share * (values - least)), low)
     unknown = np.isnan(values) | (flat & (_rows(estimate)[1] < ROWS_LEAST))
-    return np.where(unknown, limits, [low, high])
+    return np.where(unknown, limits, np.clip([low, high], *limits))
 
 
 def left_open(estimate: Estimate, *, miss: float, noisy: bool) -> Array:

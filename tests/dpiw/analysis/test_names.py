@@ -27,19 +27,20 @@ from dpiw.errors import ReleaseError
 
 KEPT_BY_OTHERS = (
     "inf", "Inf", "nan", "NaN", "True", "False", "None", "true", "null", "and", "not", "in", "is",
-    "class", "lambda", "print", "list", "tuple", "datetime", "Timestamp", "sin", "abs", "log", "exp",
+    "class", "lambda", "print", "list", "tuple", "datetime", "Timestamp", "sin", "abs", "log",
+    "exp",
     "poly", "bs", "center", "C", "I", "Q", "np", "index", "columns", "level_0", "ilevel_0", "self",
     "c0", "c1", "v0", "column_0_", "quoted_0_", "stand_in_0_", "Intercept", "const", "__class__",
     "0", "1", "-1", "1e5", "2nd", "_", "__",
 )  # fmt: skip
 CHANGED_BY_PYTHON = (
-    "µg_l", "μg_l", "cafe\u0301", "café", "ａｇｅ", "m²", "x₁", "ﬁt", "Å", "K", "ſ", "ª", "№", "中文",
-    "हिन्दी",
+    "µg_l", "μg_l", "cafe\u0301", "café", "ａｇｅ", "m²", "x₁", "ﬁt", "Å", "K", "ſ", "ª", "№",
+    "中文", "हिन्दी",
 )  # fmt: skip
 SIGNS = (
-    "odd name", "it's", 'say "x"', "a`b", "`", "``", "`a`", "a\\b", "a.b", ".", "x[1]", "{x}", "a:b",
-    "a + b", "a|b", "a&b", "x > 2", "#x", "@x", "x%", "a$b", "$a$ $b$", "~", "y ~ x", "log(x)", "'a'",
-    "(", "-", ",", "^_{x}$", "size in cm",
+    "odd name", "it's", 'say "x"', "a`b", "`", "``", "`a`", "a\\b", "a.b", ".", "x[1]", "{x}",
+    "a:b", "a + b", "a|b", "a&b", "x > 2", "#x", "@x", "x%", "a$b", "$a$ $b$", "~", "y ~ x",
+    "log(x)", "'a'", "(", "-", ",", "^_{x}$", "size in cm",
 )  # fmt: skip
 NAMES = (*KEPT_BY_OTHERS, *CHANGED_BY_PYTHON, *SIGNS)
 OTHER, TOWN = "other column", "town of"
@@ -61,7 +62,7 @@ def rows(name, size=60):
         {
             name: rng.integers(0, 5, size).astype(float),
             OTHER: rng.normal(size=size),
-            TOWN: rng.choice(["a`b` & c", "it's | \"so\"", name], size),
+            TOWN: rng.choice(["a`b` & c", 'it\'s | "so"', name], size),
         }
     )
 
