@@ -16,14 +16,14 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_texts
+from dpiw.data.cells import cell_texts, word_form
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
 from dpiw.data.encoding import exact_number, read_cells
 from dpiw.data.levels import known_texts
 from dpiw.data.plain_numbers import plain_numbers
 
-_FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
+_FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
 
 
@@ -74,7 +74,7 @@ def count_cells(
         missing=int(counts[_MISSING]),
         unreadable=int(counts[UNREADABLE]),
         outside=int(counts[_OUTSIDE]),
-        rounded=int(counts[_ROUNDED]),
+        rounded=int(counts[ROUNDED]),
         unknown=int(counts[_UNKNOWN]),
     )
 
@@ -121,7 +121,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     identifier = column.role is ColumnRole.IDENTIFIER
     value = _reader(column) if column.is_numeric and not identifier else None
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
-    words = {text.strip().casefold() for text in column.true_values + column.false_values}
+    words = {word_form(text) for text in column.true_values + column.false_values}
     is_known = known_texts(column)
 
     def judge(text: str) -> int:
@@ -133,7 +133,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
         if value is not None:
             return _numeric_verdict(value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
-            return _FINE if text.casefold() in words else UNREADABLE
+            return _FINE if word_form(text) in words else UNREADABLE
         return _FINE if is_known(text) else _UNKNOWN
 
     return judge
@@ -149,7 +149,7 @@ def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
         exact = True
     if not low <= number <= high:
         return _OUTSIDE
-    return _FINE if exact else _ROUNDED
+    return _FINE if exact else ROUNDED
 
 
 def _reader(column: Column) -> Callable[[str], Any]:
