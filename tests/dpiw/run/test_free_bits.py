@@ -36,13 +36,15 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.entries import chained
 from dpiw.plan.sections import SourceSpec
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import PrivacyCost
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 3
-NOTHING = PrivacyCost(epsilon_units=0, delta_units=0)
+NOTHING = PrivacyCost(
+    epsilon_units=0, delta_units=0, relation=NeighbouringRelation.ADD_OR_REMOVE_ONE
+)
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 TORN = "age,income,region,ill\n1,2,north,true,5\n"
 
