@@ -66,7 +66,7 @@ def count_cells(
     typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
     if typed and column.is_numeric:
         counts = _typed_counts(column, cells)
-    elif typed and column.kind is ColumnKind.BOOLEAN:
+    elif column.kind is ColumnKind.BOOLEAN and _has_truths(column, cells):
         counts = _typed_truths(column, cells)
     else:
         counts = _by_text(column, cell_texts(cells) if texts is None else texts)
@@ -83,6 +83,12 @@ def _is_typed(cells: pd.Series[Any]) -> bool:
     return not (isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object)
 
 
+def _has_truths(column: Column, cells: pd.Series[Any]) -> bool:
+    """Whether cells are truth values or numbers, decimals too, which may mean truth."""
+    is_text = isinstance(cells.dtype, pd.StringDtype)
+    return column.role is not ColumnRole.IDENTIFIER and not is_text
+
+
 def _verdict_counts(verdicts: NDArray[Any]) -> NDArray[np.int64]:
     return np.bincount(verdicts, minlength=_VERDICTS)
 
@@ -91,7 +97,12 @@ def _typed_counts(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     numbers, missing = read_cells(column, cells)
     low, high = column.number(column.lower), column.number(column.upper)
     outside = ((numbers < low) | (numbers > high)) & ~missing
-    return _verdict_counts(np.where(missing, _MISSING, np.where(outside, _OUTSIDE, _FINE)))
+    rounded = np.zeros(len(cells), dtype=bool)
+    if column.kind is ColumnKind.INTEGER and pd.api.types.is_float_dtype(cells.dtype):
+        with np.errstate(invalid="ignore"):  # of infinite ones, which are outside
+            rounded = cells.to_numpy(dtype=np.float64, na_value=np.nan) % 1 > 0
+    read = np.where(outside, _OUTSIDE, np.where(rounded, ROUNDED, _FINE))
+    return _verdict_counts(np.where(missing, _MISSING, read))
 
 
 def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:

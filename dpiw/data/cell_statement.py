@@ -177,6 +177,7 @@ def leave_statement(
     schema: PublicSchema,
     formats: Mapping[str, CellFormat],
     kept: int,
+    file_format: str = "csv",
 ) -> None:
     """Write the statement into the run's private folder; never raises.
 
@@ -186,18 +187,24 @@ def leave_statement(
         schema: the public schema.
         formats: how each column is declared to be written.
         kept: rows within the unit.
+        file_format: `csv`, or `parquet`, whose spec declares no format of texts.
 
     Privacy:
         Exact counts of confidential cells. They stay in that folder, and whether the file could
         be made changes no outcome.
     """
     with contextlib.suppress(Exception):
-        text = statement(tally, schema, formats, kept)
+        text = statement(tally, schema, formats, kept, file_format=file_format)
         write_durably(directory / STATEMENT, text.encode())
 
 
 def statement(
-    tally: CellTally, schema: PublicSchema, formats: Mapping[str, CellFormat], kept: int
+    tally: CellTally,
+    schema: PublicSchema,
+    formats: Mapping[str, CellFormat],
+    kept: int,
+    *,
+    file_format: str = "csv",
 ) -> str:
     """The statement's text. As confidential as the cells it counts.
 
@@ -224,7 +231,7 @@ def statement(
             fates.append(f"- column {column.name}: {_became(column, counts, tally.rows)}")
         if tally.rows and counts.missing + counts.unreadable + counts.unknown == tally.rows:
             unread.append(column.name)
-        notes += _column_notes(column, tally, formats[column.name])
+        notes += _column_notes(column, tally, formats[column.name], file_format)
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
     table = [
         "  ".join(
@@ -244,7 +251,9 @@ def statement(
     return "\n".join([*beginning, "", *table, "", *closing])
 
 
-def _column_notes(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
+def _column_notes(
+    column: Column, tally: CellTally, written: CellFormat, file_format: str
+) -> list[str]:
     """How the column's cells are written, where that is not as declared; quotes no cell."""
     notes = []
     if undecoded := tally.undecoded[column.name]:
@@ -256,7 +265,7 @@ def _column_notes(column: Column, tally: CellTally, written: CellFormat) -> list
     if column.is_numeric and not distinct.empty:
         unread = distinct[_unread(column, distinct, written)]
         of = f"of {len(unread):,} different texts that are not read as {column.kind.value},"
-        notes += [f"{of} {told}" for told in _told(column, unread, written)]
+        notes += [f"{of} {told}" for told in _told(column, unread, written, file_format)]
     return [f"column {column.name}: {note}" for note in notes]
 
 
@@ -293,15 +302,18 @@ def _fate(column: Column) -> str:
 # How texts are written that are not read
 
 
-def _told(column: Column, unread: pd.Series[Any], written: CellFormat) -> list[str]:
+def _told(
+    column: Column, unread: pd.Series[Any], written: CellFormat, file_format: str
+) -> list[str]:
     """Which other formats, and which notations that nothing declares, some of the texts have."""
     forms = _other_forms(column)
     reads = {
         words: frozenset(np.flatnonzero(~_unread(column, unread, form.over(written))).tolist())
         for words, form in forms.items()
     }
+    parquet = "" if file_format == "csv" else " (in a CSV file; in Parquet, store the values)"
     told = [
-        f"{len(read):,} are read {words}"
+        f"{len(read):,} are read {words}{parquet}"
         for words, read in reads.items()
         if read and not any(_better(words, other, reads, forms) for other in forms)
     ]
