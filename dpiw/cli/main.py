@@ -47,10 +47,9 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _compiled_and_told(arguments: argparse.Namespace) -> int:
-    from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
-    from dpiw.plan.spec import load_schema, load_spec
+    from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
     from dpiw.run.ahead import current_label, missing_files, period_line
@@ -62,21 +61,14 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
         check_publish_to(spec)
         schema = load_schema(spec)
         if arguments.header is not None:
-            names, source = [column.name for column in schema.columns], spec.source
-            line = typed_line(arguments.header, encoding=source.encoding)
-            cells = header_cells(line, names, source.delimiter)
-            check_names(
-                cells, names,
-                max_columns=source.max_columns, encoding=source.encoding, typed=True,
-            )  # fmt: skip
+            agrees = check_header(arguments.header, spec.source, schema)
         plan = compile_plan(spec, schema)
     warned = [f"warning: {text}" for text in missing_files(spec)]
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        agrees = [f"header: its {len(schema.columns)} names are those of the data dictionary"]
-        told = agrees if arguments.header is not None else []
+        told = [agrees] if arguments.header is not None else []
         lines = period_line(spec, current_label(spec), asked=False)
         _say("\n".join([plan_table(plan), *lines, *told, *warned]))
     try:
@@ -167,7 +159,8 @@ def _parser() -> Parser:
     plan.add_argument(
         "--header",
         metavar="NAMES",
-        help="the table's first line, as you know it: refused unless it holds the declared names",
+        help="the table's first line, as you know it, or a Parquet file, of which only the columns'"
+        " names and types are read: refused unless they are as declared",
     )
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)

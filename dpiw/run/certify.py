@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 from typing import Any
 
-from dpiw.ledger import Ledger, RunRecord
+from dpiw.ledger import EntryKind, Ledger, RunRecord
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import own_libraries
 from dpiw.plan.assumptions import assumptions, caveats
@@ -101,7 +101,11 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         diagnostics=diagnostics,
         verdict=diagnostics["verdict"],
         verdict_rule=diagnostics["rule"],
-        assumptions=assumptions(plan, max_unpaid_reads=account.population.max_unpaid_reads),
+        assumptions=assumptions(
+            plan,
+            max_unpaid_reads=account.population.max_unpaid_reads,
+            read_before=_read_before(ledger, record),
+        ),
         caveats=(*caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run)),
         versions=versions_of(plan),
         ledger_head=head,
@@ -112,6 +116,30 @@ def versions_of(plan: Plan) -> dict[str, str]:
     """Of the software that a run's promise rests on."""
     names = (*_PACKAGES, *own_libraries(plan.generator))
     return {name: importlib.metadata.version(name) for name in names}
+
+
+def _read_before(ledger: Ledger, record: RunRecord) -> bool:
+    """Whether the table was read under another plan before this run's first draw, and never drawn.
+
+    This run's settings could have been chosen by the statement of that read. A read that a recovery
+    states was under an unknown plan, and so counts.
+
+    Args:
+        ledger: of any format that can be read.
+        record: of this run.
+    """
+    plans = {run.run_key: run for run in ledger.runs(record.population)}
+    for entry in ledger.entries(population=record.population):
+        if entry.kind is EntryKind.ARM and entry.run_key == record.run_key:
+            return False
+        if entry.kind is EntryKind.RECOVER and entry.payload["reads"]:
+            return True
+        if entry.kind is EntryKind.READ and entry.run_key and entry.attempt:
+            other = plans[entry.run_key]
+            drawn = other.attempts[entry.attempt - 1].committed
+            if other.plan_digest != record.plan_digest and not drawn:
+                return True
+    return False
 
 
 def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
