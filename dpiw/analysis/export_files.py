@@ -251,6 +251,8 @@ def _spss(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _
     coded = {c.name: _coded(table[c.name], c) for c in columns}
     for column in _dated(columns):
         coded[column.name] = _python_dates(coded[column.name], column)
+    empty = {c.name: "DATE11" for c in _dated(columns) if coded[c.name].isna().all()}
+    coded |= {name: np.full(len(table), np.nan) for name in empty}  # else they become text
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in columns}
     measures |= {c.name: "ordinal" for c in columns if c.kind is ColumnKind.ORDINAL}
     measures |= dict.fromkeys(map(str, weights.columns), "scale")
@@ -259,6 +261,7 @@ def _spss(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _
         file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
         column_labels=_spss_texts(columns, weights),
         variable_value_labels=value_labels(columns), variable_measure=measures,
+        variable_format=empty,
     )  # fmt: skip
 
 

@@ -461,9 +461,9 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
         "mechanisms": (facts.mechanisms, certificate.mechanisms),
         "ledger head": (facts.ledger_head, certificate.ledger_head),
         "constraints digest": (facts.constraints_digest, manifest.files[SCHEMA].sha256),
-        "data dictionary": (facts.columns, declared),
         "row count": (facts.rows, sum(footer.rows for footer in footers)),
         "Arrow schema": ({facts.columns}, {footer.columns for footer in footers}),
+        "data dictionary": (facts.columns, declared),
         "facts in the Parquet footer": (
             [footer.facts for footer in footers],
             [footer_facts(certificate)] * len(footers),

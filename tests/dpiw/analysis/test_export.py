@@ -390,7 +390,7 @@ def test_the_recipe_of_r_gives_the_same_estimates(tmp_path):
     assert {"age", "smoker", "hours"} <= {c.name for c in town.released}  # it is meant for these
     rng, rows = np.random.default_rng(62), 800
     table = pd.DataFrame(
-        {"age": rng.normal(50, 15, rows).round(), "smoker": rng.random(rows) < 0.3}
+        {"age": rng.normal(50, 15, rows).astype("int64"), "smoker": rng.random(rows) < 0.3}
     )
     table["hours"] = rng.poisson(np.exp(table["age"] / 40))
     weights = rng.gamma(2.0, 1.0, rows)
