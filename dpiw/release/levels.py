@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 
 from dpiw.data.levels import NOISY_COUNT, guarded, level_file
-from dpiw.errors import ManifestError
+from dpiw.errors import ManifestError, is_plain
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import FileBytes
 
@@ -51,4 +51,7 @@ def _reaches(file: FileBytes, column: str, threshold: float) -> bool:
     lines = csv.reader(io.StringIO(file.data.decode(), newline=""), strict=True)
     if next(lines, None) not in ([column, NOISY_COUNT], [guarded(column), NOISY_COUNT]):
         raise ValueError
-    return all(float(count) + _ROUNDED >= threshold for _, count in lines)
+    pairs = list(lines)
+    if not all(is_plain(level) for level, _ in pairs):
+        raise ValueError
+    return all(float(count) + _ROUNDED >= threshold for _, count in pairs)

@@ -156,7 +156,7 @@ def cells_of_package(path, columns):
 
 
 @pytest.mark.parametrize("ending", [".csv", ".dta", ".sav"])
-@settings(max_examples=60, **PROFILE)
+@settings(max_examples=40, **PROFILE)
 @given(release=releases())
 def test_what_comes_back_is_the_same_or_refused_by_name(tmp_path_factory, ending, release):
     path = tmp_path_factory.mktemp("out") / f"x{ending}"

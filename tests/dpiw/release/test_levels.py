@@ -38,6 +38,8 @@ def test_lists_that_keep_to_their_threshold_pass() -> None:
         ({}, {"levels-001.csv": "trade,noisy_count\nsmith\n"}, "001.csv: expected a list"),
         ({}, {"levels-001.csv": "title,noisy_count\n"}, "001.csv: expected a list"),
         ({}, {"levels-002.csv": ""}, "002.csv: expected a list"),
+        ({}, {"levels-001.csv": "trade,noisy_count\n\x1b[2J,99\n"}, "001.csv: expected a list"),
+        ({}, {"levels-001.csv": "trade,noisy_count\na\u202eb,99\n"}, "001.csv: expected a list"),
         ({}, {"levels-003.csv": ""}, "levels-003.csv: certificate and manifest disagree"),
         ({"columns": ["trade", "a,b", "c"]}, {}, "levels-003.csv: certificate and manifest"),
         ({"columns": None}, {}, "a threshold without columns"),
