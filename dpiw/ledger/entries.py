@@ -265,18 +265,15 @@ def check_fields(entry: Entry) -> None:
     """Check what an entry holds beside its kind, in reading as in writing: no free text.
 
     Raises:
-        LedgerConflictError: a field is no name, digest, label or moment as the ledger writes them.
+        SpecError: a field is no name, digest, label or moment as the ledger writes them.
     """
-    try:
-        if not isinstance(entry.at, str) or not _MOMENT.fullmatch(entry.at):
-            raise SpecError("at: expected a moment in UTC, such as 2027-01-31T06:00:00Z")
-        for field in ("population", "run_key", "stage"):
-            if getattr(entry, field) is not None:
-                check_label(field, getattr(entry, field))
-        if canonical(entry.payload, field="payload") != entry.payload:
-            raise SpecError("payload: expected whole numbers, short names, digests and decimals")
-    except SpecError as error:
-        raise LedgerConflictError(str(error)) from None
+    if not isinstance(entry.at, str) or not _MOMENT.fullmatch(entry.at):
+        raise SpecError("at: expected a moment in UTC, such as 2027-01-31T06:00:00Z")
+    for field in ("population", "run_key", "stage"):
+        if getattr(entry, field) is not None:
+            check_label(field, getattr(entry, field))
+    if canonical(entry.payload, field="payload") != entry.payload:
+        raise SpecError("payload: expected whole numbers, short names, digests and decimals")
 
 
 def check_genesis(entry: Entry) -> None:
