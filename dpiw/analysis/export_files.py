@@ -159,7 +159,9 @@ def _written(
         return form.changed(draft, table, columns, weights)
     except _REFUSALS:  # what a library says may hold cells of other columns, and names one at most
         bare = _Weights(columns=pd.DataFrame(index=table.index), texts={})
-        return [c.name for c in columns if not _alone(form, draft, table, c, bare)]
+        names = [c.name for c in columns]
+        faulty = [c.name for c in columns if not _alone(form, draft, table, c, bare)]
+        return faulty or names  # of none alone: what failed was the whole
 
 
 _REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.errors.DataError)
