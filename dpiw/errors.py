@@ -34,12 +34,51 @@ a code never tells data apart. Who started a stage process ends with the code of
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+
+def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
+    r"""Return foreign text as it may be printed: on one line, and unable to steer a terminal.
+
+    Control characters, line ends, directions and invisible characters (`is_plain` is false)
+    become `\u001b` or `\u202e`, as JSON writes them; what is longer than `most` ends with `...`.
+    All that a command or page shows of files, ledgers and environment goes through here.
+
+    Args:
+        text: of a file, ledger or environment; what is no text is shown as Python writes it.
+        most: characters; None: any number.
+        lines: whether line ends stay, of text that is ours but for what went through here before.
+    """
+    kept = "\n" if lines else ""
+    text = str(text)
+    short = text if most is None or len(text) <= most else text[:most] + "..."
+    if short.isascii() and short.isprintable():
+        return short
+    return "".join(
+        character if is_plain(character) or character in kept else _escaped(character)
+        for character in short
+    )
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has no control, format, private or unassigned character, and no line end."""
+    return text.isprintable() or not any(
+        unicodedata.category(character) in _STEERING for character in text
+    )
+
+
+_STEERING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
 def install(extra: str) -> str:

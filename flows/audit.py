@@ -20,7 +20,7 @@ from prefect import flow
 from dpiw.audit import AuditFailedError, Severity, found, release_folders
 from dpiw.cli.parser import Parser
 from dpiw.cli.text import names_a_spec
-from dpiw.errors import DPIWError, SpecError
+from dpiw.errors import DPIWError, SpecError, shown
 from dpiw.ledger.location import check_location
 from dpiw.plan.spec import load_spec
 from dpiw.release.manifest import SIGNATURE
@@ -127,9 +127,9 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
             wait_for_server()
             text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
-        sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
+        sys.stdout.write(f"\n{type(error).__name__}: {shown(error, most=None, lines=True)}\n")
         return error.exit_code
-    sys.stdout.write(f"\n{text}\n")
+    sys.stdout.write(f"\n{shown(text, most=None, lines=True)}\n")
     return 0
 
 

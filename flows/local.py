@@ -15,7 +15,7 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.cli.parser import Parser
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, shown
 from dpiw.plan.local import load_local_spec
 from dpiw.release.local import verify_local
 from flows.console import quiet_prefect
@@ -51,7 +51,9 @@ def main(run: Callable[[str], str], arguments: list[str]) -> int:
             folder = Path(run(str(spec)))
         lines = verify_local(folder).described()
     except DPIWError as error:
-        sys.stdout.write(f"\nnot published: {type(error).__name__}: {error}\n")
+        sys.stdout.write(
+            f"\nnot published: {type(error).__name__}: {shown(error, most=None, lines=True)}\n"
+        )
         return error.exit_code
     sys.stdout.write("\n".join(["", str(folder), *lines, ""]))
     return 0

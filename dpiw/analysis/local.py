@@ -19,7 +19,6 @@ from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.analysis.intervals import Interval
@@ -28,7 +27,7 @@ from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.objections import Objection, worst
-from dpiw.release.local import REPORTS, verify_local
+from dpiw.release.local import REPORTS, verify_local_and_read
 from dpiw.release.local_certificate import LocalCertificate
 
 Array = NDArray[np.float64]
@@ -118,10 +117,9 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
         ReleaseError: as `dpiw.release.local.verify_local`.
         PrivacyError: the noise does not keep what the parameters promise.
     """
-    folder = Path(folder)
-    verified = verify_local(folder, public_key=None if public_key is None else Path(public_key))
+    key = None if public_key is None else Path(public_key)
+    verified, table = verify_local_and_read(Path(folder), public_key=key)
     parameters = verified.parameters
-    table = pq.read_table(folder / REPORTS, use_threads=False, pre_buffer=False)
     columns = [table.column(feature.name).to_numpy() for feature in parameters.features]
     labels = np.empty(0, dtype=np.int64)
     if parameters.label is not None:

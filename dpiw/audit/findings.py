@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dpiw.errors import LedgerTamperedError
+from dpiw.errors import LedgerTamperedError, shown
 
 
 class AuditFailedError(LedgerTamperedError):
@@ -172,12 +172,18 @@ class Finding:
         subject: what it is about: `entry 12`, a population, a run, a release.
         text: what was found.
         follows: whether a broken chain, which is told before it, may be its only cause.
+
+    Subject and text hold names of folders and texts of ledgers and releases; both are `shown`.
     """
 
     code: str
     subject: str
     text: str
     follows: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("subject", "text"):
+            object.__setattr__(self, field, shown(getattr(self, field), most=20_000))
 
     @property
     def severity(self) -> Severity:

@@ -23,6 +23,7 @@ from dpiw.cli.parser import Parser
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.schema import add_schema_command
+from dpiw.cli.text import write_lines
 from dpiw.errors import (
     DPIWError,
     ReleaseError,
@@ -30,13 +31,10 @@ from dpiw.errors import (
     SpecError,
     UnsupportedRelationError,
     install,
+    shown,
 )
 
 Handler = Callable[[argparse.Namespace], int]
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -65,12 +63,12 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
         plan = compile_plan(spec, schema)
     warned = [f"warning: {text}" for text in missing_files(spec)]
     if arguments.json:
-        _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
+        write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
         told = [agrees] if arguments.header is not None else []
         lines = period_line(spec, current_label(spec), asked=False)
-        _say("\n".join([plan_table(plan), *lines, *told, *warned]))
+        write_lines(arguments, ["\n".join([plan_table(plan), *lines, *told, *warned])])
     try:
         budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
@@ -79,7 +77,7 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
         warned = [text for text in budget_text.splitlines() if text.startswith("warning: ")]
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say(budget_text)
+        write_lines(arguments, [budget_text])
     return 0
 
 
@@ -88,9 +86,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
-        _say(verify_local(arguments.folder, public_key=arguments.key).statement)
+        write_lines(arguments, [verify_local(arguments.folder, public_key=arguments.key).statement])
         return 0
-    _say(verify(arguments.folder, public_key=arguments.key).statement)
+    write_lines(arguments, [verify(arguments.folder, public_key=arguments.key).statement])
     return 0
 
 
@@ -102,11 +100,13 @@ def _describe(arguments: argparse.Namespace) -> int:
     if is_local(arguments.folder):
         local = verify_local(arguments.folder, public_key=arguments.key)
         certificate_text = local.certificate.to_json().decode()
-        _say(certificate_text if arguments.json else "\n".join(local.described()))
+        write_lines(
+            arguments, [certificate_text if arguments.json else "\n".join(local.described())]
+        )
         return 0
     verified = verify(arguments.folder, public_key=arguments.key)
     if arguments.json:
-        _say(verified.certificate.to_json().decode())
+        write_lines(arguments, [verified.certificate.to_json().decode()])
         return 0
     certificate = verified.certificate
     size = certificate.diagnostics.get("effective_sample_size")
@@ -115,18 +115,18 @@ def _describe(arguments: argparse.Namespace) -> int:
         f"population {certificate.population}, period {certificate.period},"
         f" {verified.manifest.facts.rows} rows",
         *filter(None, [rows_caveat(certificate.unit.max_rows)]),
-        "columns: " + ", ".join(column.name for column in verified.manifest.facts.columns),
+        "columns: " + ", ".join(shown(column.name) for column in verified.manifest.facts.columns),
         f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
         f" under {certificate.relation.value}",
         f"population so far: epsilon={certificate.spent_epsilon}"
         f" of {certificate.budget_epsilon}, delta={certificate.spent_delta}"
         f" of {certificate.budget_delta}",
-        f"weights: {certificate.verdict}"
+        f"weights: {shown(certificate.verdict)}"
         + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
-        *(f"  {reason}" for reason in certificate.diagnostics.get("reasons", ())),
+        *(f"  {shown(reason)}" for reason in certificate.diagnostics.get("reasons", ())),
         *([f"  {certificate.unseen}"] if certificate.unseen else ()),
     ]
-    _say("\n".join(lines))
+    write_lines(arguments, ["\n".join(lines)])
     return 0
 
 
@@ -141,7 +141,10 @@ def _key_new(arguments: argparse.Namespace) -> int:
     name = path.name.removesuffix(".key")
     private, public = create_key_pair(path.parent, name)
     key_id = load_private_key(private).public.key_id
-    _say(f"wrote {private} (keep it secret) and {public} (give it to analysts), key id {key_id}")
+    write_lines(
+        arguments,
+        [f"wrote {private} (keep it secret) and {public} (give it to analysts), key id {key_id}"],
+    )
     return 0
 
 
@@ -239,7 +242,9 @@ def main(arguments: list[str] | None = None) -> int:
     except DPIWError as error:
         show = "dpiw ledger show"
         place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"
-        sys.stderr.write(f"{type(error).__name__}: {str(error).replace(show, place)}\n")
+        sys.stderr.write(
+            f"{type(error).__name__}: {shown(str(error).replace(show, place), lines=True)}\n"
+        )
         typed = "".join(words).isprintable()  # no bytes of a header in another encoding
         if typed and _stands_in_a_file(error) and parsed.command != "init":
             sys.stderr.write(f"mend it, then: dpiw {shlex.join(words)}\n")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.levels import NOISY_COUNT
+from dpiw.data.levels import NOISY_COUNT, unguarded
 from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, SchemaError
 
@@ -156,8 +156,9 @@ def _levels(path: Path, column: str, other: Any) -> dict[str, Any]:
             " column"
         )
     levels = [row[0] for row in rows[1:]]
-    if rows[0][1:] == [NOISY_COUNT] and isinstance(other, str) and other not in levels:
-        levels.append(other)
+    if rows[0][1:] == [NOISY_COUNT]:
+        levels = [unguarded(level) for level in levels]
+        levels += [other] * (isinstance(other, str) and other not in levels)
     return {"levels": levels}
 
 

@@ -12,6 +12,7 @@ and published is the group or the bucket. Levels are never selected from the tab
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,11 @@ MOST_LETTERS = 200
 NOISY_COUNT = "noisy_count"
 """Names the second column of a list of found levels; its first has the column's own name."""
 
+_FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].+", re.DOTALL)
+_SIGNED = re.compile(r"[+-][0-9]{1,30}([.,][0-9]{1,30})?%?")
+_GUARD = "'"
+"""What makes a spreadsheet take a cell for text; it shows no such sign itself."""
+
 _REQUIRED = (
     "public levels are required and never inferred; where there is no public list, declare"
     " hash_buckets, or `unseen: true` for a release that finds them (generator.method: levels)"
@@ -61,6 +67,22 @@ def bucket_of(text: str, buckets: int) -> int:
 def level_file(place: int) -> str:
     """The name, in a release, of the list of its column of found levels number `place`, from 1."""
     return f"levels-{place:03}.csv"
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet would compute a cell of this text; a signed number is none."""
+    return _FORMULA.match(text) is not None and _SIGNED.fullmatch(text) is None
+
+
+def guarded(text: str) -> str:
+    """A text as a published list holds it: with an apostrophe first where it is a formula."""
+    return _GUARD + text if is_formula(text.lstrip(_GUARD)) else text
+
+
+def unguarded(text: str) -> str:
+    """Undo `guarded`."""
+    bare = text.removeprefix(_GUARD)
+    return bare if guarded(bare) == text else text
 
 
 def level_codes(column: Column) -> dict[str, int]:

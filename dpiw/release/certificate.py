@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -49,8 +49,8 @@ class CertifiedStage:
             compose to less than the sum of these. None: not computed.
     """
 
-    stage: str
-    method: str
+    stage: Label
+    method: Label
     events: tuple[Mapping[str, Any], ...]
     parameters: Mapping[str, Any]
     noise: tuple[Mapping[str, Any], ...] = ()
@@ -103,9 +103,9 @@ class Certificate:
         ledger_head: hash of the ledger entry behind which this was written.
     """
 
-    release_id: str
-    population: str
-    period: str
+    release_id: Label
+    population: Label
+    period: Label
     unit: PrivacyUnit
     epsilon: DecimalText
     delta: DecimalText
@@ -134,6 +134,15 @@ class Certificate:
         """Check every field; what is read is checked in the same words as what is written."""
         settle(self, what=_NAME, error=ManifestError)
         record(self.account, _ACCOUNT, what=f"{_NAME} account", error=ManifestError)
+        reasons = self.diagnostics.get("reasons", [])
+        if not (isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)):
+            raise ManifestError(f"{_NAME} diagnostics: reasons: expected a list of texts")
+        try:
+            _ = self.declared
+        except (KeyError, TypeError, ValueError):
+            raise ManifestError(
+                f"{_NAME} generator: made_elsewhere: not what dpiw states of such rows"
+            ) from None
 
     @property
     def relation(self) -> NeighbouringRelation:

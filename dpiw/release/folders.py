@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from dpiw.errors import ReleaseError, nearest
+from dpiw.errors import ReleaseError, nearest, shown
 from dpiw.release.manifest import MANIFEST
 
 
@@ -53,10 +53,11 @@ def publish_anew(folder: Path) -> str:
 
 def no_release(folder: Path) -> str:
     """What is there instead of a release, in words; which one was meant, if that can be seen."""
-    text = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
+    name = shown(folder.name)
+    text = f"{MANIFEST}: not in {name or 'this folder'}; expected the folder of one release"
     if folder.is_file():
-        return f"{folder.name}: a file; expected the folder of one release, in which it lies"
+        return f"{name}: a file; expected the folder of one release, in which it lies"
     if not folder.is_dir():
-        return f"{folder.name}: no such folder; expected the folder of one release"
+        return f"{name}: no such folder; expected the folder of one release"
     inside = sorted(manifest.parent.name for manifest in folder.glob(f"*/{MANIFEST}"))
-    return f"{text}, such as {folder.name}/{inside[0]}" if inside else text
+    return f"{text}, such as {name}/{shown(inside[0])}" if inside else text

@@ -9,13 +9,15 @@ guessed by hashing candidates).
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Self, get_type_hints
 
 from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import PrivacyUnit
 from dpiw.release.certificate import Certificate
@@ -52,6 +54,56 @@ class FileEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileBytes:
+    """A file that was read once: what is parsed of it are the bytes that were compared.
+
+    Attributes:
+        name: of the file.
+        data: its bytes, or the last of them.
+        skipped: how many came before and were not kept.
+    """
+
+    name: str
+    data: bytes
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, path: Path) -> FileBytes:
+        """Read a file of one's own, which nobody signed."""
+        return cls(name=path.name, data=path.read_bytes())
+
+    def stream(self) -> io.IOBase:
+        """As a file of its whole length; to read what was skipped raises OSError."""
+        return io.BytesIO(self.data) if not self.skipped else _Tail(self)
+
+
+class _Tail(io.RawIOBase):
+    """The end of a file, where readers of Parquet look for its footer."""
+
+    def __init__(self, file: FileBytes) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        size = self._file.skipped + len(self._file.data)
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._at - self._file.skipped
+        if start < 0:
+            raise OSError(f"{self._file.name}: only its footer was kept")
+        data = self._file.data[start : None if size < 0 else start + size]
+        self._at += len(data)
+        return data
+
+
+@dataclass(frozen=True, kw_only=True)
 class ArrowField:
     """One column of the Parquet file: name, Arrow type as text, and whether nulls may occur."""
 
@@ -76,7 +128,7 @@ class Facts:
         published_at: `2027-01-31T06:00:00Z`; the scheduled time, given by the caller.
     """
 
-    release_id: str
+    release_id: Label
     unit: PrivacyUnit
     epsilon: DecimalText
     delta: DecimalText
@@ -106,7 +158,7 @@ class ManifestFacts(Facts):
         previous: SHA-256 of the manifest of the population's previous release; None for the first.
     """
 
-    population: str
+    population: Label
     cumulative_epsilon: DecimalText
     cumulative_delta: DecimalText
     constraints_digest: Sha256

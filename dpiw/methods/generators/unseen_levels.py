@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column
 from dpiw.data.discretisation import Domain
-from dpiw.data.levels import NOISY_COUNT, level_file
+from dpiw.data.levels import NOISY_COUNT, guarded, level_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
@@ -199,15 +199,18 @@ class UnseenLevels:
         )
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
-        """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket."""
+        """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket.
+
+        A text that a spreadsheet would compute has an apostrophe before it (`guarded`).
+        """
         files = {}
         for place, name in enumerate(measurement.facts["columns"]):
             text = io.StringIO(newline="")
             writer = csv.writer(text, lineterminator="\n")
-            writer.writerow([name, NOISY_COUNT])
+            writer.writerow([guarded(name), NOISY_COUNT])
             counts = measurement.arrays[f"counts_{place}"]
             pairs = zip(measurement.facts["levels"][place], counts, strict=True)
-            writer.writerows([level, f"{count:.2f}"] for level, count in pairs)
+            writer.writerows([guarded(level), f"{count:.2f}"] for level, count in pairs)
             files[level_file(place + 1)] = text.getvalue().encode()
         return files
 
