@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpiw.data.cell_formats import settled_formats, source_fault
-from dpiw.data.dictionary import is_same_file, refuse_open
+from dpiw.data.confidential import is_same_file
+from dpiw.data.dictionary import refuse_open
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import SchemaError, SpecError
@@ -23,7 +24,7 @@ from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_proce
 from dpiw.methods.weights.registry import check_known_everywhere
 from dpiw.plan.sections import Places, Promise
 from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_paths import located_spec
+from dpiw.plan.spec_paths import confidential, located_spec
 from dpiw.plan.spec_types import is_plain
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -163,9 +164,9 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
-    if is_same_file(Path(spec.schema_path), Path(spec.source.path)):
-        raise SpecError("schema: this is source.path, the confidential table")
-    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
+    zone = confidential(spec)
+    zone.refuse(Path(spec.schema_path), field="schema")
+    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=zone)
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (
