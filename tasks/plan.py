@@ -11,7 +11,7 @@ from tasks.pages import show_run
 from tasks.step import step
 
 
-@step("plan", done="calibrated and composed; no data was read")
+@step("plan", done="calibrated and composed; no data was read", reads_named_files=True)
 def plan(spec: Path, period: str | None) -> Path:
     """Return the folder of the run that this spec and period name."""
     if ReleaseRun.find(spec, period=period) is None:

@@ -38,10 +38,6 @@ MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
 
 
-_TABLES = (".csv", ".tsv", ".parquet")
-"""How files end that may hold the confidential table."""
-
-
 class ReleaseSpec(Places, Promise):
     """Everything a release promises and needs; see docs/spec.md for a worked example."""
 
@@ -131,8 +127,6 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
 def load_spec(path: Path) -> ReleaseSpec:
     """Read a spec file; relative paths in it become absolute, from the file's own folder."""
     name = path.name or str(path)
-    if path.suffix.lower() in _TABLES:
-        raise SpecError(f"{name}: expected a release spec (YAML), not a table; it was not opened")
     mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
         raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
