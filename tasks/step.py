@@ -45,7 +45,8 @@ def _guarded(
             failure.__cause__ = failure.__context__ = None
         except Exception as error:
             record(error, name, *args)
-            failure = StepFailedError(f"{name} failed: {type(error).__name__}")
+            kept = isinstance(error, StepFailedError)
+            failure = error if kept else StepFailedError(f"{name} failed: {type(error).__name__}")
         else:
             progress.info("done %s %.1f", name, time.monotonic() - started)
             tell(f"{name}: {done}")
