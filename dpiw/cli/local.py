@@ -63,7 +63,7 @@ def _report(arguments: argparse.Namespace) -> int:
     parameters = LocalParameters.read(arguments.parameters)
     refuse_unnamed(parameters, arguments.bare)
     if parameters.bare:
-        names = ", ".join(map(ascii, parameters.bare))
+        names = ", ".join(map(repr, parameters.bare))
         write_lines(arguments, [f"told as it is, not protected, as --bare says: {names}"])
     record = _record(arguments.record)
     report_once(arguments.out, record, parameters=parameters, bare=arguments.bare)

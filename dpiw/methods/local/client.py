@@ -79,7 +79,7 @@ def refuse_unnamed(parameters: LocalParameters, bare: Collection[str]) -> None:
     unnamed = [name for name in parameters.bare if name not in agreed]
     if unnamed:
         raise PrivacyError(
-            f"{NAME}: tells {', '.join(map(ascii, unnamed))} as it is, without noise: nothing"
+            f"{NAME}: tells {', '.join(map(repr, unnamed))} as it is, without noise: nothing"
             " protects it; expected private features alone, or your word for each: bare=[NAME],"
             " or --bare NAME. Nothing was drawn"
         )
