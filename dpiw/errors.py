@@ -110,10 +110,19 @@ class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
     `advice` says what an operator does next; it depends on the class alone.
+
+    Attributes:
+        at: the configuration file and the line that it is about, where they are known.
+        full: what a person at the machine is shown where a scheduler keeps a shorter text.
     """
 
     exit_code: int = 1
     advice: str = "start the run again: it goes on where it stopped"
+    at: str = ""
+    full: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args  # the rest stays in its process: a scheduler keeps pickles
 
 
 def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) -> tuple[B, ...]:

@@ -15,7 +15,6 @@ import argparse
 import datetime
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -23,9 +22,11 @@ from prefect.artifacts import create_markdown_artifact
 from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError
 from flows.console import quiet_prefect
+from flows.parameters import below_root, typed_here
 from flows.server import prefect_server
 from tasks.assure import CHECKOUT, AssuranceFailedError, SuiteOutcome
 from tasks.assure import assure as assure_task
+from tasks.failures import told_briefly
 
 SUITES = ("proof", "test-crash", "nightly")
 """`nightly` holds `test-crash`, whose parts it finds finished."""
@@ -75,8 +76,10 @@ def assurance(
     """
     if not set(suites) <= set(SUITES):
         raise AssuranceFailedError(f"suites: expected some of {', '.join(SUITES)}")
-    place = CHECKOUT if root is None else Path(root).resolve()
-    folder = place / (f"build/assurance/{_week()}" if keep is None else keep)
+    with told_briefly("assurance"):
+        place = CHECKOUT if root is None else below_root("root", root).resolve()
+        kept = None if keep is None else below_root("keep", str(place / keep))
+    folder = kept or place / f"build/assurance/{_week()}"
     outcomes = [assure_task(suite, place, folder, only) for suite in suites]
     summary = page(outcomes)
     create_markdown_artifact(summary, key=KEY, description="the long suites, in counts")
@@ -102,9 +105,10 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     try:
         with prefect_server() as wait_for_server:
             wait_for_server()
-            summary = run(parsed.suites, parsed.root, parsed.keep, parsed.only)
+            with typed_here():
+                summary = run(parsed.suites, parsed.root, parsed.keep, parsed.only)
     except DPIWError as error:
-        sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
+        sys.stdout.write(f"\n{type(error).__name__}: {error.full or error}\n")
         return error.exit_code
     sys.stdout.write(f"\n{summary}\n")
     return 0

@@ -37,6 +37,7 @@ from dpiw.run.run import ReleaseRun
 from dpiw.run.standing import other_periods
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
+from flows.parameters import typed_here
 from flows.reading import read_source
 from flows.step_log import StepLog
 from flows.summary import summary
@@ -74,7 +75,7 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        text = str(error)
+        text = error.full or str(error)
         with contextlib.suppress(DPIWError):
             release_spec = load_spec(spec)
             # With its path and the nearest file's name, which a worker is not told.
@@ -199,7 +200,8 @@ def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interr
             with importing():
                 import flows.release  # noqa: F401
             wait_for_server()
-            return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
+            with typed_here():
+                return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:

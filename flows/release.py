@@ -34,9 +34,11 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.run.checkpoints import goes_on_without_gpu
 from dpiw.run.periods import current_period
 from dpiw.run.run import ReleaseRun
+from flows.parameters import spec_below_root
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
+from tasks.failures import told_briefly
 from tasks.fit_generator import fit_generator
 from tasks.fit_weights import fit_weights
 from tasks.ingest import ingest
@@ -71,7 +73,7 @@ def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:
 def title(spec: Path, period: str | None) -> str:
     """`NAME PERIOD` of a run; of a spec that cannot be read, its file's name."""
     try:
-        read = load_spec(spec)
+        read = load_spec(spec_below_root("spec", str(spec)))
     except DPIWError:
         return spec.stem  # the plan says what is wrong with it
     today = datetime.datetime.now(datetime.UTC).date()
@@ -101,7 +103,9 @@ def release(spec: str, period: str | None = None) -> str:
     Returns:
         The published folder.
     """
-    run = reserve(plan(Path(spec), period))
+    with told_briefly("spec"):
+        path = spec_below_root("spec", spec)
+    run = reserve(plan(path, period))
     run = ingest(run)
     run = fitted(fit_generator, run, GENERATOR_STAGE)
     run = draw_synthetic(run)

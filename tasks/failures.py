@@ -8,9 +8,11 @@ stands in the run's confidential log. What Prefect itself runs into is shown as 
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,39 @@ class OwnFailures(logging.Filter):
         record.msg, record.args = _sentence(error), ()
         record.exc_info = record.exc_text = None
         return record.name == _TASKS  # a flow says in what state it ended
+
+
+def brief(error: DPIWError, subject: str) -> DPIWError:
+    """An error as Prefect keeps it: its class, and the file and line that it is about.
+
+    Whoever may start a run chooses the files that it reads, so no word of a file may come back.
+
+    Args:
+        error: of reading what somebody named.
+        subject: what is said where neither file nor line is known.
+
+    Returns:
+        The same error with another text; `full` holds the whole of it, for a person's terminal.
+    """
+    short = copy.copy(error)
+    short.full = str(error)
+    short.args = (f"{error.at or subject}: refused; dpiw says why on the machine itself",)
+    return short
+
+
+@contextlib.contextmanager
+def told_briefly(subject: str) -> Iterator[None]:
+    """Let what is raised inside say no more than `brief` lets it, or than its class."""
+    failure: Exception
+    try:
+        yield
+    except DPIWError as error:
+        failure = brief(error, subject)
+    except Exception as error:
+        failure = StepFailedError(f"{subject} failed: {type(error).__name__}")
+    else:
+        return
+    raise failure
 
 
 def _sentence(error: DPIWError | StepFailedError) -> str:
@@ -68,4 +103,4 @@ def record(error: Exception, name: str, *given: object) -> None:
             output.write(trace)
 
 
-__all__ = ["OwnFailures", "StepFailedError", "record", "show_sentences"]
+__all__ = ["OwnFailures", "StepFailedError", "brief", "record", "show_sentences", "told_briefly"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from dpiw.plan.spec import load_spec
 from dpiw.run.ahead import check_label
 from dpiw.run.run import ReleaseRun
+from tasks.failures import told_briefly
 from tasks.pages import show_run
 from tasks.step import step
 
@@ -14,8 +15,11 @@ from tasks.step import step
 @step("plan", done="calibrated and composed; no data was read")
 def plan(spec: Path, period: str | None) -> Path:
     """Return the folder of the run that this spec and period name."""
-    if ReleaseRun.find(spec, period=period) is None:
-        check_label(load_spec(spec), period)
-    run = ReleaseRun.prepare(spec, period=period)
+    with told_briefly(spec.name):
+        unknown = None if ReleaseRun.find(spec, period=period) else load_spec(spec)
+    if unknown is not None:
+        check_label(unknown, period)
+    with told_briefly(spec.name):
+        run = ReleaseRun.prepare(spec, period=period)
     show_run(run)
     return run.directory

@@ -17,7 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.tasks import Task
 
 from dpiw.errors import DPIWError
-from tasks.failures import StepFailedError, record, show_sentences
+from tasks.failures import StepFailedError, brief, record, show_sentences
 from tasks.window import Window
 
 P = ParamSpec("P")
@@ -27,7 +27,9 @@ progress = logging.getLogger("dpiw.progress")
 """Says which step runs and how long it took; it never receives a value."""
 
 
-def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
+def _guarded(
+    name: str, done: str, body: Callable[P, R], *, reads_named_files: bool = False
+) -> Callable[P, R]:
     @functools.wraps(body)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         started = time.monotonic()
@@ -38,11 +40,13 @@ def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
             result = body(*args, **kwargs)
         except DPIWError as error:
             advice = error.advice
-            failure = error.with_traceback(None)
+            shown = brief(error, name) if reads_named_files else error
+            failure = shown.with_traceback(None)
             failure.__cause__ = failure.__context__ = None
         except Exception as error:
             record(error, name, *args)
-            failure = StepFailedError(f"{name} failed: {type(error).__name__}")
+            kept = isinstance(error, StepFailedError)
+            failure = error if kept else StepFailedError(f"{name} failed: {type(error).__name__}")
         else:
             progress.info("done %s %.1f", name, time.monotonic() - started)
             tell(f"{name}: {done}")
@@ -61,17 +65,21 @@ def tell(text: str, level: int = logging.INFO) -> None:
         window.line(text, level)
 
 
-def step(name: str, *, done: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+def step(
+    name: str, *, done: str, reads_named_files: bool = False
+) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Turn a function into a task called `name`.
 
     Args:
         name: of the task.
         done: what it says in Prefect when it has ended well, the same whatever was read.
+        reads_named_files: whether it reads files that a flow's parameters lead to: Prefect then
+            keeps class, file and line of what it refuses (`tasks.failures.brief`).
     """
 
     def wrap(body: Callable[P, R]) -> Task[P, R]:
         return Task(
-            _guarded(name, done, body),
+            _guarded(name, done, body, reads_named_files=reads_named_files),
             name=name,
             retries=0,
             cache_policy=NO_CACHE,

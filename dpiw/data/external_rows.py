@@ -12,7 +12,7 @@ import pandas as pd
 
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.columns import Column
-from dpiw.data.dictionary import is_same_file
+from dpiw.data.confidential import is_same_file
 from dpiw.data.headers import free_check
 from dpiw.data.public_rows import check_digest
 from dpiw.data.raw_source import IngestLimits

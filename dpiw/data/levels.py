@@ -35,6 +35,9 @@ _MAX_SHRINKING = 32
 MOST_LETTERS = 200
 """Of a text that may become a level: what is longer is free text."""
 
+_NEAR, _FEW_LEVELS = 0.5, 10
+"""Share of `nominal_rows` from which on listed texts may be the table's own; fewer never are."""
+
 NOISY_COUNT = "noisy_count"
 """Names the second column of a list of found levels; its first has the column's own name."""
 
@@ -182,6 +185,17 @@ def _other_fault(column: Column) -> Fault | None:
     if column.other is None or (column.other and read(column.other) == column.other):
         return None
     return "other", f"expected a normalised printable text of at most {MOST_LETTERS} characters"
+
+
+def level_warning(column: Column, *, nominal_rows: int) -> str | None:
+    """What a plan says of a column that lists nearly as many texts as there are rows; or None."""
+    listed = 0 if column.hash_buckets is not None else len(level_codes(column))
+    if listed < max(_FEW_LEVELS, nominal_rows * _NEAR):
+        return None
+    return (
+        f"column {column.name}: lists {listed:,} levels for {nominal_rows:,} nominal_rows; expected"
+        " a public code list, never the values of the table: whatever it lists is published"
+    )
 
 
 def level_caveat(column: Column) -> str | None:

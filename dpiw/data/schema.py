@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.confidential import Confidential
 from dpiw.data.constraints import Constraint, in_order, read_constraint
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.names import folded_name
@@ -118,7 +119,7 @@ class PublicSchema:
         )
 
     @classmethod
-    def from_yaml(cls, path: Path | str, *, confidential: Path | None = None) -> Self:
+    def from_yaml(cls, path: Path | str, *, confidential: Confidential | None = None) -> Self:
         """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
         from dpiw.data.dictionary import read_dictionary
         from dpiw.data.yaml import told_in

@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from dpiw.data.levels import level_warning
 from dpiw.data.public_rows import FIELD, check_digest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
@@ -181,7 +182,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     if step is not None and step.rows is not None:
         check_digest(Path(step.rows), str(step.sha256), field=FIELD)
     rho, ready = _solve(spec, schema, methods)
-    warnings: list[str] = []
+    warned = (level_warning(c, nominal_rows=spec.nominal_rows) for c in schema.released)
+    warnings = [text for text in warned if text is not None]
     forecast = forecast_of(spec, schema, ready.weights)
     if forecast is not None and not forecast.feasible:
         elsewhere = isinstance(ready.generator, MadeElsewhere)  # it has no use for the budget

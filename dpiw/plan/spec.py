@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpiw.data.cell_formats import settled_formats, source_fault
-from dpiw.data.dictionary import is_same_file, refuse_open
+from dpiw.data.confidential import is_same_file
+from dpiw.data.dictionary import refuse_open
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import SchemaError, SourceError, SpecError
@@ -23,7 +24,7 @@ from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_proce
 from dpiw.methods.weights.registry import check_known_everywhere
 from dpiw.plan.sections import Places, Promise, SourceSpec
 from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_paths import located_spec
+from dpiw.plan.spec_paths import confidential, located_spec
 from dpiw.plan.spec_types import is_plain
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -35,10 +36,6 @@ from dpiw.privacy.units import (
 
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
-
-
-_TABLES = (".csv", ".tsv", ".parquet")
-"""How files end that may hold the confidential table."""
 
 
 class ReleaseSpec(Places, Promise):
@@ -130,8 +127,6 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
 def load_spec(path: Path) -> ReleaseSpec:
     """Read a spec file; relative paths in it become absolute, from the file's own folder."""
     name = path.name or str(path)
-    if path.suffix.lower() in _TABLES:
-        raise SpecError(f"{name}: expected a release spec (YAML), not a table; it was not opened")
     mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
         raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
@@ -163,9 +158,9 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
-    if is_same_file(Path(spec.schema_path), Path(spec.source.path)):
-        raise SpecError("schema: this is source.path, the confidential table")
-    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
+    zone = confidential(spec)
+    zone.refuse(Path(spec.schema_path), field="schema")
+    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=zone)
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (

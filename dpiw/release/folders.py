@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from dpiw.errors import ReleaseError, nearest, shown
-from dpiw.release.manifest import MANIFEST
+from dpiw.errors import ReleaseError, SpecError, nearest, shown
+from dpiw.release.manifest import MANIFEST, SIGNATURE
 
 
 def release_folders(root: Path) -> list[Path]:
@@ -40,6 +40,20 @@ def _beside(root: Path) -> list[str]:
     with suppress(OSError):
         return [path.name for path in root.parent.iterdir() if any(path.glob(f"*/{MANIFEST}"))]
     return []
+
+
+def refuse_release(path: Path, *, field: str) -> None:
+    """Refuse to write into a published folder, which one file more breaks.
+
+    Raises:
+        SpecError: the path is a release's folder, or lies in one; links are followed.
+    """
+    for folder in (path.resolve(), *path.resolve().parents):
+        if any(os.path.lexists(folder / name) for name in (MANIFEST, SIGNATURE)):
+            raise SpecError(
+                f"{field}: is or lies in a published release, {folder.name}, which one file more"
+                f" breaks; expected a folder of its own, such as --{field} audit"
+            )
 
 
 def publish_anew(folder: Path) -> str:

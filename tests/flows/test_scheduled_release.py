@@ -111,6 +111,7 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
         "DPIW_PREFECT_PORT": str(port),
         "PREFECT_HOME": str(tmp_path / "home"),
         "OMP_NUM_THREADS": "1",
+        "DPIW_ROOT": str(place.root),
     }
     url = f"http://127.0.0.1:{port}/api"
     with log.open("wb") as output:
