@@ -35,16 +35,18 @@ def _warnings(run: ReleaseRun, spec: Path, scheduled_before: str) -> list[str]:
 
 
 @step("plan", done="calibrated and composed; no data was read")
-def plan(spec: Path, period: str | None, due: Due, scheduled_before: str = "") -> Path:
+def plan(
+    spec: Path, period: str | None, due: Due | None = None, scheduled_before: str = ""
+) -> Path:
     """Return the folder of the run that this spec and period name.
 
     Args:
         spec: its path.
         period: a label that was asked for; None: the one that the run was scheduled in.
-        due: when it was due.
+        due: when it was due; None: now.
         scheduled_before: when an earlier scheduled run had the same period; empty: none had.
     """
-    read = load_spec(spec)
+    read, due = load_spec(spec), due or Due.now_alone()
     label = period or due.label(read.cadence, read.time_zone)
     if ReleaseRun.find(spec, period=label) is None:
         check_label(read, label)

@@ -7,6 +7,7 @@ import re
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 CLOCKS_DIFFER = datetime.timedelta(minutes=5)
 """How far the clock of a scheduler may be ahead of a worker's."""
@@ -80,6 +81,12 @@ class Due:
     scheduled: datetime.datetime
     created: datetime.datetime
     now: datetime.datetime
+
+    @classmethod
+    def now_alone(cls) -> Self:
+        """Of a run that nobody scheduled."""
+        now = datetime.datetime.now(datetime.UTC)
+        return cls(scheduled=now, created=now, now=now)
 
     @property
     def moment(self) -> datetime.datetime:

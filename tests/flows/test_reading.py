@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import StageFailedError
+from dpiw.errors import AlreadyPaidError, StageFailedError
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
 from dpiw.run.ahead import current_label, paid_anew
+from dpiw.run.commands import program
 from dpiw.run.run import ReleaseRun, cells_file
 from flows import console
 from flows.server import ServerLostError
@@ -92,7 +93,11 @@ def test_what_pays_anew_is_told_as_a_release_tells_it(
     publish_run(workplace.spec)
     text = workplace.spec.read_text()
     workplace.spec.write_text(text.replace("synthetic_rows: 300", "synthetic_rows: 301"))
-    assert "this pays anew" in line(read(workplace, capsys), "  note:")
+    words = [str(workplace.spec), "--until", "ingest"]
+    assert console.main(never, words) == AlreadyPaidError.exit_code
+    assert f"{program()} release {workplace.spec} --period once --pay" in capsys.readouterr().out
+    assert console.main(never, [*words, "--pay-again"]) == 0
+    assert "pays again" in line(capsys.readouterr().out, "  note:")
     run = ReleaseRun.prepare(workplace.spec, period=None)
     assert [*paid_anew(run.plan, run.open_ledger(), None)]  # also now that it is reserved
 
@@ -148,7 +153,7 @@ def test_an_unfinished_run_of_another_period_is_told_before_anything_is_held(
 def test_what_failed_names_the_period_too(
     workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
-    def failed(*_: Any) -> str:
+    def failed(*_: Any, **__: Any) -> str:
         raise error
 
     monkeypatch.setattr(console, "read_source", failed)

@@ -209,7 +209,7 @@ def test_today_is_the_zone_s(workplace: Any) -> None:
      "Europe/", "Europe", "UTC ", "utc", "a\0b", 2, None, True, ["UTC"]],
 )  # fmt: skip
 def test_what_is_no_zone_is_refused(zone: Any) -> None:
-    with pytest.raises(SpecError, match="time_zone: .*IANA name"):
+    with pytest.raises(SpecError, match=r"time_zone: .*IANA name"):
         parse_spec(changed("time_zone", zone))
 
 
@@ -220,5 +220,5 @@ def test_zones_are_kept_as_they_are_named(zone: str) -> None:
 
 @pytest.mark.parametrize("value", ["true", "yes", 1, 0, None])
 def test_back_filling_is_said_plainly(value: Any) -> None:
-    with pytest.raises(SpecError, match="back_fill: .*true or false"):
+    with pytest.raises(SpecError, match=r"back_fill: .*true or false"):
         parse_spec(changed("back_fill", value))
