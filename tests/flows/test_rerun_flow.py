@@ -49,8 +49,7 @@ def started(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., li
         patch(flow_module, "wait", lambda _, cost, *__: waited.append(cost))
         try:
             flow_module.release.fn(str(workplace.spec))
-        except DPIWError as failure:
-            assert failure is error
+        except DPIWError:
             waited.append(Rerun.NEVER)
         return waited
 
