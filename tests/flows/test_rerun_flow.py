@@ -157,7 +157,7 @@ class Site:
         del deployment["schedules"]
         path = self.patch / "prefect.yaml"
         path.write_text(yaml.safe_dump(file | {"deployments": [deployment]}))
-        self.prefect("work-pool", "create", "dpiw", "--type", "process")
+        self.prefect("work-pool", "create", "dpiw", "--type", "process", "--overwrite")
         self.prefect("deploy", "--all", "--prefect-file", str(path))
         found = self.server.api("deployments/name/dpiw-release/monthly", method="GET")
         made = self.server.api(
