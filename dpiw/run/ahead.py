@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpiw.data.files import check_is_file
 from dpiw.errors import AlreadyPaidError, SourceError, SpecError, nearest
-from dpiw.ledger import Ledger, RunRecord, RunState
+from dpiw.ledger import EntryKind, Ledger, RunRecord, RunState
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import lost_half
@@ -208,6 +208,35 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
     )
 
 
+def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> None:
+    """Refuse a run that drew nothing yet, where another run of its label drew since it reserved.
+
+    Nobody who reserved it knew of that payment. One that was reserved afterwards was agreed to.
+
+    Args:
+        spec: of the run.
+        ledger: of its population.
+        record: of the run.
+
+    Raises:
+        AlreadyPaidError: with the command that gives the reservation back.
+    """
+    if record.drawn:
+        return
+    since = record.attempts[-1].head.seq
+    for run in _same_label(spec, ledger, record.run_key, record.period):
+        entries = ledger.entries(run_key=run.run_key) if run.drawn else ()
+        if any(entry.kind is EntryKind.ARM and entry.seq > since for entry in entries):
+            raise AlreadyPaidError(
+                f"release {spec.name}, period {record.period}: {_STANDS[run.state]} (run"
+                f" {run.run_key[:8]}) since this run was reserved; it would pay a second time, and"
+                f" draws nothing\n{given_back(spec, record)}"
+                f"\nthen, to pay again, by hand: {RELEASE} --period {record.period} --pay-again",
+                run=run.run_key,
+                period=record.period,
+            )
+
+
 def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
     """Other runs of a release and period that hold or drew something."""
     return [
@@ -262,6 +291,7 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
 
 __all__ = [
     "check_label",
+    "check_not_overtaken",
     "check_not_paid",
     "check_turn",
     "current_label",

@@ -15,7 +15,7 @@ from dpiw.errors import (
     LedgerTamperedError,
     SourceError,
 )
-from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
+from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
 from dpiw.ledger.charges import Charge
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.spec import load_spec
@@ -23,7 +23,7 @@ from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import load_private_key
-from dpiw.run.ahead import check_label, check_not_paid, source_fault
+from dpiw.run.ahead import check_label, check_not_overtaken, check_not_paid, source_fault
 from dpiw.run.as_drawn import check_drawn
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
@@ -79,6 +79,8 @@ def reserve(
         _check_not_paid(run, ledger, pay_again=pay_again)
         _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
         return
+    if record.state is RunState.RESERVED:
+        check_not_overtaken(run.spec, ledger, record)
     for stage in record.stages.values():
         _settle(run, ledger, stage)
     record = ledger.run(run.key)

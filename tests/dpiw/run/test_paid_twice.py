@@ -143,6 +143,23 @@ def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(
     refused(workplace, lambda: steps.reserve(given_back))
 
 
+def test_of_two_reservations_the_first_draw_is_the_only_one(workplace: Any) -> None:
+    """A line is changed while a run waits; then that run goes on, by a worker perhaps."""
+    waits = prepared(workplace)
+    brought(waits, RunState.RESERVED)
+    text = workplace.spec.read_text()
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    brought(prepared(workplace), RunState.PUBLISHED)
+    workplace.spec.write_text(text)
+    for again in (False, True):
+        error = refused(workplace, lambda again=again: steps.reserve(waits, pay_again=again))
+        assert "ledger void" in str(error)
+    waits.open_ledger().void(waits.key, 1)
+    refused(workplace, lambda: steps.reserve(waits))
+    steps.reserve(waits, pay_again=True)
+    steps.reserve(waits)  # it was agreed to after the other had drawn
+
+
 def test_a_recovered_release_is_paid_too(workplace: Any) -> None:
     """Its reservation was lost with the ledger; its folder says whose name it has."""
     first, ledger = prepared(workplace), Ledger.open(workplace.ledger)
