@@ -194,9 +194,11 @@ def _ask(parsed: argparse.Namespace) -> bool:
     Raises:
         SpecError: the answer is no, or there is nobody to ask.
     """
-    spec, period = load_spec(parsed.spec), parsed.period
-    if period is None or nearest_period(spec.cadence, period) != period:
-        return False  # today's; or no label of this cadence, which is refused later
+    if (period := parsed.period) is None:
+        return False
+    spec = load_spec(parsed.spec)
+    if nearest_period(spec.cadence, period) != period:
+        return False  # no label of this cadence, which is refused later
     key, _ = ReleaseRun.named(parsed.spec, period=period)
     asked = question(spec, key=key, label=period)
     if not asked:
