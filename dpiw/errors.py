@@ -9,6 +9,7 @@
     │  ├─ BudgetExceededError         .requested .remaining
     │  ├─ GrantSpentError             a stage's draw was armed before and may not be drawn again
     │  ├─ UncalibratedError           a mechanism was used before its noise was set
+    │  ├─ AlreadyPaidError            .run .period: another run of this release and period was paid
     │  └─ NotPublishableError         a non-private or seeded result was offered for release
     ├─ LedgerError                the ledger is missing, locked, or refuses
     │  ├─ UnknownPopulationError
@@ -232,6 +233,31 @@ class NotPublishableError(PrivacyError):
     """A result of a non-private method, or of seeded noise, was offered for release."""
 
     exit_code = 25
+
+
+class AlreadyPaidError(PrivacyError):
+    """Another run drew for this release and period; a second one would pay again.
+
+    Nothing was reserved, read or spent.
+
+    Attributes:
+        run: the key of the run that was paid, or its first digits.
+        period: the label that both runs have.
+    """
+
+    exit_code = 26
+    advice = (
+        "nothing was spent: undo the change in the spec, or draw more rows of what is paid"
+        " (`dpiw release SPEC --rows N`); only a person can pay again (`--pay-again`)"
+    )
+
+    def __init__(self, message: str, *, run: str, period: str) -> None:
+        super().__init__(message)
+        self.run = run
+        self.period = period
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), run=self.run, period=self.period), self.args
 
 
 class LedgerError(DPIWError):

@@ -11,7 +11,6 @@ Prefect sees the name of a spec, a period, which step succeeded, and the public 
 
 from __future__ import annotations
 
-import datetime
 import sys
 from pathlib import Path
 
@@ -32,8 +31,9 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.run.checkpoints import goes_on_without_gpu
-from dpiw.run.periods import current_period
+from dpiw.run.continuation import Rerun, rerun
 from dpiw.run.run import ReleaseRun
+from flows.due import due, pause, reruns, scheduled_before
 from flows.parameters import spec_below_root
 from tasks.debias import debias
 from tasks.diagnose import diagnose
@@ -45,6 +45,7 @@ from tasks.ingest import ingest
 from tasks.plan import plan
 from tasks.publish import publish
 from tasks.reserve import reserve
+from tasks.wait import wait
 
 GPU = "gpu"
 """Tag of a task that trains on a GPU: a server's concurrency limit on it makes such tasks queue."""
@@ -76,14 +77,22 @@ def title(spec: Path, period: str | None) -> str:
         read = load_spec(spec_below_root("spec", str(spec)))
     except DPIWError:
         return spec.stem  # the plan says what is wrong with it
-    today = datetime.datetime.now(datetime.UTC).date()
-    return f"{read.name} {period or current_period(read.cadence, today)}"
+    return f"{read.name} {period or due().label(read.cadence, read.time_zone)}"
 
 
 def run_name() -> str:
     """The title of the run that starts."""
     parameters = flow_run.parameters
     return title(Path(parameters["spec"]), parameters.get("period"))
+
+
+def published(run: Path) -> Path:
+    """Every step of a run that is planned; each goes on from what is there."""
+    run = ingest(reserve(run))
+    run = fitted(fit_generator, run, GENERATOR_STAGE)
+    run = draw_synthetic(run)
+    run = fitted(fit_weights, run, WEIGHTS_STAGE)
+    return publish(diagnose(debias(run)))
 
 
 @flow(
@@ -96,19 +105,25 @@ def run_name() -> str:
 def release(spec: str, period: str | None = None) -> str:
     """Publish the release that `spec` describes for `period`, once.
 
+    Where a worker runs it and a step fails, it starts again after a pause, if the ledger says that
+    this costs nothing, or no more than the spec's `max_attempts` allows (`dpiw.run.continuation`).
+
     Args:
         spec: path of a release spec; its name is all that Prefect stores.
-        period: label of the period, such as `2027-q1`; None: the current one at the spec's cadence.
+        period: label of the period, such as `2027-q1`; None: the one that the run was scheduled in.
 
     Returns:
         The published folder.
     """
     with told_briefly("spec"):
         path = spec_below_root("spec", spec)
-    run = reserve(plan(path, period))
-    run = ingest(run)
-    run = fitted(fit_generator, run, GENERATOR_STAGE)
-    run = draw_synthetic(run)
-    run = fitted(fit_weights, run, WEIGHTS_STAGE)
-    run = diagnose(debias(run))
-    return str(publish(run))
+    run = plan(path, period, due(), scheduled_before())
+    for start in range(reruns()):
+        try:
+            return str(published(run))
+        except DPIWError as error:
+            allowed = rerun(ReleaseRun.load(run), error)
+            if allowed is Rerun.NEVER:
+                raise
+        wait(run, allowed, pause(), start + 1)
+    return str(published(run))

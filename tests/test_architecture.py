@@ -177,7 +177,7 @@ def test_generators_and_weights_do_not_know_each_other():
             "prefect",
             {
                 "tasks.step", "tasks.window", "flows.release", "flows.audit", "flows.local",
-                "flows.server", "flows.database", "flows.assurance", "flows.deployed",
+                "flows.server", "flows.database", "flows.assurance", "flows.deployed", "flows.due",
             },
         ),
     ],

@@ -90,7 +90,8 @@ class Certificate:
         nominal_rows: the public nominal size n0 used in every formula.
         stages: what touched the confidential table, in order.
         generator: method and settings of the generator, JSON values; `made_elsewhere`: of rows that
-            another tool made, what they are declared to cost (see `declared`).
+            another tool made, what they are declared to cost (see `declared`); `more_rows_of`: of
+            more rows from the draws of an earlier release, that release.
         weights: method and settings of the weight estimator, JSON values.
         post_processing: steps after the measurements, in order; they cost nothing.
         diagnostics: computed from released values only (`effective_sample_size`, `k_hat`,
@@ -169,6 +170,15 @@ class Certificate:
             f" promised by dpiw: epsilon={costs['promised_epsilon']:.6g},"
             f" delta={costs['promised_delta']:.6g}{self._alone(costs)}"
         )
+
+    @property
+    def more_rows_of(self) -> Mapping[str, str] | None:
+        """`release_id` and `manifest` of the release whose draws these rows are made of; or None.
+
+        Then every number of the guarantee is that release's, which paid; nothing was added.
+        """
+        first = self.generator.get("more_rows_of")
+        return first if isinstance(first, Mapping) else None
 
     def _alone(self, costs: Mapping[str, Any]) -> str:
         """Why a plan says another epsilon of our own stage alone; empty where it does not."""

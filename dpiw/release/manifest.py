@@ -37,6 +37,7 @@ REPORT = "report.html"
 CROISSANT = "croissant.json"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MORE_ROWS = re.compile(r".+-rows[0-9]+-[0-9a-f]{8}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
@@ -156,6 +157,7 @@ class ManifestFacts(Facts):
         constraints_digest: SHA-256 of the public constraints (`schema.json`).
         ledger_head: hash of the ledger entry behind which this was written.
         previous: SHA-256 of the manifest of the population's previous release; None for the first.
+            Of more rows from the same draws: of the release that paid for them.
     """
 
     population: Label
@@ -164,6 +166,11 @@ class ManifestFacts(Facts):
     constraints_digest: Sha256
     ledger_head: Sha256
     previous: Sha256 | None
+
+    @property
+    def rows_of(self) -> str | None:
+        """SHA-256 of the manifest of the release to which this one adds rows; None: it is first."""
+        return self.previous if _MORE_ROWS.fullmatch(self.release_id) else None
 
     @classmethod
     def of_certificate(

@@ -100,10 +100,15 @@ class VerifiedRelease:
 
     @property
     def statement(self) -> str:
-        """One line for people; a second one where the cost rests on somebody's word."""
-        line = signed_statement("release", self.manifest, pinned=self.pinned)
+        """One line for people; others where the cost is another release's, or somebody's word."""
+        lines = [signed_statement("release", self.manifest, pinned=self.pinned)]
+        if (first := self.certificate.more_rows_of) is not None:
+            lines.append(
+                f"more rows of the draws of {shown(first.get('release_id'))} (manifest"
+                f" {shown(str(first.get('manifest'))[:12])}), whose cost this one states: no further cost"
+            )
         declared = self.certificate.declared
-        return line if declared is None else f"{line}\n{shown(declared)}"
+        return "\n".join(lines if declared is None else [*lines, shown(declared)])
 
 
 def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> str:
@@ -460,6 +465,10 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
         "cumulative delta": (facts.cumulative_delta, certificate.spent_delta),
         "mechanisms": (facts.mechanisms, certificate.mechanisms),
         "ledger head": (facts.ledger_head, certificate.ledger_head),
+        "release whose draws these rows are": (
+            facts.rows_of,
+            (certificate.more_rows_of or {}).get("manifest"),
+        ),
         "constraints digest": (facts.constraints_digest, manifest.files[SCHEMA].sha256),
         "row count": (facts.rows, sum(footer.rows for footer in footers)),
         "Arrow schema": ({facts.columns}, {footer.columns for footer in footers}),

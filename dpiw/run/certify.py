@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from dataclasses import replace
 from typing import Any
 
 from dpiw.ledger import EntryKind, Ledger, RunRecord
@@ -110,6 +111,44 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         versions=versions_of(plan),
         ledger_head=head,
     )
+
+
+def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Certificate:
+    """The certificate of more rows from the draws of a published release; nothing is charged.
+
+    All that is promised and was spent is that release's, by its words. What is about rows and
+    weights is of these rows.
+
+    Args:
+        run: of the rows, weighted and diagnosed; its `drawn_id` is the first release's name.
+        ledger: of its population.
+        first: the certificate of that release.
+
+    Raises:
+        LedgerConflictError: as `certify`.
+    """
+    check_drawn(run, ledger)
+    plan = run.plan
+    weights = json.loads((run.directory / "weights.json").read_bytes())
+    diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
+    named = {"release_id": first.release_id, "manifest": ledger.run(run.key).manifest_digest}
+    again = (
+        f"These are more rows from the draws of release {first.release_id}, at no further cost: the"
+        " weights of both carry the same privacy noise, so both together are no second look."
+    )
+    return replace(
+        first,
+        release_id=run.release_id,
+        generator={**first.generator, "more_rows_of": named},
+        post_processing=tuple(weights["steps"]),
+        diagnostics=diagnostics,
+        verdict=diagnostics["verdict"],
+        verdict_rule=diagnostics["rule"],
+        caveats=(
+            *caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run), again,
+        ),
+        versions=versions_of(plan),
+    )  # fmt: skip
 
 
 def versions_of(plan: Plan) -> dict[str, str]:

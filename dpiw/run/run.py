@@ -36,7 +36,7 @@ from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.plan.spec_paths import check_publish_to
 from dpiw.release.signing import PrivateKey, load_private_key
-from dpiw.run.periods import current_period, nearest_period
+from dpiw.run.periods import current_period, nearest_period, today_in
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
@@ -117,9 +117,7 @@ class _Named:
         if period is not None:
             _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
-        label = period or current_period(
-            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
-        )
+        label = period or current_period(spec.cadence, today or today_in(spec.time_zone))
         spec = remembered(spec, schema, label, state=Path(spec.state))
         return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
 
@@ -185,6 +183,12 @@ class ReleaseRun:
             return None
         return cls.prepare(spec_path, period=period, today=today)
 
+    @classmethod
+    def named(cls, spec_path: Path, *, period: str | None) -> tuple[str, str]:
+        """Key and period of the run that a spec and a label name; nothing is compiled or made."""
+        named = _Named.by(spec_path, period, None)
+        return named.key, named.period
+
     def _store(self) -> None:
         """Keep the plan of the first preparation; later ones only refresh where files lie."""
         path = _record_file(self.directory)
@@ -227,6 +231,11 @@ class ReleaseRun:
     @property
     def release_id(self) -> str:
         """Name of the published folder: the spec's name, the period, the key's first digits."""
+        return self.drawn_id
+
+    @property
+    def drawn_id(self) -> str:
+        """Name of the release that the draws were paid for."""
         return f"{self.spec.name}-{self.period}-{self.key[:8]}"
 
     @property
