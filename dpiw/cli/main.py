@@ -55,6 +55,7 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
     from dpiw.plan.table import plan_table
     from dpiw.run.ahead import current_label, missing_files, period_line
     from dpiw.run.budget import budget_line
+    from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import filled_in
 
     with told_in(arguments.spec, SpecError):
@@ -70,6 +71,7 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
                 max_columns=source.max_columns, encoding=source.encoding, typed=True,
             )  # fmt: skip
         plan = compile_plan(spec, schema)
+    check_certifiable(plan)
     warned = [f"warning: {text}" for text in missing_files(spec)]
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))

@@ -15,6 +15,7 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.privacy.events import PrivacyEvent
+from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import PrivacyUnit
 
 
@@ -52,6 +53,17 @@ class Method(Protocol):
     @abc.abstractmethod
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
+        ...
+
+    @abc.abstractmethod
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Return the noise that `measure` adds, in the order of the events that account for it.
+
+        An event whose noise has no single scale has no entry. The certificate states it, so it
+        must be known before any data is read. Raises `UncalibratedError` as `events`.
+        """
         ...
 
     @abc.abstractmethod

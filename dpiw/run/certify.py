@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from typing import Any
 
 from dpiw.ledger import Ledger, RunRecord
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import own_libraries
-from dpiw.plan.assumptions import assumptions, caveats
-from dpiw.plan.made_elsewhere import certified_facts
 from dpiw.plan.plan import Plan, composed_epsilon
-from dpiw.plan.promise import public_generator, public_steps
-from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
-from dpiw.privacy import accounting
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
-from dpiw.release.certificate import Certificate, CertifiedStage
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.release.certificate import Certificate
 from dpiw.run.as_drawn import check_drawn
+from dpiw.run.certifiable import decimals, planned_facts, stage_record, versions_of
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import admission_of, committed_measurement
-
-_PACKAGES = (
-    "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
-    "pyarrow", "scipy",
-)  # fmt: skip
-
-
-def _decimals(cost: PrivacyCost) -> tuple[str, str]:
-    return (
-        decimal_text(cost.epsilon_units, EPSILON_UNIT),
-        decimal_text(cost.delta_units, DELTA_UNIT),
-    )
-
-
-def _stage_record(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
-    plan = run.plan
-    facts = committed_measurement(run, stage.name).facts
-    # Above which levels were shown, whatever was planned.
-    applied = {"threshold": facts["threshold"]} if "threshold" in facts else {}
-    laws = [
-        {"values": key.removesuffix("scale").strip("_") or stage.method, "scale": value,
-         "law": facts["noise"]}
-        for key, value in sorted(facts.items())
-        if key.endswith("scale") and isinstance(value, float)
-    ]  # fmt: skip
-    return CertifiedStage(
-        stage=stage.name,
-        method=stage.method,
-        events=tuple(accounting.event_to_json(event) for event in stage.events),
-        parameters={**stage.parameters, **applied},
-        noise=tuple(laws),
-        standalone_epsilon=plan.stage_cost(frozenset({stage.name})).epsilon,
-    )
 
 
 def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
@@ -69,15 +29,14 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
     head = ledger.certify(run.key)  # first: what is read after it can only be more
     record = ledger.run(run.key)
-    epsilon, delta = _decimals(record.held)
+    epsilon, delta = decimals(record.held)
     account = ledger.account(spec.population)
-    spent_epsilon, spent_delta = _decimals(account.spent)
-    budget = account.population.budget
+    spent_epsilon, spent_delta = decimals(account.spent)
+    budget, most_reads = account.population.budget, account.population.max_unpaid_reads
+    planned = planned_facts(plan, run.generator, max_unpaid_reads=most_reads)
     return Certificate(
         release_id=run.release_id,
-        population=spec.population,
         period=run.period,
-        unit=spec.privacy_unit,
         epsilon=epsilon,
         delta=delta,
         attempts=_attempts(record),
@@ -87,31 +46,27 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
             "composition": account.population.composition.value,
             "held": account.held.to_payload(),
             "drawn": account.drawn.to_payload(),
-            "max_unpaid_reads": account.population.max_unpaid_reads,
+            "max_unpaid_reads": most_reads,
         },
         budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
         budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
         accountants=_accountants(plan),
-        plan_digest=plan.digest,
-        nominal_rows=spec.nominal_rows,
-        stages=tuple(_stage_record(run, stage) for stage in plan.stages),
-        generator=_generator_facts(run),
-        weights=_weights_facts(plan),
+        stages=tuple(
+            stage_record(
+                stage,
+                committed_measurement(run, stage.name).stated_noise,
+                alone=plan.stage_cost(frozenset({stage.name})).epsilon,
+            )
+            for stage in plan.stages
+        ),
         post_processing=tuple(weights["steps"]),
         diagnostics=diagnostics,
         verdict=diagnostics["verdict"],
         verdict_rule=diagnostics["rule"],
-        assumptions=assumptions(plan, max_unpaid_reads=account.population.max_unpaid_reads),
-        caveats=(*caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run)),
         versions=versions_of(plan),
         ledger_head=head,
+        **planned | {"caveats": (*planned["caveats"], *_constraint_caveats(run))},
     )
-
-
-def versions_of(plan: Plan) -> dict[str, str]:
-    """Of the software that a run's promise rests on."""
-    names = (*_PACKAGES, *own_libraries(plan.generator))
-    return {name: importlib.metadata.version(name) for name in names}
 
 
 def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
@@ -121,7 +76,7 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
     """
     attempts = []
     for attempt in (attempt for attempt in record.attempts if not attempt.voided):
-        epsilon, delta = _decimals(attempt.held)
+        epsilon, delta = decimals(attempt.held)
         states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
         facts: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
         resumed = {
@@ -142,21 +97,3 @@ def _accountants(plan: Plan) -> dict[str, float]:
     composed = composed_epsilon(plan.spec, plan.stages)  # not as kept: whoever signs, counts
     epsilons = {"pld": composed.pld, "rdp": composed.rdp}
     return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}
-
-
-def _generator_facts(run: ReleaseRun) -> dict[str, Any]:
-    facts, generator = public_generator(run.spec), run.generator
-    if isinstance(generator, MadeElsewhere):
-        facts["made_elsewhere"] = certified_facts(run.plan, generator)
-    return facts
-
-
-def _weights_facts(plan: Plan) -> dict[str, Any]:
-    facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
-    facts["post_processing"] = public_steps(plan.spec)
-    facts["published"] = plan.weights is not None
-    facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
-    has_stage = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)
-    free = GENERATOR_STAGE if plan.weights is not None else None
-    facts["stage"] = WEIGHTS_STAGE if has_stage else free
-    return facts

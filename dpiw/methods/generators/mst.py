@@ -32,6 +32,7 @@ from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
     noise_variance,
+    released_counts,
     selection_epsilon,
     stated,
     typed,
@@ -49,7 +50,7 @@ from dpiw.methods.generators.pair_scores import (
 from dpiw.methods.generators.sampling import MOST_CELLS
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -178,6 +179,15 @@ class MST:
             ExponentialMechanismEvent(epsilon=ready.selection, count=ready.pairs),
             law(noise_multiplier=ready.pair, count=ready.pairs),
         )
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of one-way and of two-way marginals; selections have no scale."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        stated = partial(released_counts, kind=self.noise, unit=unit)
+        one_way = stated("one_way", multiplier=ready.one_way, event=0)
+        return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
 
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: `model` fits in a process of its own."""

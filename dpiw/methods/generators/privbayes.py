@@ -43,6 +43,7 @@ from dpiw.methods.generators.marginal_noise import (
     noise_scale,
     noise_size,
     noise_variance,
+    released_counts,
     selection_epsilon,
     stated,
     typed,
@@ -52,7 +53,7 @@ from dpiw.methods.generators.marginal_noise import (
 from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -191,6 +192,17 @@ class PrivBayes:
             events.append(ExponentialMechanismEvent(epsilon=ready.selection, count=columns - 1))
             events.append(law(noise_multiplier=ready.family, count=columns - 1))
         return tuple(events)
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of one-way marginals and of families' marginals; selections have no scale."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        stated = partial(released_counts, kind=self.noise, unit=unit)
+        one_way = stated("one_way", multiplier=ready.one_way, event=0)
+        if len(schema.released) == 1:
+            return (one_way,)
+        return (one_way, stated("family", multiplier=ready.family, event=2))
 
     def cell_cap(self) -> int:
         """Most cells of a family: `max_cells`, or fewer for theta-usefulness. Public.
