@@ -76,7 +76,8 @@ class Measurement:
         facts: public facts, JSON values only (noise law, sizes, structure, settings).
         publishable: False when the noise was seeded or absent; such a measurement cannot be
             released (`NotPublishableError`).
-        noise: what the certificate states of the noise; set by `under`.
+        noise: what the certificate states of the noise that was drawn.
+        threshold: the least noisy count of what is shown; None where nothing is left out.
     """
 
     kind: str
@@ -84,10 +85,9 @@ class Measurement:
     facts: Mapping[str, Any]
     publishable: bool
     noise: tuple[ReleasedNoise, ...] = ()
+    threshold: float | None = None
 
-    def under(
-        self, grant: str, *, settings: str, noise: tuple[ReleasedNoise, ...] = ()
-    ) -> Measurement:
+    def under(self, grant: str, *, settings: str) -> Measurement:
         """As drawn under an arm of the ledger and the settings of a plan.
 
         A file found after a crash is committed only under the arm it was drawn under, and published
@@ -96,10 +96,8 @@ class Measurement:
         Args:
             grant: the SHA-256 that the arm's entry holds.
             settings: digest of the planned stage's method and parameters.
-            noise: of the method that drew it (`dpiw.methods.base.Method.released_noise`).
         """
-        facts = {**self.facts, _GRANT: grant, _SETTINGS: settings}
-        return replace(self, facts=facts, noise=noise)
+        return replace(self, facts={**self.facts, _GRANT: grant, _SETTINGS: settings})
 
     @property
     def stated_noise(self) -> tuple[ReleasedNoise, ...]:
@@ -133,6 +131,8 @@ class Measurement:
         header = {"kind": self.kind, "facts": dict(self.facts), "publishable": self.publishable}
         if self.noise:
             header["noise"] = [law.to_json() for law in self.noise]
+        if self.threshold is not None:
+            header["threshold"] = self.threshold
         text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
         stored = {name: np.asarray(self.arrays[name]) for name in sorted(self.arrays)}
         stored[_HEADER] = np.frombuffer(text.encode(), dtype=np.uint8)
@@ -152,6 +152,8 @@ class Measurement:
             facts=header["facts"],
             publishable=header["publishable"],
             noise=tuple(map(ReleasedNoise.from_json, header.get("noise", ()))),
+            # Earlier versions kept it among the facts.
+            threshold=header.get("threshold", header["facts"].get("threshold")),
         )
 
     @property

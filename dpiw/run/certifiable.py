@@ -34,14 +34,19 @@ def decimals(cost: PrivacyCost) -> tuple[str, str]:
 
 
 def stage_record(
-    stage: StagePlan, noise: tuple[ReleasedNoise, ...], *, alone: float | None
+    stage: StagePlan,
+    noise: tuple[ReleasedNoise, ...],
+    *,
+    threshold: float | None = None,
+    alone: float | None = None,
 ) -> CertifiedStage:
-    """A stage, with the noise of its measurement and what it would cost alone."""
+    """A stage, with noise and threshold of its measurement, and what it would cost alone."""
+    applied = {} if threshold is None else {"threshold": threshold}  # whatever was planned
     return CertifiedStage(
         stage=stage.name,
         method=stage.method,
         events=tuple(accounting.event_to_json(event) for event in stage.events),
-        parameters=stage.parameters,
+        parameters={**stage.parameters, **applied},
         noise=tuple(law.to_json() for law in noise),
         standalone_epsilon=alone,
     )
@@ -69,7 +74,7 @@ def check_certifiable(plan: Plan) -> None:
             attempts=(),
             account=dict.fromkeys(ACCOUNT),
             accountants={},
-            stages=tuple(stage_record(stage, stage.noise, alone=None) for stage in plan.stages),
+            stages=tuple(stage_record(stage, stage.noise) for stage in plan.stages),
             post_processing=(),
             diagnostics={},
             verdict="none",

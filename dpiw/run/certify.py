@@ -7,8 +7,9 @@ from typing import Any
 
 from dpiw.ledger import Ledger, RunRecord
 from dpiw.plan.plan import Plan, composed_epsilon
+from dpiw.plan.stages import StagePlan
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-from dpiw.release.certificate import Certificate
+from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.run.as_drawn import check_drawn
 from dpiw.run.certifiable import decimals, planned_facts, stage_record, versions_of
 from dpiw.run.run import ReleaseRun
@@ -51,14 +52,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
         budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
         accountants=_accountants(plan),
-        stages=tuple(
-            stage_record(
-                stage,
-                committed_measurement(run, stage.name).stated_noise,
-                alone=plan.stage_cost(frozenset({stage.name})).epsilon,
-            )
-            for stage in plan.stages
-        ),
+        stages=tuple(_certified(run, stage) for stage in plan.stages),
         post_processing=tuple(weights["steps"]),
         diagnostics=diagnostics,
         verdict=diagnostics["verdict"],
@@ -66,6 +60,17 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         versions=versions_of(plan),
         ledger_head=head,
         **planned | {"caveats": (*planned["caveats"], *_constraint_caveats(run))},
+    )
+
+
+def _certified(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
+    """A stage as it was drawn."""
+    measurement = committed_measurement(run, stage.name)
+    return stage_record(
+        stage,
+        measurement.stated_noise,
+        threshold=measurement.threshold,
+        alone=run.plan.stage_cost(frozenset({stage.name})).epsilon,
     )
 
 

@@ -27,7 +27,7 @@ from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
@@ -127,7 +127,6 @@ def _draw_once(
     name: str,
     measure: Callable[[PrivateTable, TrainingWatch], Measurement],
     *,
-    noise: tuple[ReleasedNoise, ...],
     progress: Progress = silent,
     cluster: Cluster = no_cluster,
 ) -> None:
@@ -170,9 +169,7 @@ def _draw_once(
                 take_over(run, grant, step=stage.checkpoint.step, data=resumed)
             table = source.open(grant, ledger, passes)
             measurement = measure(table, watch)
-            data = measurement.under(
-                grant.digest, settings=planned.settings, noise=noise
-            ).to_bytes()
+            data = measurement.under(grant.digest, settings=planned.settings).to_bytes()
             ledger.confirm(grant)  # it may have trained for hours: what was taken over stays so
             write_durably(path, data)
         except Exception as error:
@@ -242,13 +239,6 @@ def _measured(
     return measure(*tables, noise=noise)
 
 
-def _stated_noise(
-    run: ReleaseRun, method: Synthesizer | WeightEstimator
-) -> tuple[ReleasedNoise, ...]:
-    """What the certificate will state of the noise, asked before anything is armed."""
-    return method.released_noise(schema=run.plan.schema, unit=run.spec.privacy_unit)
-
-
 def fit_generator(
     run: ReleaseRun,
     *,
@@ -274,7 +264,6 @@ def fit_generator(
         run,
         GENERATOR_STAGE,
         lambda table, watch: _measured(generator, table, noise=noise, watch=watch),
-        noise=_stated_noise(run, generator),
         progress=progress,
         cluster=cluster if isinstance(generator, ReadsBatches) else no_cluster,
     )
@@ -306,7 +295,6 @@ def fit_weights(
         run,
         WEIGHTS_STAGE,
         lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
-        noise=_stated_noise(run, ready),
         progress=progress,
         cluster=cluster if isinstance(ready, ReadsBatches) else no_cluster,
     )

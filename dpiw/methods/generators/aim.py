@@ -294,6 +294,7 @@ class AIM:
                 "network": [],
                 "next": 1,
             },
+            noise=self.released_noise(schema=domain.schema, unit=ready.unit),
         )  # fmt: skip
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:

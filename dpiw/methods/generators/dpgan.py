@@ -232,6 +232,7 @@ class DPGAN(GANSettings):
             kind=self.method,
             arrays={**arrays, **stored_arrays(marginals, settled.design)},
             facts={**self._facts(design, ready), **stored_facts(marginals)},
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
             publishable=noise.publishable
             and (resumed is None or resumed.discriminator.publishable),
         )

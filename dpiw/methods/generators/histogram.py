@@ -158,6 +158,7 @@ class Histogram:
                 "scale": scale,
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:

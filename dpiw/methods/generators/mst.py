@@ -227,6 +227,7 @@ class MST:
             arrays=arrays,
             facts={**facts, "network": [list(pair) for pair in pairs]},
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def _select(

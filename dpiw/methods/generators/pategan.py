@@ -218,6 +218,7 @@ class PATEGAN(PATESettings):
                 "votes_scale": law.scale,
             },
             publishable=state.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def _chance(self, schema: PublicSchema) -> PublicRandom:

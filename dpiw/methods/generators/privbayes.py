@@ -255,6 +255,7 @@ class PrivBayes:
                 "family_scale": self._scale(ready, ready.family),
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def _network(

@@ -190,9 +190,10 @@ class UnseenLevels:
                 "levels": levels,
                 "noise": NoiseKind.GAUSSIAN.value,
                 "scale": ready.scale,
-                "threshold": ready.threshold,
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
+            threshold=ready.threshold,
         )
 
     def found_schema(

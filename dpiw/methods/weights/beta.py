@@ -140,15 +140,17 @@ class BetaRegression(FeatureSettings):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """Of the coefficients."""
-        ready, law = self._ready(), self._ready().law
-        return (
-            ReleasedNoise(
-                values=self.method,
-                law=law.kind,
-                scale=law.scale,
-                sensitivity=ready.sensitivity,
-                event=0,
-            ),
+        return (self._noise,)
+
+    @property
+    def _noise(self) -> ReleasedNoise:
+        ready = self._ready()
+        return ReleasedNoise(
+            values="coefficients",
+            law=ready.law.kind,
+            scale=ready.law.scale,
+            sensitivity=ready.sensitivity,
+            event=0,
         )
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
@@ -308,6 +310,7 @@ class BetaRegression(FeatureSettings):
             arrays={"coefficients": coefficients},
             facts={**self._facts(), "schema": schema, "synthetic_rows": synthetic_rows},
             publishable=publishable,
+            noise=(self._noise,),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:

@@ -332,6 +332,7 @@ class DensityNetwork(RatioEstimator):
                 "synthetic_rows": synthetic_rows,
             },
             publishable=state.publishable,
+            noise=self.released_noise(schema=schema, unit=self._ready().unit),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:

@@ -305,6 +305,7 @@ class Measured(WeightEstimator):
             kind=MEASUREMENT_KIND, publishable=noise.publishable,
             arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
             facts={**self._facts(), "schema": table.schema.name, "ranges": ranges.to_json()},
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )  # fmt: skip
 
     def for_rows(self, published: SyntheticTable) -> Self:

@@ -301,6 +301,7 @@ class OutputNoised(BetaRegression):
                 "scale": law.scale,
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=schema, unit=self._ready().unit),
         )
 
     def ratio(  # type: ignore[override]
