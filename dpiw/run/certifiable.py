@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any
 
-from dpiw.errors import DPIWError, PrivacyError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer, own_libraries
 from dpiw.plan.assumptions import assumptions, caveats
@@ -84,7 +84,7 @@ def check_certifiable(plan: Plan) -> None:
             **facts,
         )
         Certificate.from_json(written.to_json())
-    except DPIWError:
+    except (PrivacyError, SpecError):
         raise
     except Exception as error:
         names = " and ".join(stage.method for stage in plan.stages)
