@@ -53,7 +53,7 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
-    from dpiw.run.ahead import current_label, missing_files, period_line
+    from dpiw.run.ahead import current_label, missing_files, missing_gpus, period_line
     from dpiw.run.budget import budget_line
     from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import filled_in
@@ -72,7 +72,7 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
             )  # fmt: skip
         plan = compile_plan(spec, schema)
     check_certifiable(plan)
-    warned = [f"warning: {text}" for text in missing_files(spec)]
+    warned = [f"warning: {text}" for text in (*missing_files(spec), *missing_gpus(plan))]
     if arguments.json:
         _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
         sys.stderr.writelines(f"{line}\n" for line in warned)

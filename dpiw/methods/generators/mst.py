@@ -20,7 +20,13 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import (
+    TABLE_ROW_SECONDS,
+    TABLE_SECONDS,
+    CriticKind,
+    Running,
+    check_effort,
+)
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.consistency import project_to_total
@@ -188,6 +194,21 @@ class MST:
         stated = partial(released_counts, kind=self.noise, unit=unit)
         one_way = stated("one_way", multiplier=ready.one_way, event=0)
         return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int) -> Running:
+        """As `Forecasts`: every admissible pair is counted, and the tree of pairs is fitted.
+
+        The fit took 37 s for 20 columns of 8 codes and 79 s for 60, on one of two shared cores;
+        twelve minutes for 300.
+        """
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        sizes = Domain.from_schema(schema, bins=ready.bins).sizes
+        pairs = [sizes[a] * sizes[b] for a, b in admissible_pairs(sizes, self.max_cells)]
+        columns = len(sizes)
+        counted = len(pairs) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        fitted = 16 + 0.9 * columns + 0.005 * columns**2
+        cells = sum(sorted(pairs)[-ready.pairs :]) if ready.pairs else 0
+        return Running(seconds=counted + fitted, held_bytes=32 * (cells + sum(sizes)))
 
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: `model` fits in a process of its own."""

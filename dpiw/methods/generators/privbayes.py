@@ -21,7 +21,13 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import (
+    TABLE_ROW_SECONDS,
+    TABLE_SECONDS,
+    CriticKind,
+    Running,
+    check_effort,
+)
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
     Family,
@@ -203,6 +209,12 @@ class PrivBayes:
         if len(schema.released) == 1:
             return (one_way,)
         return (one_way, stated("family", multiplier=ready.family, event=2))
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int) -> Running:
+        """As `Forecasts`: every candidate is counted; 40 columns of 100,000 rows took 9 s."""
+        candidates = candidate_count(len(schema.released), self.degree)
+        seconds = candidates * (TABLE_SECONDS / 10 + TABLE_ROW_SECONDS * nominal_rows)
+        return Running(seconds=seconds, held_bytes=32 * self.max_cells * len(schema.released))
 
     def cell_cap(self) -> int:
         """Most cells of a family: `max_cells`, or fewer for theta-usefulness. Public.

@@ -282,8 +282,8 @@ def check_device(device: str, *, stage: str, computes: bool) -> None:
     """
     if device == "cuda" and not _cuda_is_there(computes=computes):
         raise SpecError(
-            f"stage {stage}: device: cuda, and torch finds no CUDA device on this machine. Start the"
-            " run where one is (a worker of the pool dpiw-gpu), or say device: auto or cpu"
+            f"stage {stage}: device: cuda, and torch finds no CUDA device on this machine. Start"
+            " the run where one is (a worker of the pool dpiw-gpu), or say device: auto or cpu"
         )
 
 
