@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.base import Forecasts
-from dpiw.plan.forecast import LONGEST, TOLD
+from dpiw.methods.base import Forecasts, Running
+from dpiw.plan.forecast import LONGEST, TOLD, check_running
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
@@ -77,8 +78,12 @@ def test_what_takes_days_is_refused_by_the_plan(rows: int) -> None:
 
 
 def test_what_holds_more_than_a_stage_may_is_refused_by_the_plan() -> None:
+    compiled = plan("mst", columns=4, rows=1000)
+    heavy = SimpleNamespace(
+        method="mst", running=lambda **_: Running(seconds=1, held_bytes=1 << 50)
+    )
     with pytest.raises(SpecError, match="max_memory_bytes"):
-        plan("mst", columns=2500, rows=1000, levels=200)
+        check_running(heavy, compiled.schema, compiled.spec)
 
 
 @pytest.mark.parametrize(("device", "warnings"), [("cpu", 0), ("auto", 0), ("cuda", 1)])
