@@ -22,6 +22,7 @@ from rich.console import Console
 
 from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError, SourceError, SpecError, StageFailedError
+from dpiw.ledger import StageState
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.release.report.report import load_report
@@ -43,7 +44,7 @@ from flows.parameters import typed_here
 from flows.reading import read_source
 from flows.step_log import StepLog
 from flows.summary import more_rows_summary, summary
-from tasks.failures import StepFailedError, record
+from tasks.failures import DrawnStepFailedError, StepFailedError, record
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -102,7 +103,19 @@ def _unexpected(error: Exception, run: ReleaseRun) -> str:
     if not isinstance(error, StepFailedError):  # which the step has kept
         record(error, "release", run.directory)
     failure = error if isinstance(error, StepFailedError) else type(error).__name__
-    return f"{failure}\n(confidential log: {run.directory / 'log'})\nnext: {DPIWError.advice}"
+    return f"{failure}\n(confidential log: {run.directory / 'log'})\nnext: {_advice(error, run)}"
+
+
+def _advice(error: Exception, run: ReleaseRun) -> str:
+    """What a person does next: of a run that has drawn, never to pay another one."""
+    if isinstance(error, StepFailedError):
+        return error.advice
+    with contextlib.suppress(DPIWError):
+        held = run.open_ledger().find_run(run.key)
+        stages = () if held is None else tuple(held.stages.values())
+        if any(stage.state is StageState.COMMITTED for stage in stages):
+            return DrawnStepFailedError.advice
+    return DPIWError.advice
 
 
 def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:

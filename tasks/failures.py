@@ -25,6 +25,27 @@ _FLOWS: Final = "prefect.flow_runs"
 class StepFailedError(Exception):
     """A step failed for a reason that stays in its own process."""
 
+    advice = DPIWError.advice
+
+
+class DrawnStepFailedError(StepFailedError):
+    """A step behind a draw failed for a reason that nobody foresaw."""
+
+    advice = (
+        "what was drawn is committed and kept, and nothing is paid again. Do not change the spec or"
+        " the period: those are paid anew. A custodian reads the step's log in log/ of the run's"
+        " folder, and asks the maintainers of dpiw, or of the method; with the fault repaired, the"
+        " same run publishes what was drawn"
+    )
+
+
+DRAWN_ADVICE = (
+    "what was drawn is committed and kept, and nothing is paid again: put right what the message"
+    " names, without another spec or period, and start the run again; if it names nothing of yours,"
+    " ask the maintainers of dpiw"
+)
+"""For errors whose own advice is about a run that drew nothing."""
+
 
 class OwnFailures(logging.Filter):
     """Turns the traceback of one of our errors into a sentence; leaves out that it is repeated."""
@@ -73,8 +94,7 @@ def told_briefly(subject: str) -> Iterator[None]:
 
 
 def _sentence(error: DPIWError | StepFailedError) -> str:
-    advice = error.advice if isinstance(error, DPIWError) else DPIWError.advice
-    return f"{type(error).__name__}: {error}. What to do: {advice}."
+    return f"{type(error).__name__}: {error}. What to do: {error.advice}."
 
 
 def show_sentences() -> None:
@@ -103,4 +123,13 @@ def record(error: Exception, name: str, *given: object) -> None:
             output.write(trace)
 
 
-__all__ = ["OwnFailures", "StepFailedError", "brief", "record", "show_sentences", "told_briefly"]
+__all__ = [
+    "DRAWN_ADVICE",
+    "DrawnStepFailedError",
+    "OwnFailures",
+    "StepFailedError",
+    "brief",
+    "record",
+    "show_sentences",
+    "told_briefly",
+]

@@ -73,6 +73,10 @@ KINDS: Mapping[str, Kind] = {
         "Withhold the list of levels: one of them may be a single person's. If it is published, "
         "count the delta of the recomputed probability as spent."
     ),
+    "noise_too_small": _error(
+        "The noise is less than was charged. Withhold the release; if it is published, count what"
+        " its scale and sensitivity cost as spent, and draw no more with this method."
+    ),
     "accountants_disagree": _error(
         "Report this as a defect of the accounting or of the audit; until it is known of which, "
         "trust the largest of the numbers."
@@ -159,6 +163,10 @@ KINDS: Mapping[str, Kind] = {
         "Operators saw how each of these reads ended, and no epsilon paid for it. Ask why there"
         " are many: somebody may try settings to learn about the table."
     ),
+    "noise_not_checked": _note(
+        "A version of dpiw that states no sensitivity made it: compare the certificate's scales"
+        " with its events by hand."
+    ),
     "clock_backwards": _note("Times are labels; the numbers of the entries decide the order."),
 }
 
@@ -198,7 +206,9 @@ class Finding:
 
 _FOLLOWS = "Mend the ledger first, and audit again: this may be the broken entry's doing alone."
 
-_OF_FOLDERS_ALONE = frozenset({"folder_unsound", "other_key", "threshold_too_low"})
+_OF_FOLDERS_ALONE = frozenset(
+    {"folder_unsound", "other_key", "threshold_too_low", "noise_too_small"}
+)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -50,8 +50,9 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
     from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
-    from dpiw.run.ahead import current_label, missing_files, period_line
+    from dpiw.run.ahead import current_label, missing_files, missing_gpus, period_line
     from dpiw.run.budget import budget_line
+    from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import filled_in
 
     with told_in(arguments.spec, SpecError):
@@ -61,7 +62,8 @@ def _compiled_and_told(arguments: argparse.Namespace) -> int:
         if arguments.header is not None:
             agrees = check_header(arguments.header, spec.source, schema)
         plan = compile_plan(spec, schema)
-    warned = [f"warning: {text}" for text in missing_files(spec)]
+    check_certifiable(plan)
+    warned = [f"warning: {text}" for text in (*missing_files(spec), *missing_gpus(plan))]
     if arguments.json:
         write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])
         sys.stderr.writelines(f"{line}\n" for line in warned)

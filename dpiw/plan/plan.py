@@ -22,7 +22,7 @@ from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
+from dpiw.plan.forecast import WeightsForecast, check_running, forecast_of, infeasible
 from dpiw.plan.made_elsewhere import check_rows
 from dpiw.plan.promise import run_key, spec_digest
 from dpiw.plan.spec import ReleaseSpec
@@ -201,6 +201,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             warnings.append(f"{infeasible(forecast)}: kept because the spec says so")
     if ready.weights is not None:
         warnings += ready.weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
+    for method in ready.by_stage.values():
+        check_running(method, schema, spec)
     if isinstance(ready.generator, MadeElsewhere):
         warnings += check_rows(spec, schema, ready.generator, ready.weights)
     return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))

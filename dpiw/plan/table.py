@@ -12,7 +12,7 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.provenance import provenance_summary
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing
-from dpiw.plan.forecast import RESOLUTION_FLOOR
+from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
 from dpiw.plan.made_elsewhere import told, told_alone
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.plan.stages import rehearsable
@@ -184,6 +184,9 @@ def plan_table(plan: Plan) -> str:
     ]
     for stage in plan.stages:
         lines += _stage(stage, plan)
+    for method in (plan.generator, plan.weights):
+        if method is not None and (text := running_text(method, plan.schema, spec)):
+            lines.append(f"running time: {text}")
     if plan.forecast is None:
         free = "none" if plan.weights is None else f"{plan.weights.method}, free, no forecast"
         lines.append(f"weights: {free}")

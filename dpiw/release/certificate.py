@@ -32,7 +32,7 @@ CHANCE = {"evidence_p_value": 0.05, "signal_p_value": 0.03}
 """By test: beyond this probability its rule takes what was seen for chance, `do not use`."""
 
 _NAME = "certificate.json"
-_ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
+ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,9 @@ class CertifiedStage:
         method: the registry's name of the method.
         events: the privacy events, as JSON values (`dpiw.privacy.accounting.event_to_json`).
         parameters: public settings of the mechanism, as JSON values.
-        noise: the laws of the noise in what was released, as JSON values.
+        noise: of each group of released values `law`, `scale`, the `sensitivity` that scale covers
+            and the index in `events` of the `event` that accounts for it; certificates of earlier
+            versions lack the last two (`dpiw.privacy.measurement.ReleasedNoise`).
         standalone_epsilon: what this stage alone would cost at the release's delta; stages
             compose to less than the sum of these. None: not computed.
     """
@@ -134,7 +136,7 @@ class Certificate:
     def __post_init__(self) -> None:
         """Check every field; what is read is checked in the same words as what is written."""
         settle(self, what=_NAME, error=ManifestError)
-        record(self.account, _ACCOUNT, what=f"{_NAME} account", error=ManifestError)
+        record(self.account, ACCOUNT, what=f"{_NAME} account", error=ManifestError)
         reasons = self.diagnostics.get("reasons", [])
         if not (isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)):
             raise ManifestError(f"{_NAME} diagnostics: reasons: expected a list of texts")

@@ -105,7 +105,8 @@ class VerifiedRelease:
         if (first := self.certificate.more_rows_of) is not None:
             lines.append(
                 f"more rows of the draws of {shown(first.get('release_id'))} (manifest"
-                f" {shown(str(first.get('manifest'))[:12])}), whose cost this one states: no further cost"
+                f" {shown(str(first.get('manifest'))[:12])}), whose cost this one states: no"
+                " further cost"
             )
         declared = self.certificate.declared
         return "\n".join(lines if declared is None else [*lines, shown(declared)])

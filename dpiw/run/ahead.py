@@ -11,6 +11,7 @@ from pathlib import Path
 from dpiw.data.files import check_is_file
 from dpiw.errors import AlreadyPaidError, SourceError, SpecError, nearest
 from dpiw.ledger import EntryKind, Ledger, RunRecord, RunState
+from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import lost_half
@@ -52,6 +53,15 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     elif not os.path.isfile(key):  # as False where its folder is closed
         told = key_filled_in(lost_half(key), spec) or f"{makes} makes one"
         yield f"signing_key: no such file; {told}"
+
+
+def missing_gpus(plan: Plan) -> Iterator[str]:
+    """Stages that need a GPU, where this machine has none: a worker elsewhere may have one."""
+    for stage in plan.stages:
+        try:
+            check_device(plan.device(stage.name), stage=stage.name, computes=False)
+        except SpecError as error:
+            yield str(error)
 
 
 def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:

@@ -17,6 +17,7 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
 from dpiw.ledger.charges import Charge
+from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
@@ -56,7 +57,8 @@ def reserve(
             again.
         ReleaseError: the signing key cannot be read.
         UnknownPopulationError, LedgerError: no such ledger or population.
-        UnsupportedRelationError, SpecError: the spec's promise is not the population's.
+        UnsupportedRelationError, SpecError: the spec's promise is not the population's, or a stage
+            needs a GPU that is not there.
         LedgerConflictError: another stage was drawn, and not as the plan says.
         PrivacyError: the run's plan costs more than the spec promises, or the library that draws
             the noise is of a version whose noise has another law.
@@ -186,6 +188,8 @@ def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | No
 def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
     check_paid(run, ledger)
     check_noise_library()
+    for name in sorted(names):
+        check_device(run.plan.device(name), stage=name, computes=False)
     promised_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
     if not run.snapshot.exists():  # it will have to be read
         ledger.account(run.spec.population).check_readable()

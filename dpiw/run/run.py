@@ -36,6 +36,7 @@ from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.plan.spec_paths import check_publish_to
 from dpiw.release.signing import PrivateKey, load_private_key
+from dpiw.run.certifiable import check_certifiable
 from dpiw.run.periods import current_period, nearest_period, today_in
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
 
@@ -158,11 +159,14 @@ class ReleaseRun:
             SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
                 of the confidential zone is open to others.
             NotPublishableError: the spec names a method that is not private.
+            PrivacyError: no certificate of the plan could be written (`check_certifiable`).
             ReleaseError: the signing key cannot be read; told before the plan is computed.
         """
         named = _Named.by(spec_path, period, today)
         with told_in(spec_path, SpecError):
             compiled = None if named.prepared else compile_plan(named.spec, named.schema)
+        if compiled is not None:
+            check_certifiable(compiled)
         check_state_folder(Path(named.spec.state))
         directory = named.directory
         for folder in (directory.parents[1], directory.parent, directory,

@@ -29,11 +29,11 @@ from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale
+from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
 from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.partition_selection import ThresholdEvent, level_threshold
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.rounding import float_below
@@ -152,6 +152,14 @@ class UnseenLevels:
             ThresholdEvent(delta=ready.delta, count=len(columns)),
         )
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of every text's count."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        kind, multiplier = NoiseKind.GAUSSIAN, ready.multiplier
+        return (released_counts(self.method, kind, multiplier=multiplier, unit=unit, event=0),)
+
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
@@ -182,9 +190,10 @@ class UnseenLevels:
                 "levels": levels,
                 "noise": NoiseKind.GAUSSIAN.value,
                 "scale": ready.scale,
-                "threshold": ready.threshold,
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
+            threshold=ready.threshold,
         )
 
     def found_schema(
