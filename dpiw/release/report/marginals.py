@@ -126,5 +126,4 @@ def _bound(column: Column, value: float) -> str:
     if column.kind in _SECONDS:
         moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=value * _SECONDS[column.kind])
         return moment.isoformat(sep=" ", timespec="minutes").removesuffix(" 00:00")
-    text = f"{value:g}"
-    return text if float(text) == value or not value.is_integer() else f"{value:.0f}"
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e19 else f"{value:g}"
