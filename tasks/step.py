@@ -63,8 +63,9 @@ def _guarded(
             failure.__cause__ = failure.__context__ = None
         except Exception as error:
             record(error, name, *args)
-            kept = isinstance(error, StepFailedError)
-            failure = error if kept else unforeseen(f"{name} failed: {type(error).__name__}")
+            failure = unforeseen(f"{name} failed: {type(error).__name__}")
+            if isinstance(error, StepFailedError):
+                failure = error
         else:
             progress.info("done %s %.1f", name, time.monotonic() - started)
             tell(f"{name}: {done}")
