@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from dpiw.errors import LedgerConflictError
+from dpiw.errors import AlreadyPaidError, LedgerConflictError
+from dpiw.ledger.book import Book
 from dpiw.ledger.entries import EntryKind, check_digest
 from dpiw.ledger.reading import LedgerReader, granted
 from dpiw.ledger.transitions import known_attempt, known_run, known_stage
-from dpiw.ledger.values import Grant, StageState, token_digest
+from dpiw.ledger.values import Grant, RunRecord, StageState, token_digest
 
 
 class AttemptLedger(LedgerReader):
@@ -47,21 +48,39 @@ class AttemptLedger(LedgerReader):
         with self._page(write=True) as page:
             self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
 
-    def arm(self, run_key: str, attempt: int, stage: str) -> Grant:
+    def arm(
+        self, run_key: str, attempt: int, stage: str, *, beside: frozenset[str] | None = None
+    ) -> Grant:
         """Take the right to draw this stage's noise; exactly one caller ever gets it.
 
+        Args:
+            run_key: of the run.
+            attempt: of the run.
+            stage: that is drawn.
+            beside: keys of the other runs of its release and period that may have drawn, so that
+                of two runs at once only one draws; None: any may have.
+
         Raises:
+            AlreadyPaidError: a run of its release and period has drawn that is not in `beside`.
             BudgetExceededError: the account is overdrawn.
             GrantSpentError: it was taken before, the attempt was voided, or the run was recovered.
             LedgerConflictError: no such reservation.
         """
-        return self._take(EntryKind.ARM, run_key, attempt, stage, {})
+        return self._take(EntryKind.ARM, run_key, attempt, stage, {}, beside)
 
     def _take(
-        self, kind: EntryKind, run_key: str, attempt: int, stage: str, facts: Mapping[str, Any]
+        self,
+        kind: EntryKind,
+        run_key: str,
+        attempt: int,
+        stage: str,
+        facts: Mapping[str, Any],
+        beside: frozenset[str] | None = None,
     ) -> Grant:
         token = secrets.token_hex(32)
         with self._page(write=True) as page:
+            if beside is not None:
+                _check_alone(page.book, known_run(page.book, run_key), beside)
             entry = self._append_for_run(
                 page,
                 run_key,
@@ -174,4 +193,16 @@ class AttemptLedger(LedgerReader):
             raise LedgerConflictError(
                 f"stage {stage}: another output was committed; this one is on record, its cost "
                 "is charged again, and it must never be released"
+            )
+
+
+def _check_alone(book: Book, own: RunRecord, beside: frozenset[str]) -> None:
+    for run in book.runs.values():
+        if run.drawn and run.is_rival_of(own) and run.run_key not in beside:
+            raise AlreadyPaidError(
+                f"release {own.release}, period {own.period}: run {run.run_key[:8]} draws it, or"
+                " has drawn it; this run would pay a second time, and draws nothing. Its"
+                " reservation may be given back (`dpiw ledger void`)",
+                run=run.run_key,
+                period=own.period,
             )

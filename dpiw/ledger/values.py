@@ -226,6 +226,11 @@ class RunRecord:
             total = total.plus(attempt.held_charge)
         return total
 
+    def is_rival_of(self, other: RunRecord) -> bool:
+        """Whether it is another run of the same population, release and period."""
+        labels = [(run.population, run.release, run.period) for run in (self, other)]
+        return labels[0] == labels[1] and None not in labels[0] and self.run_key != other.run_key
+
     @property
     def drawn(self) -> bool:
         """Whether anything of it was ever armed."""

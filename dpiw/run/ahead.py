@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -218,7 +219,7 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
     )
 
 
-def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> None:
+def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> frozenset[str]:
     """Refuse a run that drew nothing yet, where another run of its label drew since it reserved.
 
     Nobody who reserved it knew of that payment. One that was reserved afterwards was agreed to.
@@ -228,14 +229,20 @@ def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) ->
         ledger: of its population.
         record: of the run.
 
+    Returns:
+        Keys of the runs that had drawn before, as `Ledger.arm` takes them.
+
     Raises:
         AlreadyPaidError: with the command that gives the reservation back.
     """
-    if record.drawn:
-        return
     since = record.attempts[-1].head.seq
-    for run in _same_label(spec, ledger, record.run_key, record.period):
-        entries = ledger.entries(run_key=run.run_key) if run.drawn else ()
+    others = [
+        run
+        for run in _same_label(spec, ledger, record.run_key, record.period)
+        if run.drawn and not record.drawn
+    ]
+    for run in others:
+        entries = ledger.entries(run_key=run.run_key)
         if any(entry.kind is EntryKind.ARM and entry.seq > since for entry in entries):
             raise AlreadyPaidError(
                 f"release {spec.name}, period {record.period}: {_STANDS[run.state]} (run"
@@ -245,6 +252,7 @@ def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) ->
                 run=run.run_key,
                 period=record.period,
             )
+    return frozenset(run.run_key for run in others)
 
 
 def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
@@ -262,15 +270,18 @@ def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> lis
 def _recovered(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[str]:
     """First digits of the keys of other runs whose release of this label was recovered.
 
-    A recovery does not state the release's name; its folder does.
+    A recovery does not state the release's name; its folder does, or one of more rows.
     """
+    folder = Path(spec.publish_to)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    own = re.escape(f"{spec.name}-{period}-")
     return [
         release.run
         for recovery in ledger.recoveries(spec.population)
         for release in recovery.releases
         if release.period == period
         and not key.startswith(release.run)
-        and os.path.isdir(Path(spec.publish_to) / f"{spec.name}-{period}-{release.run}")
+        and any(re.fullmatch(rf"{own}(rows\d+-)?{re.escape(release.run)}", name) for name in names)
     ]
 
 

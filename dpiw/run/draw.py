@@ -31,6 +31,7 @@ from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
+from dpiw.run.ahead import check_not_overtaken
 from dpiw.run.as_drawn import check_drawn, conflict, is_declared, planned_stage
 from dpiw.run.checkpoints import (
     StageCheckpoints,
@@ -64,6 +65,7 @@ def ingest(run: ReleaseRun) -> None:
             reserved to repeat another stage is given back.
         LedgerTamperedError: instead of giving back a reservation whose draw is on disk.
         BudgetExceededError: too many reads ended without a draw; nothing was read.
+        AlreadyPaidError: another run of its release and period drew meanwhile; nothing was read.
         SpecError: a stage needs a GPU that is not there; nothing was read.
     """
     ledger = run.open_ledger()
@@ -86,6 +88,7 @@ def ingest(run: ReleaseRun) -> None:
             )
         for stage in waiting:  # a read would count, and no draw could follow it here
             check_device(run.plan.device(stage.stage), stage=stage.stage, computes=True)
+        check_not_overtaken(run.spec, ledger, record)
         for stage in waiting:
             ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
         ledger.read(run.key, max(stage.attempt for stage in waiting))
@@ -186,7 +189,9 @@ def _take(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> Grant:
     """The right to draw: armed, or taken over from a process that is gone."""
     if stage.checkpoint is not None:
         return ledger.resume(run.key, stage.attempt, stage.stage, step=stage.checkpoint.step)
-    grant = ledger.arm(run.key, stage.attempt, stage.stage)
+    record = ledger.run(run.key)
+    beside = None if record.drawn else check_not_overtaken(run.spec, ledger, record)
+    grant = ledger.arm(run.key, stage.attempt, stage.stage, beside=beside)
     forget_checkpoints(run.directory, stage.stage)  # of an attempt that was lost
     return grant
 

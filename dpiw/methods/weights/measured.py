@@ -145,9 +145,11 @@ class Measured(WeightEstimator):
         """How many rows of the generator are weighted; free, and not published.
 
         As set, or five for each published one, at least 10,000 and at most a million: a low share
-        of effective rows then still leaves many. No fewer than are published.
+        of effective rows then still leaves many. No fewer than are published, whatever is set: a
+        base row that is published twice tells nothing more.
         """
-        return self.base_rows or max(10_000, min(5 * published_rows, max(10**6, published_rows)))
+        usual = max(10_000, min(5 * published_rows, 10**6))
+        return max(self.base_rows or usual, published_rows)
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

@@ -228,6 +228,16 @@ def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workpl
     assert codes == ["recovered"]
 
 
+def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace: Any) -> None:
+    """`base_rows` was stated for the first release; rows would repeat in a longer one."""
+    place = make_workplace(weights="measured")
+    settings = "settings: {omega_seed: 1, frequencies: 10, base_rows: 400}"
+    place.spec.write_text(place.spec.read_text().replace("when_infeasible: keep", settings))
+    publish_run(place.spec)
+    table = loaded(more_rows(place.spec, None, rows=1500)).table
+    assert len(table.drop_duplicates()) > 700
+
+
 def _next(place: Any) -> ReleaseRun:
     """A run of another name: the population spends again, whatever lies beside its releases."""
     place.spec.write_text(place.spec.read_text().replace("name: town", "name: village"))

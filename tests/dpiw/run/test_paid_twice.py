@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from dpiw.errors import AlreadyPaidError
 from dpiw.ledger import Ledger, RecoveredRelease, RunState
 from dpiw.ledger.charges import Charge
 from dpiw.plan import promise
-from dpiw.run import steps
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.run import draw, steps
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.reserve import reserve as reserve_task
@@ -160,8 +162,55 @@ def test_of_two_reservations_the_first_draw_is_the_only_one(workplace: Any) -> N
     steps.reserve(waits)  # it was agreed to after the other had drawn
 
 
-def test_a_recovered_release_is_paid_too(workplace: Any) -> None:
-    """Its reservation was lost with the ledger; its folder says whose name it has."""
+@pytest.mark.parametrize("before", ["ingest", "fit_generator", "arm"])
+def test_of_two_runs_at_once_only_the_first_that_draws_pays(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """Both are reserved before either draws; the other one draws before a step of this one.
+
+    `arm`: after this run has looked for others, so that the ledger itself has to refuse.
+    """
+    this = prepared(workplace)
+    brought(this, RunState.RESERVED)
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    other = prepared(workplace)
+    brought(other, RunState.RESERVED)
+    rival = Ledger.open(workplace.ledger)
+    if before != "ingest":
+        steps.ingest(this)
+    if before == "arm":
+        real = draw.check_not_overtaken
+
+        def looks(*words: Any) -> Any:
+            seen = real(*words)
+            rival.arm(other.key, 1, "fit_generator")
+            return seen
+
+        monkeypatch.setattr(draw, "check_not_overtaken", looks)
+    else:
+        rival.arm(other.key, 1, "fit_generator")
+    step = steps.ingest if before == "ingest" else partial(steps.fit_generator, noise=SecureNoise())
+    with pytest.raises(AlreadyPaidError) as caught:
+        step(this)
+    assert caught.value.run == other.key
+    record = rival.run(this.key)
+    assert (record.state, record.attempts[0].reads) == (RunState.RESERVED, int(before != "ingest"))
+    assert not this.measurement("fit_generator").exists()
+
+
+def test_who_agreed_to_pay_again_draws_beside_the_first(workplace: Any) -> None:
+    brought(prepared(workplace), RunState.PUBLISHED)
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    again = prepared(workplace)
+    steps.reserve(again, pay_again=True)
+    steps.ingest(again)
+    steps.fit_generator(again, noise=SecureNoise())
+    assert again.measurement("fit_generator").exists()
+
+
+@pytest.mark.parametrize("rows", ["", "rows450-"])
+def test_a_recovered_release_is_paid_too(workplace: Any, rows: str) -> None:
+    """Its reservation was lost with the ledger; its folder, or more rows', says whose it is."""
     first, ledger = prepared(workplace), Ledger.open(workplace.ledger)
     charge = Charge(cost=cost())
     ledger.recover("town", [RecoveredRelease(
@@ -171,9 +220,10 @@ def test_a_recovered_release_is_paid_too(workplace: Any) -> None:
     rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
     run = prepared(workplace)
     check_ahead(workplace.spec, None)  # whose release it was, nobody knows
-    (workplace.releases / first.release_id).mkdir(parents=True)
+    folder = workplace.releases / f"town-once-{rows}{first.key[:8]}"
+    folder.mkdir(parents=True)
     refused(workplace, lambda: check_ahead(workplace.spec, None))
-    (workplace.releases / first.release_id).rmdir()
+    folder.rmdir()
     steps.reserve(run)
 
 

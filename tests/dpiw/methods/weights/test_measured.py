@@ -254,7 +254,7 @@ def test_its_noise_is_gaussian() -> None:
 
 def test_base_rows_follow_the_published() -> None:
     assert [method().base_rows_for(rows) for rows in (10, 5000, 10**9)] == [10_000, 25_000, 10**9]
-    assert method(base_rows=700).base_rows_for(10) == 700
+    assert [method(base_rows=700).base_rows_for(rows) for rows in (10, 701)] == [700, 701]
 
 
 # --- weights -------------------------------------------------------------------------------------
