@@ -400,6 +400,20 @@ def test_without_an_intercept_a_model_keeps_its_meaning():
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "features", [["year", "year:year"], ["year:year", "year"], ["year", "small", "small:year"]]
+)
+def test_a_product_far_from_zero_is_the_product(features):
+    """Coefficients of products are moved back to own units, of a column with itself, too."""
+    frame, w = numbered()
+    frame["year"], frame["y"] = 2015.0 + np.arange(len(frame)) % 9, np.arange(len(frame)) % 7
+    found = A.linear_regression((frame, w), "y", features)
+    plain = {f"p{k}": frame[name.split(":")].prod(axis=1) for k, name in enumerate(features)}
+    right = A.linear_regression((frame.assign(**plain), w), "y", list(plain))
+    np.testing.assert_allclose(found.values, right.values, rtol=1e-6)
+    np.testing.assert_allclose(found.interval().upper, right.interval().upper, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["linear_regression", "logistic_regression", "linear_posterior"])
 def test_scales_a_million_million_apart(name):
     sample = sample_of("coefficients")
