@@ -107,11 +107,14 @@ def released(column, codes, seed=3):
     ), schema.scale(table)  # fmt: skip
 
 
-QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=12)
+QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=5)
+LONG = settings(QUIET, max_examples=60)
+CODES = st.lists(st.integers(0, 50), min_size=1, max_size=4)
+LEVEL = st.sampled_from([0.5, 0.95, 0.99])
 
 
 @QUIET
-@given(column=columns(), codes=st.lists(st.integers(0, 50), min_size=1, max_size=4))
+@given(column=columns(), codes=CODES)
 def test_tables_have_the_declared_domain(column, codes):
     sample, scaled = released(column, codes)
     expected = expected_labels(column)
@@ -147,11 +150,7 @@ def test_tables_have_the_declared_domain(column, codes):
 
 
 @QUIET
-@given(
-    column=columns(),
-    codes=st.lists(st.integers(0, 50), min_size=1, max_size=4),
-    level=st.sampled_from([0.5, 0.95, 0.99]),
-)
+@given(column=columns(), codes=CODES, level=LEVEL)
 def test_no_interval_of_a_share_or_a_total_is_empty_or_impossible(column, codes, level):
     sample, _ = released(column, codes)
     found = levels(sample, "g")
@@ -177,6 +176,17 @@ def test_no_interval_of_a_share_or_a_total_is_empty_or_impossible(column, codes,
     empty = noisy.values == 0
     assert (noisy.upper[empty] > alone.upper[empty]).all()  # people and noise leave more open
     assert all(NONE.reason in why for why in np.array(noisy.reasons, dtype=object)[empty])
+
+
+@pytest.mark.nightly
+@LONG
+@given(column=columns(), codes=CODES, level=LEVEL)
+def test_many_tables_and_intervals(column, codes, level):
+    test_tables_have_the_declared_domain.hypothesis.inner_test(column, codes)
+    test_no_interval_of_a_share_or_a_total_is_empty_or_impossible.hypothesis.inner_test(
+        column, codes, level
+    )
+    test_histograms_and_reports_show_the_declared_domain.hypothesis.inner_test(column)
 
 
 def sample_schema(sample):

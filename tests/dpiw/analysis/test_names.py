@@ -47,7 +47,7 @@ OTHER, TOWN = "other column", "town of"
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 PRINTABLE = TEXTS.filter(lambda name: name_fault(name) is None and name not in (OTHER, TOWN))
-QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=20)
+QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=5)
 
 
 def forms(name):
@@ -94,6 +94,13 @@ def test_a_condition_means_the_column(name):
 @given(name=PRINTABLE)
 @example(name="²a")
 def test_a_condition_means_the_column_of_any_name(name):
+    check_conditions(name)
+
+
+@pytest.mark.nightly
+@settings(QUIET, max_examples=200)
+@given(name=PRINTABLE)
+def test_a_condition_means_the_column_of_any_of_many_names(name):
     check_conditions(name)
 
 

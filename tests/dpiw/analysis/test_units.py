@@ -31,6 +31,8 @@ UNITS = {
     "micro": (1e6, 0.0), "mega": (1e-6, 0.0), "tiny": (1e-9, 0.0), "both": (1e6, 2e9),
 }  # fmt: skip
 """By what a column is multiplied, and what is added then."""
+FEW_UNITS = {"coefficients": ("both",), "means": ("below zero",), "none": ("a year", "micro")}
+"""Units of the fast tests, by law; the nightly ones take all units under every law."""
 
 
 def sample_of(law: str) -> WeightedSample:
@@ -280,9 +282,20 @@ def check(case: Case, before: Mapping[str, Reading], after: Any, column: str, un
         assert also == equal, name
 
 
-@pytest.mark.parametrize("law", ["coefficients", "means", "none"])
+@pytest.mark.parametrize("law", FEW_UNITS)
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_unit_changes_no_conclusion(name, law):
+    check_units(name, law, FEW_UNITS[law])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("law", FEW_UNITS)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_no_unit_changes_a_conclusion(name, law):
+    check_units(name, law, UNITS)
+
+
+def check_units(name, law, units):
     if name == "to_statsmodels":
         pytest.importorskip("statsmodels")
     sample = sample_of(law)
@@ -291,7 +304,8 @@ def test_a_unit_changes_no_conclusion(name, law):
             continue
         before = case.read(sample)
         for column in case.powers:
-            for unit, (scale, shift) in UNITS.items():
+            for unit in units:
+                scale, shift = UNITS[unit]
                 if unit not in case.without and (shift == 0 or column in case.shifts):
                     after = case.read(moved(sample, column, scale, shift))
                     check(case, before, after, column, (scale, shift))
@@ -450,7 +464,9 @@ def test_no_local_estimator_is_missing():
     assert public == set(LOCAL) | others
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    "unit", ["both", *(pytest.param(unit, marks=pytest.mark.nightly) for unit in UNITS)]
+)
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_unit_changes_no_local_conclusion(name, unit):
     scale, shift = UNITS[unit]
