@@ -31,7 +31,7 @@ UNITS = {
     "micro": (1e6, 0.0), "mega": (1e-6, 0.0), "tiny": (1e-9, 0.0), "both": (1e6, 2e9),
 }  # fmt: skip
 """By what a column is multiplied, and what is added then."""
-FEW_UNITS = {"coefficients": ("both",), "means": ("below zero",), "none": ("a year", "micro")}
+FEW_UNITS = {"coefficients": ("both",), "means": ("below zero",), "none": ("a year",)}
 """Units of the fast tests, by law; the nightly ones take all units under every law."""
 
 
@@ -363,6 +363,19 @@ def test_an_interval_is_shown_as_far_as_its_ends_differ():
         ends = str(A.mean(numbered(wide=9000), name)).splitlines()[1].split()[1:4]
         assert len(set(ends)) == 3
     assert " 0.5 " in str(A.mean((numbered()[0], None), "half"))  # six digits where they do
+
+
+def test_parts_that_doubles_do_not_tell_apart_are_refused_by_name():
+    pytest.importorskip("matplotlib")
+    frame, _ = numbered()
+    source = (frame.assign(far=frame["late"] * 512), None)
+    for draw in (
+        lambda: A.histogram(source, "far", bins=30),
+        lambda: A.histogram((source[0].head(1), None), "far"),
+        lambda: A.pairs(source, ["small", "far"]),
+    ):
+        with pytest.raises(ReleaseError, match="column 'far'"):
+            draw()
 
 
 def test_what_statsmodels_would_lose_is_refused_by_name():
