@@ -38,6 +38,9 @@ MISSING = "missing"
 OUTSIDE = "outside"
 """The level of what lies outside of the edges that were given."""
 
+SHARE = np.array([[0.0], [1.0]])
+"""Between what a share lies."""
+
 ROUNDINGS = 4
 """So many rounding errors of a column's cells (`Shifted.grain`) are no spread."""
 
@@ -171,14 +174,15 @@ def _nearest_zero(values: NDArray[Any]) -> Any:
     return low if low > 0 else high if high < 0 else values.dtype.type(0)
 
 
-def bounds(sample: WeightedSample, column: Column) -> Array | None:
-    """Public bounds of a column of numbers, shape (2, 1); None if none hold here."""
-    declared = declared_as(sample, column)
+def bounds(values: pd.Series, declared: Declared | None) -> Array | None:
+    """Between what numbers lie, shape (2, 1): a share's ends, or public bounds; None: not known."""
+    if is_share(values, declared):
+        return SHARE
     if declared is None or not declared.is_numeric:
         return None
-    low, high, values = declared.lower_number, declared.upper_number, numbers(sample, column)
-    present = values[~np.isnan(values)]
-    if present.size == 0 or present.min() < low or present.max() > high:
+    low, high = declared.lower_number, declared.upper_number
+    present = values.dropna()
+    if present.empty or present.min() < low or present.max() > high:
         return None  # the table is not as it was released
     return np.array([[low], [high]])
 

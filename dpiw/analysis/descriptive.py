@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dpiw.analysis.columns import (
     ROUNDINGS,
@@ -21,10 +22,8 @@ from dpiw.analysis.columns import (
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.data.columns import Column as Declared
 from dpiw.errors import ReleaseError
-
-SHARE = np.array([[0.0], [1.0]])
-"""Between what a share lies."""
 
 
 def mean(
@@ -53,10 +52,11 @@ def mean(
     values = cells(sample, column)
     part = shifted(values)
     estimate = moved(grouped(sample, part.values, where, by, label, _mean), float(part.origin))
-    if not is_share(values, declared_as(sample, column)):
-        return replace(estimate, limits=bounds(sample, column))
-    level = estimate.groups & (numbers(sample, values) > 0)[:, None]
-    return replace(estimate, limits=SHARE, level=level)
+    declared = declared_as(sample, column)
+    estimate = replace(estimate, limits=bounds(values, declared))
+    if not is_share(values, declared):
+        return estimate
+    return replace(estimate, level=estimate.groups & (numbers(sample, values) > 0)[:, None])
 
 
 def moved(estimate: Estimate, by: float) -> Estimate:
@@ -115,8 +115,8 @@ def total(
     mask = chosen(sample, where)
     filled = np.where(mask & ~np.isnan(values), values, 0.0)
     label = name or asked(f"total({label_of(column)})", where)
-    is_counted, group = is_share(given, declared_as(sample, column)), mask[:, None]
-    reach = SHARE if is_counted else _reach(sample, column, filled)
+    declared, group = declared_as(sample, column), mask[:, None]
+    is_counted, reach = is_share(given, declared), _reach(given, declared, filled)
     level = group & (filled > 0)[:, None] if is_counted else None
     count = _public_count(rows, population, sample)
     if count is not None:
@@ -151,12 +151,12 @@ def total(
     )  # fmt: skip
 
 
-def _reach(sample: WeightedSample, column: Column, values: Array) -> Array:
+def _reach(given: pd.Series, declared: Declared | None, values: Array) -> Array:
     """What one row adds to a total at least and at most, shape (2, 1).
 
     From public bounds; without them nothing below zero where no row is below it.
     """
-    if (known := bounds(sample, column)) is not None:
+    if (known := bounds(given, declared)) is not None:
         return np.array([np.minimum(known[0], 0.0), np.maximum(known[1], 0.0)])
     return np.array([[0.0 if values.min() >= 0 else -np.inf], [np.inf]])
 

@@ -242,7 +242,8 @@ def _design(
         for place, pair in products.items():
             matrix[:, place] = matrix[:, pair[0]] * matrix[:, pair[1]]
             shift[:, place] = constant * np.prod(origins[list(pair)])
-            shift[list(pair), place] += origins[list(reversed(pair))]
+            for one, other in (pair, pair[::-1]):  # twice the same of `a:a`
+                shift[one, place] += origins[other]
             grain[place] = product_grain(*(replace(columns[k], values=matrix[:, k]) for k in pair))
     return Design(
         names=names,

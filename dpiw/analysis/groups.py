@@ -108,27 +108,27 @@ def grouped(
         k: estimator(sample, np.where(groups.codes == k, values, np.nan), names[k])
         for k in present_codes
     }
-    facts = estimates[present_codes[0]].facts
+    other = estimates[present_codes[0]]
     shown = range(len(names)) if groups.declared else present_codes
     return joint(
-        *(estimates[k] if k in estimates else nobody(sample, names[k], facts) for k in shown)
+        *(estimates[k] if k in estimates else nobody(sample, names[k], other) for k in shown)
     )
 
 
-def nobody(sample: WeightedSample, name: str, facts: Mapping[str, Any]) -> Estimate:
+def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
     """The estimate of a group without rows: NaN, and its interval is all that is possible.
 
     Args:
         sample: the rows.
         name: of the estimate.
-        facts: of the same estimate of another group.
+        other: the same estimate of another group.
     """
-    unknown = {"inside": np.array([np.nan])} if "inside" in facts else {}
+    unknown = {"inside": np.array([np.nan])} if "inside" in other.facts else {}
     return Estimate(
         names=(name,), values=np.array([np.nan]), influence=np.zeros((sample.rows, 1)),
         refit=lambda weights: np.array([np.nan]), sample=sample,
-        group=np.zeros((sample.rows, 1), dtype=bool),
-        facts={"smooth": facts.get("smooth", True), **unknown},
+        group=np.zeros((sample.rows, 1), dtype=bool), limits=other.limits,
+        facts={"smooth": other.facts.get("smooth", True), **unknown},
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,10 +78,18 @@ def _check_fits(estimator: Any) -> None:
 
 
 def _parts(estimator: Any) -> list[Any]:
-    """An estimator and all those inside it, the outermost first."""
-    deep = estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ()
-    inner = [part for part in deep if hasattr(part, "fit") and not isinstance(part, type)]
-    return list({id(part): part for part in [estimator, *inner]}.values())
+    """An estimator and all those inside it or that it may try, the outermost first."""
+    found, waiting = {id(estimator): estimator}, [estimator]
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):  # steps, and what a search may put in their places
+            waiting += value
+        elif hasattr(value, "fit") and not isinstance(value, type):
+            found[id(value)] = value
+            waiting += value.get_params(deep=False).values() if hasattr(value, "get_params") else ()
+    return list(found.values())
 
 
 def _takes(estimator: Any) -> bool:

@@ -86,6 +86,7 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None
         raw = numbers(sample, column)
         is_present = ~np.isnan(raw)
         edges = _checked_bins("histogram", bins, values=values)
+        _check_told_apart(column, raw[is_present], edges)
         ax.hist(raw[is_present], bins=edges, weights=share[is_present])
         return
     if values.dtype.kind == "M":
@@ -98,6 +99,18 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None
     heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
     ax.bar(range(heights.size), heights)
     ax.set_xticks(range(heights.size), [str(label) for label in parts.labels], parse_math=False)
+
+
+def _check_told_apart(column: str, values: Array, bins: Any) -> None:
+    """Refuse equal parts that are smaller than the distance of two doubles there."""
+    if not isinstance(bins, int | np.integer) or not values.size:
+        return
+    width = float(np.ptp(values)) or 1.0  # as NumPy takes it for one value
+    if width <= int(bins) * float(np.spacing(np.abs(values).max())):
+        raise ReleaseError(
+            f"column {column!r}: its values lie too far from zero for {bins} parts of so small a"
+            " range; take fewer, or subtract a number in a table of yours: (table, weights)"
+        )
 
 
 def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> Any:
@@ -182,6 +195,8 @@ def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
         )
     _checked_bins("pairs", bins)
     values = [numbers(sample, column) for column in columns]
+    for column, cells in zip(columns, values, strict=True):
+        _check_told_apart(column, cells[~np.isnan(cells)], bins)
     size = len(columns)
     figure, grid = _pyplot().subplots(size, size, figsize=(2.2 * size, 2.2 * size))
     for i in range(size):

@@ -7,7 +7,7 @@ from numbers import Real
 
 import numpy as np
 
-from dpiw.analysis.columns import Column, bounds
+from dpiw.analysis.columns import Column, bounds, cells, declared_as
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.names import known_name
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -57,6 +57,7 @@ def quantile(
     label = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
 
     sample = weighted_sample(source)
+    values = cells(sample, column)
     bins_by_column = {} if sample.law is None else sample.law.bins
     known = isinstance(column, str)
     bins = bins_by_column.get(known_name(sample._frame, str(column))) if known else None
@@ -64,8 +65,8 @@ def quantile(
     def of_group(sample: WeightedSample, values: Array, name: str) -> Estimate:
         return _quantile(sample, values, name, probability, bins)
 
-    estimate = grouped(sample, column, where, by, label, of_group)
-    return replace(estimate, limits=bounds(sample, column))
+    estimate = grouped(sample, values, where, by, label, of_group)
+    return replace(estimate, limits=bounds(values, declared_as(sample, column)))
 
 
 def median(

@@ -7,9 +7,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import Bins, Column, Levels, declared_as, levels, shifted
+from dpiw.analysis.columns import SHARE, Bins, Column, Levels, declared_as, levels, shifted
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.descriptive import SHARE
 from dpiw.analysis.names import checked_column
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample

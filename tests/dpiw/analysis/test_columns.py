@@ -76,6 +76,11 @@ def expected_labels(column):
     return names + [word] * column.nullable
 
 
+def certificate(epsilon, max_rows=1):
+    unit = SimpleNamespace(max_rows=max_rows)
+    return SimpleNamespace(epsilon=epsilon, diagnostics={}, unit=unit)
+
+
 def released(column, codes, seed=3):
     """Rows of some of a column's codes, as a release has them, and a column `x` in [0, 1]."""
     schema = PublicSchema(
@@ -95,20 +100,21 @@ def released(column, codes, seed=3):
         noise=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1e-3, dimension=2), penalty=1.0,
         nominal_rows=PEOPLE, fitting_rows=10**6, debias=False,
     )  # fmt: skip
-    release = SimpleNamespace(
-        schema=schema.to_mapping(), certificate=SimpleNamespace(epsilon="2", diagnostics={})
-    )
+    release = SimpleNamespace(schema=schema.to_mapping(), certificate=certificate("2"))
     weights = rng.gamma(4.0, 0.25, ROWS)
     return WeightedSample(
         table=table, weights=weights / weights.mean(), law=law, release=release
     ), schema.scale(table)  # fmt: skip
 
 
-QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=12)
+QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=5)
+LONG = settings(QUIET, max_examples=60)
+CODES = st.lists(st.integers(0, 50), min_size=1, max_size=4)
+LEVEL = st.sampled_from([0.5, 0.95, 0.99])
 
 
 @QUIET
-@given(column=columns(), codes=st.lists(st.integers(0, 50), min_size=1, max_size=4))
+@given(column=columns(), codes=CODES)
 def test_tables_have_the_declared_domain(column, codes):
     sample, scaled = released(column, codes)
     expected = expected_labels(column)
@@ -144,11 +150,7 @@ def test_tables_have_the_declared_domain(column, codes):
 
 
 @QUIET
-@given(
-    column=columns(),
-    codes=st.lists(st.integers(0, 50), min_size=1, max_size=4),
-    level=st.sampled_from([0.5, 0.95, 0.99]),
-)
+@given(column=columns(), codes=CODES, level=LEVEL)
 def test_no_interval_of_a_share_or_a_total_is_empty_or_impossible(column, codes, level):
     sample, _ = released(column, codes)
     found = levels(sample, "g")
@@ -176,6 +178,17 @@ def test_no_interval_of_a_share_or_a_total_is_empty_or_impossible(column, codes,
     assert all(NONE.reason in why for why in np.array(noisy.reasons, dtype=object)[empty])
 
 
+@pytest.mark.nightly
+@LONG
+@given(column=columns(), codes=CODES, level=LEVEL)
+def test_many_tables_and_intervals(column, codes, level):
+    test_tables_have_the_declared_domain.hypothesis.inner_test(column, codes)
+    test_no_interval_of_a_share_or_a_total_is_empty_or_impossible.hypothesis.inner_test(
+        column, codes, level
+    )
+    test_histograms_and_reports_show_the_declared_domain.hypothesis.inner_test(column)
+
+
 def sample_schema(sample):
     return PublicSchema.from_mapping(sample.release.schema)
 
@@ -187,7 +200,7 @@ def test_what_no_row_shows_is_as_open_as_rows_people_and_noise_leave_it():
     """
     rng, people, rows, noise, runs = np.random.default_rng(12), 400, 800, 2.0, 20_000
     nobody, table = np.zeros(rows, dtype=bool), pd.DataFrame({"x": np.zeros(rows)})
-    law = SimpleNamespace(nominal_rows=people, count_noise=noise, base_rows=np.inf)
+    law = SimpleNamespace(nominal_rows=people, count_noise=noise, base_rows=np.inf, max_rows=1)
     sample = WeightedSample(table=table, weights=np.ones(rows), law=law)
     bound = float(left_open(analysis.mean(sample, nobody), miss=0.025, noisy=True)[0])
 
@@ -214,9 +227,7 @@ def test_fewer_rows_people_or_epsilon_leave_more_open():
     assert ends == sorted(ends)
     assert ends[0] < 0.06
     assert ends[-1] == 1
-    weak = SimpleNamespace(**vars(sample.release) | {
-        "certificate": SimpleNamespace(epsilon="0.1", diagnostics={})
-    })  # fmt: skip
+    weak = SimpleNamespace(**vars(sample.release) | {"certificate": certificate("0.1")})
     at_less = analysis.mean(replace(sample, release=weak), nobody).interval().upper[0]
     assert at_less > analysis.mean(sample, nobody).interval().upper[0]
     half = np.arange(ROWS) % 2 == 0
@@ -255,6 +266,23 @@ def test_rows_that_no_schema_declares_are_not_lost():
     changed = replace(sample, table=table)
     assert levels(changed, "g").labels == ("b", "a", "new", "missing")
     assert analysis.value_counts(changed, "g").values.sum() == pytest.approx(1)
+
+
+def test_no_interval_goes_beyond_what_an_estimate_can_be():
+    sample, _ = released(Column(name="g", levels=("few", "many", "none")), [0, 1, 1, 1, 1])
+    table = sample.table
+    few = np.flatnonzero(table["g"] == "few")
+    table.loc[few[3:], "g"] = "many"
+    table["ill"] = np.arange(ROWS) % 2 == 0
+    sample = replace(sample, table=table)
+    for estimator, column, most in (
+        (analysis.median, "ill", 1), (analysis.mean, "ill", 1), (analysis.std, "x", np.inf),
+        (analysis.variance, "ill", np.inf), (analysis.mean, "x", 1),
+    ):  # fmt: skip
+        interval = estimator(sample, column, by="g").interval()
+        assert np.isnan(interval.values).sum() == 1
+        assert (interval.lower >= 0).all()
+        assert (interval.upper <= most).all()
 
 
 def test_types_declare_levels_too():

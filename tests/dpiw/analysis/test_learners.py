@@ -26,8 +26,8 @@ from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, Rand
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from dpiw import analysis
@@ -91,17 +91,37 @@ REPEATED = {
     "threshold": lambda: FixedThresholdClassifier(piped()),
 }
 TAKEN = {
-    "search": lambda: GridSearchCV(model(), {"C": [0.1, 1]}),
-    "search by name": lambda: GridSearchCV(model(), {"C": [0.1, 1]}, scoring="roc_auc"),
-    "random search": lambda: RandomizedSearchCV(model(), {"C": [0.1, 1]}, n_iter=2, random_state=1),
-    "search over a pipeline": lambda: GridSearchCV(piped(), {"watched__C": [0.1, 1]}),
-    "search over votes": lambda: GridSearchCV(
-        VotingClassifier([("a", piped())]), {"voting": ["soft", "hard"]}
+    "search": lambda: GridSearchCV(model(), {"C": [0.1, 1]}, cv=2),
+    "search by name": lambda: GridSearchCV(model(), {"C": [0.1, 1]}, cv=2, scoring="roc_auc"),
+    "random search": lambda: RandomizedSearchCV(
+        model(), {"C": [1]}, n_iter=1, cv=2, random_state=1
     ),
-    "stacking": lambda: StackingClassifier([("a", model())]),
-    "stacking of pipelines": lambda: StackingClassifier([("a", piped())], final_estimator=model()),
-    "calibrated": lambda: CalibratedClassifierCV(model()),
-    "calibrated pipeline": lambda: CalibratedClassifierCV(piped()),
+    "search over a pipeline": lambda: GridSearchCV(piped(), {"watched__C": [0.1, 1]}, cv=2),
+    "search over votes": lambda: GridSearchCV(
+        VotingClassifier([("a", piped())]), {"voting": ["soft", "hard"]}, cv=2
+    ),
+    "search of models": lambda: GridSearchCV(
+        Pipeline([("scale", None), ("last", model())]),
+        [
+            {"scale": [StandardScaler(), MinMaxScaler()]},
+            {"last": [DecisionTreeClassifier(max_depth=1), piped()]},
+        ],
+        cv=2,
+        error_score="raise",
+    ),
+    "random search of models": lambda: RandomizedSearchCV(
+        VotingClassifier([("a", model())]),
+        {"a": [GaussianNB(), model()]},
+        n_iter=2,
+        cv=2,
+        random_state=1,
+    ),
+    "stacking": lambda: StackingClassifier([("a", model())], cv=2),
+    "stacking of pipelines": lambda: StackingClassifier(
+        [("a", piped())], final_estimator=model(), cv=2
+    ),
+    "calibrated": lambda: CalibratedClassifierCV(model(), cv=2),
+    "calibrated pipeline": lambda: CalibratedClassifierCV(piped(), cv=2),
     "bagging": lambda: BaggingClassifier(model(), n_estimators=3, random_state=1),
     "bagging of pipelines": lambda: BaggingClassifier(piped(), n_estimators=3, random_state=1),
     "boosting": lambda: AdaBoostClassifier(model(), n_estimators=3),
@@ -111,7 +131,7 @@ TAKEN = {
 PLAIN = {
     "forest": lambda: RandomForestClassifier(25, max_depth=1, random_state=1),
     "boosted trees": lambda: AdaBoostClassifier(n_estimators=1),
-    "calibrated default": CalibratedClassifierCV,
+    "calibrated default": lambda: CalibratedClassifierCV(cv=2),
     "tree": lambda: DecisionTreeClassifier(max_depth=1),
 }
 REFUSED = {
@@ -121,6 +141,9 @@ REFUSED = {
         [("a", model()), ("k", KNeighborsClassifier())]
     ),
     "neighbours, searched": lambda: GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [3]}),
+    "neighbours among those searched": lambda: GridSearchCV(
+        Pipeline([("last", model())]), {"last": [model(), KNeighborsClassifier()]}
+    ),
     "neighbours, calibrated": lambda: CalibratedClassifierCV(
         make_pipeline(StandardScaler(), KNeighborsClassifier())
     ),

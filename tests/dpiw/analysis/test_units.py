@@ -31,6 +31,8 @@ UNITS = {
     "micro": (1e6, 0.0), "mega": (1e-6, 0.0), "tiny": (1e-9, 0.0), "both": (1e6, 2e9),
 }  # fmt: skip
 """By what a column is multiplied, and what is added then."""
+FEW_UNITS = {"coefficients": ("both",), "means": ("below zero",), "none": ("a year",)}
+"""Units of the fast tests, by law; the nightly ones take all units under every law."""
 
 
 def sample_of(law: str) -> WeightedSample:
@@ -280,9 +282,20 @@ def check(case: Case, before: Mapping[str, Reading], after: Any, column: str, un
         assert also == equal, name
 
 
-@pytest.mark.parametrize("law", ["coefficients", "means", "none"])
+@pytest.mark.parametrize("law", FEW_UNITS)
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_unit_changes_no_conclusion(name, law):
+    check_units(name, law, FEW_UNITS[law])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("law", FEW_UNITS)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_no_unit_changes_a_conclusion(name, law):
+    check_units(name, law, UNITS)
+
+
+def check_units(name, law, units):
     if name == "to_statsmodels":
         pytest.importorskip("statsmodels")
     sample = sample_of(law)
@@ -291,7 +304,8 @@ def test_a_unit_changes_no_conclusion(name, law):
             continue
         before = case.read(sample)
         for column in case.powers:
-            for unit, (scale, shift) in UNITS.items():
+            for unit in units:
+                scale, shift = UNITS[unit]
                 if unit not in case.without and (shift == 0 or column in case.shifts):
                     after = case.read(moved(sample, column, scale, shift))
                     check(case, before, after, column, (scale, shift))
@@ -351,6 +365,19 @@ def test_an_interval_is_shown_as_far_as_its_ends_differ():
     assert " 0.5 " in str(A.mean((numbered()[0], None), "half"))  # six digits where they do
 
 
+def test_parts_that_doubles_do_not_tell_apart_are_refused_by_name():
+    pytest.importorskip("matplotlib")
+    frame, _ = numbered()
+    source = (frame.assign(far=frame["late"] * 512), None)
+    for draw in (
+        lambda: A.histogram(source, "far", bins=30),
+        lambda: A.histogram((source[0].head(1), None), "far"),
+        lambda: A.pairs(source, ["small", "far"]),
+    ):
+        with pytest.raises(ReleaseError, match="column 'far'"):
+            draw()
+
+
 def test_what_statsmodels_would_lose_is_refused_by_name():
     pytest.importorskip("statsmodels")
     with pytest.raises(ReleaseError, match="'late' lies so far from zero"):
@@ -400,6 +427,20 @@ def test_without_an_intercept_a_model_keeps_its_meaning():
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "features", [["year", "year:year"], ["year:year", "year"], ["year", "small", "small:year"]]
+)
+def test_a_product_far_from_zero_is_the_product(features):
+    """Coefficients of products are moved back to own units, of a column with itself, too."""
+    frame, w = numbered()
+    frame["year"], frame["y"] = 2015.0 + np.arange(len(frame)) % 9, np.arange(len(frame)) % 7
+    found = A.linear_regression((frame, w), "y", features)
+    plain = {f"p{k}": frame[name.split(":")].prod(axis=1) for k, name in enumerate(features)}
+    right = A.linear_regression((frame.assign(**plain), w), "y", list(plain))
+    np.testing.assert_allclose(found.values, right.values, rtol=1e-6)
+    np.testing.assert_allclose(found.interval().upper, right.interval().upper, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["linear_regression", "logistic_regression", "linear_posterior"])
 def test_scales_a_million_million_apart(name):
     sample = sample_of("coefficients")
@@ -436,7 +477,9 @@ def test_no_local_estimator_is_missing():
     assert public == set(LOCAL) | others
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    "unit", ["both", *(pytest.param(unit, marks=pytest.mark.nightly) for unit in UNITS)]
+)
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_unit_changes_no_local_conclusion(name, unit):
     scale, shift = UNITS[unit]
