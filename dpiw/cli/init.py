@@ -87,10 +87,9 @@ def run_init(arguments: argparse.Namespace) -> int:
     from dpiw.plan.drafts.writer import (
         DICTIONARY,
         SPEC,
-        dictionary_files,
         dictionary_name,
+        drafted_files,
         next_commands,
-        spec_text,
     )
 
     if len(arguments.delimiter) != 1:
@@ -115,9 +114,12 @@ def run_init(arguments: argparse.Namespace) -> int:
         draft = draft if column is None else draft.with_role(column, role)
     folder: Path = arguments.folder
     name = dictionary_name(arguments.name or "", draft.name, folder.resolve().name, "table")
-    files = dictionary_files(draft, name=name, origin=f"from --{chosen}")
-    files[SPEC] = spec_text(
-        draft, name=name, delimiter=arguments.delimiter, encoding=arguments.encoding
+    files = drafted_files(
+        draft,
+        name=name,
+        origin=f"from --{chosen}",
+        delimiter=arguments.delimiter,
+        encoding=arguments.encoding,
     )
     _write(folder, files)
     quoted = shlex.quote(str(folder))

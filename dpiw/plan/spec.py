@@ -161,15 +161,24 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
     zone = confidential(spec)
     zone.refuse(Path(spec.schema_path), field="schema")
     schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=zone)
+    with told_in(Path(spec.schema_path), SchemaError):
+        check_fit(spec, schema)
+    return schema
+
+
+def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
+    """Refuse a spec and a schema that do not fit: who the person is, how cells are written.
+
+    Raises:
+        SpecError, SchemaError: they do not.
+    """
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (
             f"the dictionary's column of role identifier ({person.name if person else 'none'})"
         )
         raise SpecError(f"unit.id_column={column}: expected {identifier}")
-    with told_in(Path(spec.schema_path), SchemaError):
-        settled_formats(schema, spec.source.written, file_format=spec.source.format)
-    return schema
+    settled_formats(schema, spec.source.written, file_format=spec.source.format)
 
 
 def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:

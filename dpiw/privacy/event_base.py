@@ -6,12 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpiw.errors import PrivacyError, UncalibratedError
 from dpiw.privacy.bounded_range import FloatArray
+from dpiw.privacy.units import NoiseKind
 
 
 class EventKind(ABC):
@@ -57,6 +58,8 @@ class NoiseEvent(EventKind):
     """The kinds whose cost is that of noise with a `noise_multiplier`."""
 
     noise_multiplier: float
+    laws: ClassVar[frozenset[NoiseKind]]
+    """Laws of noise that the kind accounts for."""
 
     @property
     def strength(self) -> float:

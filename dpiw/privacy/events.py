@@ -27,6 +27,7 @@ from dpiw.privacy.event_base import (
     rounding,
 )
 from dpiw.privacy.partition_selection import ThresholdEvent
+from dpiw.privacy.units import NoiseKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class GaussianEvent(NoiseEvent):
 
     noise_multiplier: float
     count: int = 1
+    laws = frozenset({NoiseKind.GAUSSIAN})
 
     def renyi_epsilon(self, order: Decimal) -> Decimal:
         """Order / (2 m^2)."""
@@ -59,6 +61,7 @@ class LaplaceEvent(NoiseEvent):
 
     noise_multiplier: float
     count: int = 1
+    laws = frozenset({NoiseKind.LAPLACE, NoiseKind.SPHERICAL})
 
     @property
     def pure(self) -> float:
@@ -130,6 +133,7 @@ class PoissonSampledGaussianEvent(NoiseEvent):
     sampling_probability: float
     noise_multiplier: float
     count: int = 1
+    laws = frozenset({NoiseKind.GAUSSIAN})
 
     def check(self) -> None:
         """Also that the sampling probability is one."""

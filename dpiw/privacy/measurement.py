@@ -48,7 +48,10 @@ class ReleasedNoise:
 
     def __post_init__(self) -> None:
         numbers = [self.scale] if self.sensitivity is None else [self.scale, self.sensitivity]
-        if not all(math.isfinite(number) and number > 0 for number in numbers):
+        if not all(
+            isinstance(number, int | float) and math.isfinite(number) and number > 0
+            for number in numbers
+        ):
             raise UncalibratedError(
                 f"noise of {self.values}: expected a finite scale and sensitivity > 0"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 from dpiw.errors import PrivacyError, SpecError
@@ -18,6 +19,7 @@ from dpiw.privacy.event_base import NoiseEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage
+from dpiw.release.report.truth import PublicTruth
 
 _PACKAGES = (
     "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
@@ -55,14 +57,18 @@ def stage_record(
 def check_certifiable(plan: Plan) -> None:
     """Write the certificate of a stand-in for this plan: nothing may be missing once it is paid.
 
-    Its measurements and sums are made up; all else is what `certify` will state.
+    Its measurements and sums are made up; all else is what `certify` will state. The public truth
+    that a report shows is read, and must fit the schema.
 
     Raises:
+        SpecError: the file of `public_truth` cannot be used.
         PrivacyError: a method states less than a certificate needs, or noise that is less than
             its events account for. Nothing is reserved or read.
     """
     for stage in plan.stages:
         _check_noise(stage)
+    if plan.spec.public_truth is not None:
+        PublicTruth.read(Path(plan.spec.public_truth)).check(plan.schema)
     epsilon, delta = decimals(plan.spec.cost)
     try:
         facts: dict[str, Any] = planned_facts(plan, plan.generator, max_unpaid_reads=0)
@@ -104,6 +110,11 @@ def _check_noise(stage: StagePlan) -> None:
         event = stage.events[place] if 0 <= place < len(stage.events) else None
         if not isinstance(event, NoiseEvent) or law.sensitivity is None:
             raise PrivacyError(f"{named}: noise of {law.values} names no event or no sensitivity")
+        if law.law not in event.laws:
+            raise PrivacyError(
+                f"{named}: noise of {law.values} is {law.law.value}; its event accounts for"
+                f" {' or '.join(sorted(kind.value for kind in event.laws))}"
+            )
         accounted.add(event)
         least = event.noise_multiplier * law.sensitivity
         if law.scale < least * (1 - 1e-9):

@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 
 from dpiw.privacy import mechanisms
-from dpiw.privacy.events import ExponentialMechanismEvent
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
@@ -104,8 +104,9 @@ def check_draws(
     """Assert that a method draws, declares and states the same.
 
     As many draws as its events count, each of scale multiplier times the stated sensitivity; as
-    many selections, each of its epsilon; the measurement states what the method does; and two
-    neighbouring tables' exact values lie no further apart than is stated.
+    many selections, each of its epsilon; the law that is stated, which its event accounts for; the
+    measurement states what the method does; and all values of two neighbouring tables together lie
+    no further apart than the events account for, each array of them behind noise.
 
     Args:
         method: calibrated.
@@ -116,14 +117,20 @@ def check_draws(
     stated = method.released_noise(schema=schema, unit=unit)
     by_event = {law.event: law for law in stated}
     laws, selections = drawn(neighbours[0])
+    assert all(isinstance(events[law.event], ACCOUNTED_BY[law.law]) for law in stated), "other law"
     expected = [
-        event.noise_multiplier * by_event[place].sensitivity if place in by_event else np.nan
+        (by_event[place].law, event.noise_multiplier * by_event[place].sensitivity)
+        if place in by_event
+        else (None, np.nan)
         for place, event in enumerate(events)
         if hasattr(event, "noise_multiplier")
         for _ in range(event.count)
     ]
-    scales = [law.scale for law in laws]
-    np.testing.assert_allclose(scales, expected, rtol=1e-6, err_msg="draws are not the events")
+    kinds, scales = [law.kind for law in laws], [law.scale for law in laws]
+    assert kinds == [kind for kind, _ in expected], "draws are not the events"
+    np.testing.assert_allclose(
+        scales, [scale for _, scale in expected], rtol=1e-6, err_msg="draws are not the events"
+    )
     chosen = [
         e.epsilon
         for e in events
@@ -135,14 +142,39 @@ def check_draws(
     )
     measurement = neighbours[0](SeededNoise(1))
     assert Measurement.from_bytes(measurement.to_bytes()).noise == measurement.noise == stated
-    _check_sensitivity(stated, *(measure(Still()).arrays for measure in neighbours))
+    arrays = [measure(Still()).arrays for measure in neighbours]
+    _check_sensitivity(events, stated, *arrays)
+    again = neighbours[0](SeededNoise(2)).arrays
+    for name, values in arrays[0].items():
+        is_private = not np.array_equal(values, arrays[1][name])
+        repeated = np.array_equal(measurement.arrays[name], again[name])
+        assert not (is_private and repeated), f"{name} has no noise"
 
 
-def _check_sensitivity(stated: Any, one: Any, other: Any) -> None:
+ACCOUNTED_BY = {
+    NoiseKind.GAUSSIAN: GaussianEvent,
+    NoiseKind.LAPLACE: LaplaceEvent,
+    NoiseKind.SPHERICAL: LaplaceEvent,
+}
+"""The event that accounts for noise of a law."""
+
+
+def _check_sensitivity(events: Any, stated: Any, one: Any, other: Any) -> None:
+    """What one unit moves, in scales of the noise: each array, and all of them by the events."""
     assert one.keys() == other.keys()
+    pure = any(law.law is not NoiseKind.GAUSSIAN for law in stated)
+    power = 1 if pure else 2
+    spent = 0.0
     for name, values in one.items():
         own = [law for law in stated if name.startswith(law.values)] or stated
-        order = 1 if own[0].law is NoiseKind.LAPLACE else 2
-        moved = np.linalg.norm((values - other[name]).ravel(), ord=order)
-        reach = max(law.sensitivity for law in own)
+        moved = np.linalg.norm(
+            (values - other[name]).ravel(), ord=1 if own and own[0].law is NoiseKind.LAPLACE else 2
+        )
+        reach = max((law.sensitivity for law in own), default=0.0)
         assert moved <= reach * (1 + 1e-9), f"{name} moves by more than the stated sensitivity"
+        spent += (moved / max((law.scale for law in own), default=1.0)) ** power
+    paid = sum(event.count / event.noise_multiplier**power for event in events
+               if hasattr(event, "noise_multiplier"))  # fmt: skip
+    assert spent <= paid * (1 + 1e-6), (
+        "all values together move by more than the events account for"
+    )

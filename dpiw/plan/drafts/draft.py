@@ -30,6 +30,11 @@ _STAND_INS: Mapping[ColumnKind, tuple[Bound, Bound]] = {
 _MAX_DESCRIPTION = 300
 _KEY = "the primary key: it names a row, and a person only where each person has one row"
 
+_SECOND = (
+    "it may name rows, and another column names the person: settle its kind, or take it out of the"
+    " table"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnDraft:
@@ -85,6 +90,26 @@ class ColumnDraft:
         released = self.role is not ColumnRole.IDENTIFIER
         return released and self.kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL)
 
+    def settled(self) -> ColumnDraft:
+        """The same, with made-up values for all that is open, as somebody might settle it."""
+        if self.role is ColumnRole.IDENTIFIER:
+            return self
+        values: dict[str, Any] = {}
+        if self.kind is None:
+            values = {"kind": ColumnKind.BOOLEAN, "words": None}
+        if self.needs_bounds and self.kind is not None:
+            low, high = self.lower, self.upper
+            if low is None and high is None:
+                low, high = _STAND_INS[self.kind]
+            elif low is None or high is None:
+                low, high = _beside(low, high, self.kind)
+            values = {"lower": low, "upper": high}
+        if self.needs_levels and not self.levels:
+            values = {"levels": ("a",), "other": None}
+        if self.needs_bounds or self.needs_levels:
+            values["provenance"] = self.provenance or "other: a stand-in"
+        return dataclasses.replace(self, **values)
+
     def to_mapping(self) -> dict[str, Any]:
         """The settled fields, as a data dictionary has them."""
         if self.role is ColumnRole.IDENTIFIER:
@@ -108,6 +133,12 @@ class ColumnDraft:
             "provenance": self.provenance or None,
         }
         return {name: value for name, value in values.items() if value is not None}
+
+    def released(self) -> ColumnDraft:
+        """An identifier as a feature, with a note; every other column as it is."""
+        if self.role is not ColumnRole.IDENTIFIER:
+            return self
+        return dataclasses.replace(self, role=ColumnRole.FEATURE, notes=(_SECOND,)).admissible()
 
     def admissible(self) -> ColumnDraft:
         """The same, with open what a data dictionary would refuse, and a note that says so."""
@@ -133,21 +164,8 @@ _LESS: tuple[dict[str, Any], ...] = (
 
 def _loads(draft: ColumnDraft) -> bool:
     """Whether it is a column once stand-ins settle what is open."""
-    values = draft.to_mapping()
-    if draft.role is not ColumnRole.IDENTIFIER and draft.kind is None:
-        values |= {"kind": "boolean"}
-    if draft.needs_bounds and draft.kind is not None:
-        low, high = draft.lower, draft.upper
-        if low is None and high is None:
-            low, high = _STAND_INS[draft.kind]
-        elif low is None or high is None:
-            low, high = _beside(low, high, draft.kind)
-        values |= {"lower": low, "upper": high}
-    if draft.needs_levels and not draft.levels:
-        values |= {"levels": ["a"]}
-        values.pop("other", None)
     try:
-        Column.from_mapping(values)
+        Column.from_mapping(draft.settled().to_mapping())
     except (SchemaError, TypeError, OverflowError):
         return False
     return all(word.isprintable() for words in draft.words or () for word in words)
@@ -190,6 +208,10 @@ class TableDraft:
                 f" {folded.index(folded[second]) + 1} and {second + 1}"
             )
 
+    def settled(self) -> TableDraft:
+        """The same, with made-up values for all that is open."""
+        return dataclasses.replace(self, columns=tuple(c.settled() for c in self.columns))
+
     def with_key(self, names: Sequence[str]) -> TableDraft:
         """The same with a primary key of one column as identifier; other keys change nothing."""
         if len(names) != 1 or names[0] not in {column.name for column in self.columns}:
@@ -202,15 +224,12 @@ class TableDraft:
         if name not in names:
             hint = nearest(name, names)
             raise SchemaError(f"{role.value}: no column of that name in the metadata{hint}")
-        return dataclasses.replace(
-            self,
-            columns=tuple(
-                dataclasses.replace(column, role=role, notes=(note,) if note else column.notes)
-                if column.name == name
-                else column
-                for column in self.columns
-            ),
-        )
+        place, columns = names.index(name), list(self.columns)
+        if role is ColumnRole.IDENTIFIER:  # the first one names the person
+            columns[:place] = [column.released() for column in columns[:place]]
+        notes = (note,) if note else columns[place].notes
+        columns[place] = dataclasses.replace(columns[place], role=role, notes=notes)
+        return dataclasses.replace(self, columns=tuple(columns))
 
 
 def whole_bounds(lower: object, upper: object) -> tuple[int | None, int | None]:

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import unicodedata
 from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnRole
-from dpiw.data.dictionary import OPEN
-from dpiw.data.names import RESERVED_NAMES, folded_name
-from dpiw.data.yaml import MAX_BYTES
-from dpiw.errors import SchemaError
+from dpiw.data.dictionary import OPEN, read_dictionary, refuse_open
+from dpiw.data.schema import PublicSchema
+from dpiw.data.yaml import MAX_BYTES, load_text
+from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import check_fit, parse_spec
+from dpiw.plan.spec_paths import located_spec
 
 DICTIONARY, SPEC = "schema.yaml", "release.yaml"
 _LONG_LIST = 30
@@ -97,10 +103,7 @@ def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]
     fields = [f"{field}: {_value(values[field])}" for field in names]
     line = f"  - {{{', '.join(fields)}}}"
     yield line if len(line) <= _LINE else "  - " + "\n    ".join(fields)
-    notes = column.notes
-    if folded_name(column.name) in RESERVED_NAMES and column.role is not ColumnRole.IDENTIFIER:
-        notes = (*notes, "this name is reserved for the weights: rename it, in the table too")
-    yield from (f"    # {note}" for note in notes)
+    yield from (f"    # {note}" for note in column.notes)
 
 
 def _open(column: ColumnDraft) -> Iterator[str]:
@@ -128,8 +131,73 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+METHODS = (
+    ("{method: privbayes}", "{method: measured, settings: {omega_seed: 1}}"),
+    ("{method: privbayes, settings: {degree: 1}}", "{method: measured, settings: {omega_seed: 1}}"),
+    ("{method: histogram}", "{method: measured, settings: {omega_seed: 1}}"),
+    ("{method: histogram}", "{method: none}"),
+)
+"""Generators and weights of a draft; it has the first that a plan takes for so many columns."""
+
+
+def drafted_files(
+    draft: TableDraft, *, name: str, origin: str, delimiter: str = ",", encoding: str = "utf-8"
+) -> dict[str, str]:
+    """All files of a draft, by name, that `dpiw plan` takes once the open fields are settled.
+
+    What they become with made-up values is planned in a folder of its own, which is then removed.
+
+    Args:
+        draft: of the table.
+        name: of dictionary and spec.
+        origin: what the draft was made from, in our words.
+        delimiter: of the table.
+        encoding: of the table.
+
+    Raises:
+        SchemaError, SpecError: no plan takes such a table; the column or field is named.
+    """
+    files = dictionary_files(draft, name=name, origin=origin)
+    stand_ins = dictionary_files(draft.settled(), name=name, origin=origin)
+    faults: list[SpecError] = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place).resolve()
+        for file, text in stand_ins.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        schema = PublicSchema.from_mapping(read_dictionary(folder / DICTIONARY))
+        for methods in METHODS:
+            text = spec_text(
+                draft, name=name, delimiter=delimiter, encoding=encoding, methods=methods
+            )
+            spec = located_spec(parse_spec(_settled_spec(text)), folder)
+            try:
+                check_fit(spec, schema)
+                compile_plan(spec, schema)
+            except SpecError as fault:
+                faults.append(fault)
+            else:
+                return {**files, SPEC: text}
+    raise faults[-1]
+
+
+def _settled_spec(text: str) -> dict[str, Any]:
+    """A drafted spec with made-up values for what is open."""
+    mapping: dict[str, Any] = load_text(text, what=SPEC, exact=True)
+    mapping["source"]["path"] = "table.csv"
+    mapping |= {"epsilon": Decimal(1), "delta": Decimal("1e-6"), "nominal_rows": 10_000}
+    if "unit" in mapping and mapping["unit"]["max_rows"] == OPEN:
+        mapping["unit"]["max_rows"] = 1
+    refuse_open(mapping, what=SPEC, error=SpecError)
+    return mapping
+
+
 def spec_text(
-    draft: TableDraft, *, name: str, delimiter: str = ",", encoding: str = "utf-8"
+    draft: TableDraft,
+    *,
+    name: str,
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+    methods: tuple[str, str] = METHODS[0],
 ) -> str:
     """A first release spec for the dictionary beside it, with what is to be decided left open."""
     between = "" if delimiter == "," else f"\n  delimiter: {_scalar(delimiter)}"
@@ -137,9 +205,17 @@ def spec_text(
     person = next(
         (column.name for column in draft.columns if column.role is ColumnRole.IDENTIFIER), None
     )
+    if person == OPEN:
+        raise SchemaError(f"column {OPEN}: name: means an open field in a spec; rename it")
     unit = _UNIT.format(column=_scalar(person), rows=draft.max_rows or OPEN) if person else _ROW
     return _SPEC.format(
-        name=_scalar(name), unit=unit, open=OPEN, dictionary=DICTIONARY, between=between
+        name=_scalar(name),
+        unit=unit,
+        open=OPEN,
+        dictionary=DICTIONARY,
+        between=between,
+        generator=methods[0],
+        weights=methods[1],
     )
 
 
@@ -168,8 +244,8 @@ epsilon: {open}        # the total of this release, at most 10: the smaller, the
 delta: {open}          # far below one in the number of people, such as 1e-6; 0 for pure epsilon
 nominal_rows: {open}   # a public guess at the size, such as a census has; never the true number
 
-generator: {{method: privbayes}}
-weights: {{method: measured, settings: {{omega_seed: 1}}}}
+generator: {generator}
+weights: {weights}
 synthetic_rows: 20000  # rows to publish: any number, such as the guess above
 
 state: state          # ledger and confidential workspace. A new ledger knows nothing of what was

@@ -16,7 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.data.scaled import ScaledTable
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
+from dpiw.release.report.marginals import axis
 from dpiw.release.report.statistics import evaluate, label
 
 
@@ -67,6 +70,35 @@ class PublicTruth:
         if not np.isfinite(values).all():
             raise SpecError("public_truth: expected finite values")
         return cls(marginals=marginals, statistics=statistics)
+
+    def check(self, schema: PublicSchema) -> None:
+        """Refuse a truth that a report on this schema cannot show, before there are rows.
+
+        Levels that a release finds are not known yet: of such a schema nothing is refused here.
+
+        Raises:
+            SpecError: a column has another number of shares than cells, or a statistic is none of
+                the schema's rows.
+        """
+        if any(column.unseen for column in schema.released):
+            return
+        for column in schema.released:
+            shares, cells = self.marginals.get(column.name), axis(column).cells
+            if shares is not None and (shares.shape != (cells,) or not np.isfinite(shares).all()):
+                raise SpecError(
+                    f"public_truth: margins: column {column.name}: expected {cells} finite shares"
+                )
+        least = {c.name: np.zeros(1, float if c.is_numeric else int) for c in schema.released}
+        frame = schema.unscale(ScaledTable(least, 1))
+        for place, item in enumerate(self.statistics, start=1):
+            try:
+                label(item)
+                evaluate(item, frame, None)
+            except (SpecError, LookupError, TypeError, ValueError, AttributeError):
+                raise SpecError(
+                    f"public_truth: statistics: number {place}: expected a mean or a correlation of"
+                    " released columns that hold numbers, or a level's share"
+                ) from None
 
     def repairs(self, frame: pd.DataFrame, weights: NDArray[np.float64]) -> tuple[Repair, ...]:
         """Compare every statistic of the synthetic rows, without and with weights, to the truth."""

@@ -19,11 +19,12 @@ from dpiw.methods.generators import histogram
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.registry import GENERATORS, make_generator
 from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
-from tests.support.draws import PROVED_ELSEWHERE, check_draws
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+from tests.support.draws import PROVED_ELSEWHERE, Still, check_draws
 from tests.support.fits import fitted_at_once
 from tests.support.named_tests import named_tests
 
@@ -240,8 +241,74 @@ class NothingStated(Histogram):
         return replace(super().measure(table, noise=noise), noise=())
 
 
+class AnotherLaw(Histogram):
+    """A toy: it draws noise of another law, at the scale that its event declares."""
+
+    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+        others = {NoiseKind.GAUSSIAN: NoiseKind.LAPLACE, NoiseKind.LAPLACE: NoiseKind.GAUSSIAN}
+        honest = super().measure(table, noise=noise)
+        other = replace(self, noise=others[self.noise])  # type: ignore[arg-type]
+        other = replace(other, calibrated=self.calibrated)
+        return replace(Histogram.measure(other, table, noise=noise), noise=honest.noise)
+
+
+class AnotherEvent(Histogram):
+    """A toy: it declares the event of another law."""
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> Any:
+        (event,) = super().events(schema=schema, unit=unit)
+        other = LaplaceEvent if isinstance(event, GaussianEvent) else GaussianEvent
+        return (other(noise_multiplier=event.noise_multiplier, count=event.count),)
+
+
+class OneDrawForAllColumns(Histogram):
+    """A toy: one draw and one event for all columns' counts, and the sensitivity of one column."""
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> Any:
+        (event,) = super().events(schema=schema, unit=unit)
+        return (replace(event, count=1),)
+
+    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+        honest = super().measure(table, noise=Still())
+        (law,) = honest.noise
+        sizes = [counts.size for counts in honest.arrays.values()]
+        drawn = mechanisms.noisy_vector(
+            np.concatenate(list(honest.arrays.values())).astype(float),
+            law=NoiseLaw(kind=law.law, scale=law.scale, dimension=sum(sizes)),
+            noise=noise,
+        )
+        pieces = np.split(drawn, np.cumsum(sizes)[:-1])
+        return replace(honest, arrays=dict(zip(honest.arrays, pieces, strict=True)))
+
+
+class ExactBesideNoise(Histogram):
+    """A toy: an exact count lies beside the noisy ones."""
+
+    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+        honest, exact = super().measure(table, noise=noise), super().measure(table, noise=Still())
+        last = list(exact.arrays.values())[-1]
+        return replace(honest, arrays={**honest.arrays, "tail": last[-1:]})
+
+
+class ExactForOneColumn(Histogram):
+    """A toy: all is drawn, and the exact counts of one column are kept."""
+
+    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+        honest, exact = super().measure(table, noise=noise), super().measure(table, noise=Still())
+        return replace(honest, arrays={**honest.arrays, "one_way_0": exact.arrays["one_way_0"]})
+
+
+class NoiseInTheModel(Histogram):
+    """A toy: it measures exactly, and its noise is added by the model."""
+
+    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+        return super().measure(table, noise=Still())
+
+
 TOYS = [
     ThirdOfTheNoise, ThirdOfTheSensitivity, OneEventForAllDraws, NoiseOfItsOwn, NothingStated,
+    AnotherLaw, AnotherEvent, OneDrawForAllColumns, ExactBesideNoise, ExactForOneColumn,
+    NoiseInTheModel,
 ]  # fmt: skip
 
 

@@ -1,0 +1,346 @@
+"""What `dpiw init` drafts, `dpiw plan` takes once it is settled; the rest is refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pydantic import Field, create_model
+
+from dpiw.cli.main import main
+from dpiw.data.names import RESERVED_NAMES, folded_name, name_fault
+from dpiw.data.yaml import load_text
+from dpiw.errors import SchemaError, SpecError
+from dpiw.plan.drafts.formats import FORMATS
+from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.spec import load_schema, load_spec
+from tests.support.drafts import settled
+
+NAMES = (
+    "age", "Größe", "a b", "no", "net: income", "#x", "'q'", '"', "{", "年齢", "null", "=A1",
+    "true",
+    "a,b", "\\n", "2024-01-01", "𝒳", "a=b", "id", "pid", "a'b", "`x`", "%s", "@", "a;b", "é", "c",
+    "x" * 128, "a=f", "TODO", "kind", "name", "b", "d", "f", "g", "weights", "log weight",
+)  # fmt: skip
+REFUSED = ("weight", "Log_Weight", "ＷＥＩＧＨＴ", "a\tb", "y" * 129, "e\u0301", "nan")
+"""Names that no released column has, that no header has, or that another column has."""
+NUMBERS = st.one_of(
+    st.none(), st.integers(-5, 120), st.sampled_from([0, -1, 2**31, 2**53, 2**63, 10**20]),
+    st.sampled_from([0.5, 1e-9, 1e300, -1e300, 17.25, 1e16, 0.1]),
+)  # fmt: skip
+DATES = st.sampled_from([None, "1900-01-01", "2030-12-31", "0001-01-01", "9999-12-31", "2024-02-30",
+                         "2024-01-01T00:00:00Z", "20240101", ""])  # fmt: skip
+LEVELS = st.one_of(
+    st.just(()),
+    st.lists(
+        st.sampled_from(["f", "m", "", " f", "F", "TODO", "missing", "a,b", "=1", "x\ny", "null",
+                         "1", "01", "é", "e\u0301", "z" * 1001, "'", '"', "age", "id"]),
+        max_size=6,
+    ),
+    st.integers(31, 40).map(lambda n: [f"{k},{k}" for k in range(n)]),
+    st.integers(31, 40).map(lambda n: ["age,id", "age", *(f"code {k}" for k in range(n))]),
+)  # fmt: skip
+COLUMNS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(NAMES * 6 + REFUSED),
+        "kind": st.sampled_from(
+            ["integer", "number", "boolean", "string", "date", "datetime", "?"]
+        ),
+        "low": NUMBERS, "high": NUMBERS, "first": DATES, "last": DATES, "levels": LEVELS,
+        "required": st.booleans(),
+        "format": st.sampled_from([None, "%d.%m.%Y", "%y", "J|N", "|", "dd.MM.yyyy", "%"]),
+        "decimal": st.sampled_from([None, ",", ".", "x", " "]),
+        "group": st.sampled_from([None, ",", ".", " ", "'"]),
+        "missing": st.lists(st.sampled_from(["", "NA", "-9", "f", " ", "0", "TODO"]), max_size=3),
+        "decimals": st.sampled_from([None, 0, 2, 12, 40]),
+        "person": st.sampled_from([False, False, False, True]),
+    }
+)  # fmt: skip
+TABLES = st.lists(COLUMNS, min_size=1, max_size=5, unique_by=lambda column: column["name"])
+EXAMPLES = 6
+
+
+def limits(column: dict[str, Any]) -> tuple[Any, Any]:
+    timed = column["kind"] in ("date", "datetime")
+    return (column["first"], column["last"]) if timed else (column["low"], column["high"])
+
+
+def stated(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, [], ())}
+
+
+def header(columns: list[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow([column["name"] for column in columns])
+    return out.getvalue()
+
+
+def csvw(columns: list[dict[str, Any]]) -> str:
+    listed = []
+    for column in columns:
+        low, high = limits(column)
+        numeric = column["kind"] in ("integer", "number")
+        style: Any = column["format"]
+        if numeric:
+            style = stated(decimalChar=column["decimal"], groupChar=column["group"])
+        datatype = stated(base=column["kind"], minimum=low, maximum=high, format=style)
+        listed.append({"titles": column["name"], "datatype": datatype, "null": column["missing"],
+                       "required": column["required"]})  # fmt: skip
+    return json.dumps({"url": "t.csv", "tableSchema": {"columns": listed}})
+
+
+def table_schema(columns: list[dict[str, Any]]) -> str:
+    fields = []
+    for column in columns:
+        low, high = limits(column)
+        rules = stated(minimum=low, maximum=high, enum=list(column["levels"]))
+        fields.append(
+            stated(name=column["name"], type=column["kind"], format=column["format"],
+                   decimalChar=column["decimal"], groupChar=column["group"],
+                   missingValues=column["missing"], trueValues=["ja", "TODO"],
+                   falseValues=column["missing"])
+            | {"constraints": rules | {"required": column["required"]}}
+        )  # fmt: skip
+    keys = [column["name"] for column in columns if column["person"]]
+    return json.dumps({"fields": fields, "primaryKey": keys})
+
+
+def croissant(columns: list[dict[str, Any]]) -> str:
+    types = {"integer": "sc:Integer", "number": "sc:Float", "boolean": "sc:Boolean",
+             "date": "sc:Date", "datetime": "sc:DateTime", "string": "sc:Text"}  # fmt: skip
+    sets: list[dict[str, Any]] = []
+    fields = []
+    for place, column in enumerate(columns):
+        field = {"@id": f"t/{column['name']}", "name": column["name"],
+                 "dataType": types.get(column["kind"], "x"),
+                 "source": {"extract": {"column": column["name"]}}}  # fmt: skip
+        if column["levels"]:
+            field["references"] = {"field": {"@id": f"e{place}/code"}}
+            sets.append({"@id": f"e{place}", "dataType": "sc:Enumeration",
+                         "field": [{"@id": f"e{place}/code"}],
+                         "data": [{f"e{place}/code": t} for t in column["levels"]]})  # fmt: skip
+        fields.append(field)
+    return json.dumps({"recordSet": [{"@id": "t", "field": fields}, *sets]})
+
+
+def ddi(columns: list[dict[str, Any]]) -> str:
+    def attributes(**values: Any) -> str:
+        pairs = stated(**values).items()
+        return " ".join(f"{name.rstrip('_')}={quoteattr(str(value))}" for name, value in pairs)
+
+    variables = []
+    for column in columns:
+        low, high = limits(column)
+        form = "numeric" if column["kind"] in ("integer", "number") else "character"
+        category = "date" if column["kind"] == "date" else None
+        codes = "".join(
+            f"<catgry><catValu><![CDATA[{t}]]></catValu></catgry>" for t in column["levels"]
+        )
+        invalid = "".join(f"<item {attributes(VALUE=t)}/>" for t in column["missing"])
+        variables.append(
+            f"<var {attributes(name=column['name'], dcml=column['decimals'])}>"
+            f"<valrng><range {attributes(min=low, max=high)}/></valrng>"
+            f"<invalrng>{invalid}</invalrng>{codes}"
+            f"<varFormat {attributes(type=form, category=category)}/></var>"
+        )
+    return f"<codeBook><dataDscr>{''.join(variables)}</dataDscr></codeBook>"
+
+
+def sql(columns: list[dict[str, Any]]) -> str:
+    def text(value: Any) -> str:
+        quoted = str(value).replace("'", "''")
+        return f"'{quoted}'"
+
+    lines = []
+    for column in columns:
+        name = '"' + column["name"].replace('"', '""') + '"'
+        digits = column["decimals"]
+        types = {"integer": "bigint", "boolean": "boolean", "date": "date", "datetime": "timestamp",
+                 "number": "double" if digits is None else f"numeric(38,{digits})"}  # fmt: skip
+        low, high = (text(v) if isinstance(v, str) else v for v in limits(column))
+        conditions = [f"{name} >= {low}"] * (low is not None) + [f"{name} < {high}"] * (
+            high is not None
+        )
+        if column["levels"]:
+            conditions = [f"{name} IN ({', '.join(map(text, column['levels']))})"]
+        checks = "".join(f" CHECK ({condition})" for condition in conditions)
+        key = " PRIMARY KEY" if column["person"] else ""
+        lines.append(f"{name} {types.get(column['kind'], 'text')}{key}{checks}")
+    return f"CREATE TABLE t ({', '.join(lines)});"
+
+
+def smartnoise(columns: list[dict[str, Any]]) -> str:
+    types = {"integer": "int", "number": "float"}
+    fields = {
+        column["name"]: stated(type=types.get(column["kind"], column["kind"]), lower=column["low"],
+                               upper=column["high"]) | {"private_id": column["person"]}
+        for column in columns
+    }  # fmt: skip
+    rows = next((column["low"] for column in columns), None)
+    return json.dumps({"": {"S": {"T": fields | stated(max_ids=rows)}}}, ensure_ascii=False)
+
+
+def dpsynth(columns: list[dict[str, Any]]) -> str:
+    attributes: dict[str, Any] = {}
+    for column in columns:
+        if column["kind"] in ("integer", "number"):
+            dtype = "int" if column["kind"] == "integer" else "float"
+            attributes[column["name"]] = {"min_value": column["low"], "max_value": column["high"],
+                                          "dtype": dtype}  # fmt: skip
+        elif column["levels"]:
+            attributes[column["name"]] = {"possible_values": list(column["levels"]),
+                                          "out_of_domain_index": column["low"]}  # fmt: skip
+        else:
+            attributes[column["name"]] = {"default_value": "x"}
+    return json.dumps(attributes, ensure_ascii=False)
+
+
+def pydantic(columns: list[dict[str, Any]]) -> str:
+    types = {"integer": int, "number": float, "boolean": bool, "string": str}
+    fields: dict[str, Any] = {}
+    for place, column in enumerate(columns):
+        extra = stated(enum=list(column["levels"]), minimum=column["low"], maximum=column["high"])
+        formats = {"date": {"format": "date"}, "datetime": {"format": "date-time"}}
+        extra |= formats.get(column["kind"], {})
+        fields[f"f{place}"] = (
+            types.get(column["kind"], str), Field(alias=column["name"], json_schema_extra=extra),
+        )  # fmt: skip
+    module = ModuleType("model_of_rows")
+    module.Row = create_model("Row", **fields)  # type: ignore[attr-defined]
+    sys.modules["model_of_rows"] = module
+    return "model_of_rows:Row"
+
+
+WRITERS = {
+    "header": header, "header-file": header, "csvw": csvw, "table-schema": table_schema,
+    "croissant": croissant, "ddi": ddi, "sql": sql, "smartnoise": smartnoise, "dpsynth": dpsynth,
+    "pydantic": pydantic,
+}  # fmt: skip
+SUFFIXES = {"ddi": "xml", "sql": "sql", "header-file": "csv", "smartnoise": "yaml",
+            "dpsynth": "yaml"}  # fmt: skip
+
+
+def place_of(name: str, columns: list[dict[str, Any]], base: Path) -> str:
+    """What `dpiw init` is given: a text, a model's name, or a file's path."""
+    place = WRITERS[name](columns)
+    if name in ("header", "pydantic"):
+        return place
+    path = base / f"m.{SUFFIXES.get(name, 'json')}"
+    path.write_text(place, encoding="utf-8")
+    return str(path)
+
+
+def init(base: Path, *words: str) -> str:
+    """What `dpiw init base/draft` says of a refusal; empty where it wrote a draft."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
+        code = main(["init", str(base / "draft"), "--name", "town", *words])
+    assert (code == 0) == (base / "draft").exists()
+    assert code in (0, SchemaError.exit_code, SpecError.exit_code), told.getvalue()
+    return "" if code == 0 else told.getvalue()
+
+
+def planned(folder: Path) -> Plan:
+    """The plan of drafts that somebody settles."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    columns = load_text(files["schema.yaml"], what="draft")["columns"]
+    dictionary = settled(files["schema.yaml"], files)
+    for column, draft in zip(dictionary["columns"], columns, strict=True):
+        if "levels_file" in draft:
+            column["levels_file"] = draft["levels_file"]
+            del column["levels"]
+    (folder / "schema.yaml").write_text(
+        json.dumps(dictionary, ensure_ascii=False), encoding="utf-8"
+    )
+    spec = load_text(files["release.yaml"], what="spec", exact=True)
+    spec["source"]["path"] = "../table.csv"
+    spec |= {"epsilon": 2, "delta": "1e-7", "nominal_rows": 5000}
+    if "unit" in spec and spec["unit"]["max_rows"] == "TODO":
+        spec["unit"]["max_rows"] = 3
+    (folder / "release.yaml").write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")
+    loaded = load_spec(folder / "release.yaml")
+    return compile_plan(loaded, load_schema(loaded))
+
+
+def excused(names: list[str], told: str) -> bool:
+    """Whether a refusal names a column that no table may have, or two that are too alike.
+
+    A header with a number is refused by the number's place, one of a single name with a delimiter
+    in it, and so is a table of one identifier alone.
+    """
+    if len(names) == 1 and ("no column is released" in told or "stand between" in told):
+        return True
+    alike = len({folded_name(name) for name in names}) < len(names)
+    if "nan" in names and "a name is a number" in told:
+        return True
+    refused = [n for n in names if folded_name(n) in RESERVED_NAMES or n == "TODO" or name_fault(n)]
+    named = any(f"column {name}" in told for name in refused if not name_fault(name))
+    if any(name_fault(name) for name in refused):
+        named |= "a column name" in told
+    return named or (alike and "equal up to case" in told)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(
+    derandomize=True, database=None, deadline=None, max_examples=EXAMPLES, phases=[Phase.generate]
+)
+@given(columns=TABLES, target=st.booleans())
+def test_a_draft_is_planned_or_refused_by_name(
+    name: str, columns: list[dict[str, Any]], target: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        base = Path(place)
+        names = [column["name"] for column in columns]
+        words = [f"--{name}={place_of(name, columns, base)}"]
+        words += [f"--identifier={c['name']}" for c in columns if c["person"]][:1]
+        words += [f"--target={names[0]}"] * (target and not columns[0]["person"])
+        told = init(base, *words)
+        if told:
+            assert excused(names, told), told
+        else:
+            planned(base / "draft")
+
+
+@pytest.mark.parametrize("columns", [3, 118, 700])
+def test_a_draft_of_many_columns_has_methods_that_a_plan_takes(
+    columns: int, tmp_path: Path
+) -> None:
+    """PrivBayes of degree 2 takes no more than 117 columns."""
+    told = init(tmp_path, f"--header={','.join(f'c{n}' for n in range(columns))}")
+    assert not told
+    assert planned(tmp_path / "draft").generator.method == "privbayes"
+
+
+def test_the_person_is_whom_the_curator_names(tmp_path: Path) -> None:
+    """A column that only looks like an identifier, and stands before it, names nobody."""
+    assert not init(tmp_path, "--header=id,person,age", "--identifier=person")
+    plan = planned(tmp_path / "draft")
+    assert plan.spec.unit.id_column == "person"
+    assert [column.name for column in plan.schema.released] == ["id", "age"]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "taken"), [(";", True), ("\t", True), ('"', False), ("\n", False), (" ", False)]
+)
+def test_a_delimiter_that_no_spec_has_is_refused(
+    delimiter: str, taken: bool, tmp_path: Path
+) -> None:
+    told = init(tmp_path, f"--header=a{delimiter}b", f"--delimiter={delimiter}")
+    assert (told == "") is taken
+    if taken:
+        planned(tmp_path / "draft")
+
+
+def test_every_format_is_tried() -> None:
+    assert set(WRITERS) == set(FORMATS)
