@@ -70,7 +70,7 @@ def check_certifiable(plan: Plan) -> None:
         facts |= dict.fromkeys(("delta", "spent_delta", "budget_delta"), delta)
         written = Certificate(
             release_id=plan.spec.name,
-            period="",
+            period="once",
             attempts=(),
             account=dict.fromkeys(ACCOUNT),
             accountants={},
