@@ -37,6 +37,7 @@ FUNCTIONS = {
 ANCHORED = {"match", "fullmatch"}
 
 SHORT = {
+    "cell_statement.py": "texts of at most 40 characters (`_LONGEST_NOTATION`)",
     "formula_faults.py": "a formula that the analyst types",
     "separation.py": "a feature's name in an analyst's formula",
     "parser.py": "words that were typed",

@@ -24,6 +24,7 @@ from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_reading import WHITE_SPACE, canonical_cells
 from dpiw.data.cells import MINUS_SIGNS, cell_texts, text_bytes
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.encoding import exact_number
 from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema
 
@@ -55,12 +56,21 @@ _NUMBERS = {
     "1'669,78": CellFormat(decimal=",", thousands="'"),
     "1669.78": CellFormat(decimal=".", thousands="none"),
 }
-_DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
+_DATES = (
+    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d",
+    "%Y%m%d",
+)  # fmt: skip
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
 
 _ONLY_NEGATIVE = "; the numbers lost are the negative ones, not a random part"
+_ODD_SIGNS = "\u2014\u2015\u02d7\u207b\u208b\u2796"
+_DASHES = MINUS_SIGNS + _ODD_SIGNS
+_OTHER_MARKS = "other marks than the digits and signs of a plain value"
 _NUMBER_NOTATIONS = {
-    f"a sign behind the number{_ONLY_NEGATIVE}": re.compile(rf"[^()]*\d[^()\w]*[-+{MINUS_SIGNS}]"),
+    f"a sign behind the number{_ONLY_NEGATIVE}": re.compile(rf"[^()]*\d[^()\w.,]*[-{_DASHES}]"),
+    f"a sign apart from the number, or an unusual one{_ONLY_NEGATIVE}": re.compile(
+        rf"[-{_DASHES}][\s{_DASHES}-]+\d.*|[^\w()]*[{_ODD_SIGNS}][^\w()]*\d.*"
+    ),
     f"brackets around the number{_ONLY_NEGATIVE}": re.compile(r"[^\w]*\(.*\d.*\)[^\w]*"),
     "a percent sign": re.compile(r".*[%\u2030\u066a\ufe6a\uff05].*"),
     "a currency sign": re.compile(
@@ -70,7 +80,7 @@ _NUMBER_NOTATIONS = {
     "letters before or behind the number": re.compile(
         r"[^\W\d_]+[^\w]*\d.*|.*\d[^\w]*[^\W\d_]+\.?"
     ),
-    "digits of another script": re.compile(r".*(?![0-9])\d.*"),
+    (_SCRIPT := "digits of another script"): re.compile(r".*(?![0-9])\d.*"),
 }
 _DATE_NOTATIONS = {
     "the serial number of a spreadsheet": re.compile(r"[1-9]\d{4}([.,]\d*)?"),
@@ -81,6 +91,7 @@ _DATE_NOTATIONS = {
     "a year, or a year and a month, without a day": re.compile(
         r"\d{4}([-/.]\d{2})?|\d{2}[/.]\d{4}"
     ),
+    _SCRIPT: _NUMBER_NOTATIONS[_SCRIPT],
 }
 """Notations that no setting declares, by the words that name them."""
 
@@ -320,8 +331,19 @@ def _told(
     rest = unread.drop(unread.index[sorted(frozenset().union(*reads.values()))])
     texts = [text.strip() for text in rest.tolist() if len(text) <= _LONGEST_NOTATION]
     dated = column.kind in (ColumnKind.DATE, ColumnKind.DATETIME)
-    for notation, pattern in (_DATE_NOTATIONS if dated else _NUMBER_NOTATIONS).items():
-        if count := sum(pattern.fullmatch(text) is not None for text in texts):
+    patterns = _DATE_NOTATIONS if dated else _NUMBER_NOTATIONS
+    counted = {
+        notation: sum(pattern.fullmatch(text) is not None for text in texts)
+        for notation, pattern in patterns.items()
+    }
+    counted[_OTHER_MARKS] = sum(
+        any(map(str.isnumeric, text))
+        and (dated or exact_number(text) is None)
+        and not any(pattern.fullmatch(text) for pattern in patterns.values())
+        for text in texts
+    )
+    for notation, count in counted.items():
+        if count:
             told.append(
                 f"{count:,} have {notation}; no setting reads it: write"
                 f" {'ISO dates' if dated else 'plain numbers'} in the file"

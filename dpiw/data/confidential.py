@@ -126,7 +126,8 @@ def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
 
 def _readings(line: str, names: set[str]) -> Iterator[set[str]]:
     """A line's cells, folded, in every way in which a header might be written."""
-    for delimiter in _DELIMITERS:
+    signs = {sign for sign in line if not sign.isalnum() and sign not in "\"'_ "}
+    for delimiter in sorted(signs.union(_DELIMITERS)):
         yield {folded_name(cell) for cell in _split(line, delimiter)}
     yield {folded_name(cell) for cell in re.findall(r"[\"']([^\"']*)[\"']", line)}  # JSON
     words = {folded_name(word) for word in line.split()}

@@ -133,7 +133,10 @@ def _with_levels(
         raise SchemaError(f"column {name}: {field}: {message}")
     text = _text(place)
     is_list = place.suffix.lower() != ".csv"
-    if text is not None and (fault := table_fault(text, names, listed=is_list)):
+    rows = None if is_list else _rows(text)
+    listed = is_list or (rows is not None and len(rows[0]) == 1)
+    fault = "" if text is None else table_fault(text, names, listed=listed)
+    if fault := fault or _no_names(rows or []):
         raise SchemaError(
             f"column {name}: {field}: {fault}; expected a public list that holds the levels of this"
             " column alone"
@@ -193,6 +196,15 @@ def _repeated(entries: list[str]) -> str:
     if len({entry.strip() for entry in entries}) == len(entries):
         return ""
     return "two levels are equal, as values of a table are; expected a list that has each once"
+
+
+def _no_names(rows: list[list[str]]) -> str:
+    """That the first line of a file of several columns is a row: a cell of it stands below too."""
+    if rows and len(rows[0]) > 1:
+        below = zip(*rows[1:], strict=True)
+        if any(cell and cell in cells for cell, cells in zip(rows[0], below, strict=False)):
+            return "its first line is a row, not names: a cell of it occurs again below"
+    return ""
 
 
 LEVEL_FILES = {"levels_file": _levels, "hierarchy_file": _hierarchy}

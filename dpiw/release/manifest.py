@@ -37,7 +37,7 @@ REPORT = "report.html"
 CROISSANT = "croissant.json"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_MORE_ROWS = re.compile(r".+-rows[0-9]+-[0-9a-f]{8}")
+_MORE_ROWS = re.compile(r".+-rows[0-9]{1,12}-[0-9a-f]{8}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 

@@ -254,6 +254,8 @@ def test_a_decimal_comma_that_nobody_declared_is_told():
         ("d", "2023-12-31", GERMAN, "date_format: 'iso'"),
         ("t", "31.12.2023 14:00", CANONICAL, "datetime_format: '%d.%m.%Y %H:%M'"),
         ("d", "31/12/2023", CANONICAL, "date_format: '%d/%m/%Y'"),
+        ("d", "2023.12.31", CANONICAL, "date_format: '%Y.%m.%d'"),
+        ("d", "2023-3-5", CANONICAL, "date_format: '%Y-%m-%d'"),
         ("d", "31.12.2023 00:00", CANONICAL, "date_format: '%d.%m.%Y %H:%M'"),
         ("n", "2.345", CANONICAL, "decimal: ',' and thousands: '.'"),
     ],
@@ -292,6 +294,8 @@ def test_a_form_that_reads_less_than_another_is_not_named():
 
 
 SIGN, BRACKETS = "a sign behind the number", "brackets around the number"
+APART = "a sign apart from the number, or an unusual one"
+MARKS = "other marks than the digits and signs of a plain value"
 PERCENT, CURRENCY = "a percent sign", "a currency sign"
 LETTERS, DIGITS = "letters before or behind the number", "digits of another script"
 SERIAL, MONTH = "the serial number of a spreadsheet", "a month's name"
@@ -302,7 +306,13 @@ SINCE_1970, NO_DAY = "seconds or milliseconds since 1970", "without a day"
 @pytest.mark.parametrize(
     ("columns", "cell", "notation"),
     [
-        *(("income n", cell, SIGN) for cell in ("12-", "1.234,5-", "12 -", "7\u2212", "3+")),
+        *(("income n", cell, SIGN) for cell in ("12-", "1.234,5-", "12 -", "7\u2212")),
+        *(("income n", cell, APART) for cell in ("- 12", "\u2212 7", "\u201412", "\u207b12")),
+        *(("income n", cell, MARKS) for cell in ("3+", "5.-", "5,\u2013", "<5", "~7", "1_000",
+                                                 "1/2", "\xbd", "\u200e-5", "12,34,567.00", "(12")),
+        *(("d t", cell, MARKS) for cell in ("443", "-1", "2021\u5e743\u67085\u65e5", "0000-00-00",
+                                            "2021\u221203\u221205")),
+        *(("d t", cell, DIGITS) for cell in ("\uff12\uff10\uff12\uff11-03-05",)),
         *(("income n", cell, BRACKETS) for cell in ("(12)", "(1,234.50)", "( 7 )")),
         *(("income n", cell, PERCENT) for cell in ("12%", "12 %", "1,5\u2030", "12\uff05")),
         *(("income n", cell, CURRENCY) for cell in ("12 \u20ac", "$12", "\uffe512", "-\xa312")),
@@ -327,7 +337,7 @@ def test_a_notation_that_nothing_declares_is_named_by_its_kind(columns, cell, no
             or f"1 have a year, or a year and a month, {notation}" in text
         )
         assert text.count("no setting reads it") == 1
-        assert ("not a random part" in text) == (notation in (SIGN, BRACKETS))
+        assert ("not a random part" in text) == (notation in (SIGN, APART, BRACKETS))
 
 
 def test_the_statement_begins_with_what_was_not_there_and_what_was_not_read():

@@ -265,6 +265,14 @@ OFFENCES: dict[str, bytes] = {
 LISTS = {
     "no header, in a list": (_written(TABLE, header=False), "copy.txt"),
     "no header, other delimiter": (_written(TABLE, header=False, sep=";"), "copy.list"),
+    "no header, in a .csv file": (_written(TABLE, header=False), "copy.csv"),
+    "no header, a number of rows in front": (TABLE.to_csv(header=False).encode(), "copy.csv"),
+    "no header, two columns": (_written(TABLE[["region", "ill"]], header=False), "copy.csv"),
+    "no header, other delimiter in a .csv file": (
+        _written(TABLE, header=False, sep=";"),
+        "copy.csv",
+    ),
+    **{f"cells between {sep!r}": (_written(TABLE, sep=sep), "copy.txt") for sep in "*\u00a7#/"},
     "groups of themselves": (b"code,group\n" + b"north,north\nsouth,south\n" * 3, "copy.csv"),
 }
 
