@@ -188,6 +188,7 @@ def planned(template: Any, number: int, data: bytes) -> tuple[Any, ...]:
             return Path(given[0])
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPIW_ROOT", str(root))
         for name in TASKS:
             patch.setattr(FLOW, name, Recorder(name))
         patch.setattr(FLOW, "plan", lambda *given: FLOW_PLAN(*given))

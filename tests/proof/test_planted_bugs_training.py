@@ -28,6 +28,7 @@ from tests.proof import blind as noninterference
 from tests.proof import bugs as panel
 from tests.proof import bugs_of_weights as weights
 from tests.proof.figures import tiers
+from tests.support.draws import drawn
 
 Patch = pytest.MonkeyPatch
 
@@ -59,7 +60,7 @@ def check_a_person_moves_one_vote(_: Any) -> None:
 
 def check_every_vote_is_an_event(_: Any) -> None:
     generator = pate.ready(resumes=0)
-    laws, _none = panel.laws_of(lambda noise: generator.measure(table(20), noise=noise))
+    laws, _none = drawn(lambda noise: generator.measure(table(20), noise=noise))
     (event,) = generator.events(schema=SCHEMA, unit=UNIT)
     assert 12 == sum(law.dimension for law in laws) == event.count
     np.testing.assert_allclose([law.scale for law in laws], event.noise_multiplier, rtol=1e-9)

@@ -265,7 +265,8 @@ def has_survey():
 @pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
 def test_r_finds_the_same_standard_errors(tmp_path):
     rng, rows = np.random.default_rng(61), 800
-    table = pd.DataFrame({"age": rng.normal(50, 15, rows).round(), "smoker": rng.random(rows) < 0.3,
+    ages = rng.normal(50, 15, rows).round().astype(np.int64)
+    table = pd.DataFrame({"age": ages, "smoker": rng.random(rows) < 0.3,
                           "hours": rng.integers(0, 60, rows)})  # fmt: skip
     table["ill"] = rng.random(rows) < 1 / (1 + np.exp(2 - table["age"] / 40))
     x = (table[["age", "smoker"]] - table[["age", "smoker"]].mean()).to_numpy(dtype=float) / 50

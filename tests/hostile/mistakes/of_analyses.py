@@ -102,7 +102,7 @@ ANALYSES: dict[str, Slip] = {
     "a constant feature": slip(
         lambda release: analysis.linear_regression(
             release, "income", ["age", "ill"], where=_one_ill),
-        "'ill' is the same in every row that counts, or a combination of intercept, age"),
+        "'ill' is the same in every row that counts; leave it out"),
     "numbers for two classes": slip(
         lambda release: analysis.logistic_regression(release, "income", ["age"]),
         "expected a target of truth values, or 0 and 1; 'income' has others"),

@@ -105,7 +105,7 @@ READS: dict[str, Mistake] = {
         _header("income", "canary-mistake"), 12, "columns missing in the file: income"),
     "a name beyond ASCII in another encoding": run(
         _other_encoding, 12, "columns missing in the file: tööküte; ", "; tööküte may stand there"
-        " in another encoding than source.encoding: utf-8; dpiw plan SPEC --header \"$(head"),
+        " in another encoding than source.encoding: utf-8. `dpiw plan SPEC --header \"$(head"),
     "a column too many": run(
         _saved(index=True), 12, "columns that the data dictionary does not declare; declare them"),
     "a row too long": run(_ragged, 12, "the CSV file is ragged"),

@@ -60,9 +60,8 @@ def test_texts_are_one_level_under_the_declared_normaliser() -> None:
     cells = ["Bäcker", "ba\u0308cker", "BÄCKER"] * 20
     folded = measured(schema({**TRADE, "normaliser": "casefold"}), trade=cells)
     assert folded.facts["levels"] == [["bäcker"]]
-    assert measured(schema(TRADE), trade=cells).facts["levels"] == [
-        ["BÄCKER", "Bäcker", "ba\u0308cker"]
-    ]
+    exact = measured(schema(TRADE), trade=cells)  # in one Unicode form, whatever the cells have
+    assert exact.facts["levels"] == [["BÄCKER", "Bäcker", "b\u00e4cker"]]
 
 
 def test_numbers_are_read_as_other_columns_read_them() -> None:
