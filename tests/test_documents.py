@@ -76,6 +76,11 @@ SHOWN = "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 CLUSTER = "dpiw/run/test_cluster.py::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell"
 READ = "flows/test_reading.py::test_it_stops_before_the_first_draw_and_the_release_goes_on"
+FOOTER = (
+    "dpiw/data/test_parquet_dialects.py"
+    "::test_every_column_that_is_not_read_is_named_at_once_and_for_free"
+)
+BARE = "dpiw/run/test_local.py::test_a_client_types_one_command"
 ROWS = "dpiw/run/test_more_rows.py::test_the_command_prints_where_the_rows_are"
 AGAIN = "flows/test_reading.py::test_what_pays_anew_is_told_as_a_release_tells_it"
 AUTOMATIONS = f"{SCHEDULED}::test_the_example_automations_are_prefect_s"
@@ -165,6 +170,8 @@ ELSEWHERE = {
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
     "dpiw release SPEC --until ingest": ("a part; typed as a whole", READ),
     "dpiw release SPEC --rows N": ("a part; typed as a whole", ROWS),
+    "dpiw plan SPEC --header FILE.parquet": ("a part; typed as a whole", FOOTER),
+    "dpiw local report --bare NAME": ("a part; typed as a whole", BARE),
     "dpiw release SPEC --pay-again": ("a part; typed as a whole", AGAIN),
     "prefect automation create --from-file deployments/automations.yaml": (
         "needs the id of somebody's own block", AUTOMATIONS

@@ -111,12 +111,15 @@ def test_a_schedule_that_starts_twice_in_a_period_warns(
     assert lines == []
 
 
-def test_a_scheduled_run_s_period_is_its_own_day_s(workplace: Any, under_way: Any) -> None:
+def test_a_scheduled_run_s_period_is_its_own_day_s(
+    workplace: Any, under_way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the spec's zone, days after: the same label in the run's name and in its plan."""
     text = workplace.spec.read_text().replace("cadence: once", "cadence: daily")
     workplace.spec.write_text(text + "time_zone: Pacific/Kiritimati\n")
     at = datetime.datetime(2026, 3, 31, 23, 30, tzinfo=datetime.UTC)
     under_way(flow_run(expected_start_time=at, created=at - DAY))
+    monkeypatch.setenv("DPIW_ROOT", str(workplace.root))
     assert title(workplace.spec, None) == "town 2026-04-01"
     folder = plan_module.plan.fn(workplace.spec, None, module.due())
     assert '"period":"2026-04-01"' in (folder / "run.json").read_text()

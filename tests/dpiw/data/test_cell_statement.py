@@ -29,44 +29,15 @@ from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun, cells_file
+from tests.support.statements import SCHEMA, frame_of, stated
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "income", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
-            {"name": "n", "kind": "integer", "lower": -5, "upper": 5000, "nullable": True},
-            {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
-            {"name": "t", "kind": "datetime", "lower": "2020-01-01", "upper": "2024-12-31",
-             "time_zone": "Europe/Berlin", "nullable": True},
-            {"name": "b", "kind": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
-            {"name": "c", "kind": "categorical", "levels": ["a", "Z"], "normaliser": "casefold"},
-            {"name": "o", "kind": "ordinal", "levels": ["lo", "hi", "rest"], "other": "rest"},
-        ],
-    }
-)  # fmt: skip
 GERMAN = CellFormat(
     decimal=",", thousands=".", date_format="%d.%m.%Y", datetime_format="%d.%m.%Y %H:%M",
     missing=("NA", "-9"),
 )  # fmt: skip
-
-
-def frame_of(**columns):
-    rows = max(map(len, columns.values()))
-    return pd.DataFrame(
-        {c.name: pd.Series(columns.get(c.name, [""] * rows), dtype="str") for c in SCHEMA.columns}
-    )
-
-
-def stated(frame, written=CANONICAL, schema=SCHEMA):
-    formats = settled_formats(schema, written, file_format="csv")
-    tally = CellTally(schema)
-    tally.add(frame, canonical_frame(frame, schema, formats))
-    return statement(tally, schema, formats, tally.rows)
 
 
 def figures(text):
@@ -291,53 +262,6 @@ def test_a_form_that_reads_less_than_another_is_not_named():
     assert "'%m/%d/%Y'" not in text
     assert "2 are read if numbers are written 1.669,78: declare decimal: ','" in text
     assert text.count("declare decimal") == 1
-
-
-SIGN, BRACKETS = "a sign behind the number", "brackets around the number"
-APART = "a sign apart from the number, or an unusual one"
-MARKS = "other marks than the digits and signs of a plain value"
-PERCENT, CURRENCY = "a percent sign", "a currency sign"
-LETTERS, DIGITS = "letters before or behind the number", "digits of another script"
-SERIAL, MONTH = "the serial number of a spreadsheet", "a month's name"
-SHORT_YEAR, CLOCK = "a year of two digits", "a clock of twelve hours"
-SINCE_1970, NO_DAY = "seconds or milliseconds since 1970", "without a day"
-
-
-@pytest.mark.parametrize(
-    ("columns", "cell", "notation"),
-    [
-        *(("income n", cell, SIGN) for cell in ("12-", "1.234,5-", "12 -", "7\u2212")),
-        *(("income n", cell, APART) for cell in ("- 12", "\u2212 7", "\u201412", "\u207b12")),
-        *(("income n", cell, MARKS) for cell in ("3+", "5.-", "5,\u2013", "<5", "~7", "1_000",
-                                                 "1/2", "\xbd", "\u200e-5", "12,34,567.00", "(12")),
-        *(("d t", cell, MARKS) for cell in ("443", "-1", "2021\u5e743\u67085\u65e5", "0000-00-00",
-                                            "2021\u221203\u221205")),
-        *(("d t", cell, DIGITS) for cell in ("\uff12\uff10\uff12\uff11-03-05",)),
-        *(("income n", cell, BRACKETS) for cell in ("(12)", "(1,234.50)", "( 7 )")),
-        *(("income n", cell, PERCENT) for cell in ("12%", "12 %", "1,5\u2030", "12\uff05")),
-        *(("income n", cell, CURRENCY) for cell in ("12 \u20ac", "$12", "\uffe512", "-\xa312")),
-        *(("income n", cell, LETTERS) for cell in ("12 EUR", "kr 12", "12kg", "CHF 1'200.50")),
-        *(("income n", cell, DIGITS) for cell in ("\uff11\uff12", "\u0661\u0662")),
-        *(("d", cell, SERIAL) for cell in ("45373", "45373.5", "12345,25")),
-        *(("d t", cell, MONTH) for cell in ("05mar2021", "5-Mar-21", "Mar 5, 2021",
-                                            "5. M\xe4rz 2021", "05MAR2021:10:00:00",
-                                            "5-d\xe9c.-2021")),
-        *(("d t", cell, SHORT_YEAR) for cell in ("05.03.21", "3/5/21", "05-03-21", "050321",
-                                                 "05.03.21 10:00")),
-        *(("d t", cell, CLOCK) for cell in ("03/05/2021 10:00 PM", "2021-03-05 9:30 a.m.")),
-        *(("d t", cell, SINCE_1970) for cell in ("1614902400", "1614902400000")),
-        *(("d t", cell, NO_DAY) for cell in ("2021", "2021/03", "03/2021")),
-    ],
-)  # fmt: skip
-def test_a_notation_that_nothing_declares_is_named_by_its_kind(columns, cell, notation):
-    for column in columns.split():
-        text = stated(frame_of(**{column: [cell, cell]}))
-        assert (
-            f"1 have {notation}" in text
-            or f"1 have a year, or a year and a month, {notation}" in text
-        )
-        assert text.count("no setting reads it") == 1
-        assert ("not a random part" in text) == (notation in (SIGN, APART, BRACKETS))
 
 
 def test_the_statement_begins_with_what_was_not_there_and_what_was_not_read():
