@@ -31,6 +31,7 @@ KILLED = StageFailedError("fit_generator", StageFailedError.exit_code)
 def started(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Rerun]]:
     """Run the flow's loop: how often it may start again, what the ledger says, when it succeeds."""
     run = ReleaseRun.prepare(workplace.spec, period=None)
+    monkeypatch.setenv("DPIW_ROOT", str(workplace.root))
 
     def started(reruns: int, allowed: list[Rerun], error: DPIWError, succeeds: int) -> list[Rerun]:
         starts, waited, answers = [], [], iter(allowed)

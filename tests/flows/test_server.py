@@ -251,5 +251,5 @@ def test_the_server_s_script_states_the_same_settings() -> None:
     )
     ours = {k: v for k, v in exported.items() if k in flows.PREFECT_DEFAULTS and "$" not in v}
     left_out = {"PREFECT_HOME", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS",
-                "DPIW_SERVER_WAIT_SECONDS"}  # fmt: skip
+                "DPIW_RERUN_SECONDS", "DPIW_SERVER_WAIT_SECONDS"}  # fmt: skip
     assert ours == {k: v for k, v in flows.PREFECT_DEFAULTS.items() if k not in left_out}

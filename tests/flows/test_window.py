@@ -92,5 +92,6 @@ def test_a_run_whose_spec_cannot_be_read_is_named_after_its_file(tmp_path, text)
     assert release.title(spec, None) == "mine"
 
 
-def test_a_run_is_named_by_release_and_period(workplace):
+def test_a_run_is_named_by_release_and_period(workplace, monkeypatch):
+    monkeypatch.setenv("DPIW_ROOT", str(workplace.root))
     assert release.title(workplace.spec, "2027-q1").endswith(" 2027-q1")

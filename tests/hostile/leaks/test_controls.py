@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server", "database",
            "interrupts", "reading", "step_log", "summary", "failures", "deployed",
-           "parameters"}  # fmt: skip
+           "due", "parameters"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 
