@@ -134,18 +134,17 @@ test-neural: neural
 test-gpu: neural
 	build/neural/bin/python -m pytest -m gpu tests/dpiw/methods/neural tests/dpiw/run tests/flows
 
-# The long suites keep their finished parts below build/assurance, so that they can be stopped and
-# run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.
-ASSURANCE = $(BIN)/python -m tests.assurance $@ $(if $(FIGURES),--figures $(FIGURES)) $(if $(ONLY),--only $(ONLY))
-
+# The long suites keep a stamp for each green part and commit below build/suites, so that they can be
+# stopped and run again. ONLY=word runs the tests whose id holds the word.
+SUITE = @PYTHON=$(BIN)/python tests/suite.sh $@
 test-crash: $(VENV)/.test
-	@$(ASSURANCE)
+	$(SUITE) crash 1 $(ONLY)
 
 nightly: $(VENV)/.test
-	@$(ASSURANCE)
+	$(SUITE) "crash or nightly" 1 $(ONLY)
 
 proof: $(VENV)/.test
-	@$(ASSURANCE) --jobs $(JOBS)
+	$(SUITE) proof $(JOBS) $(ONLY)
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

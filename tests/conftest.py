@@ -5,7 +5,7 @@ import signal
 import sys
 
 # Before NumPy: two workers on two cores with two threads each wait for one another, and a sum in
-# several threads rounds otherwise. The long suites say the same (`tests/assurance/process.py`).
+# several threads rounds otherwise. The long suites set it too (tests/suite.sh).
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import dataclasses
