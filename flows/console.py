@@ -29,7 +29,6 @@ from dpiw.run.ahead import current_label, paid_anew, period_line, source_fault
 from dpiw.run.commands import filled_in, program, release_command
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.failure import failure_file, failure_text
-from dpiw.run.imports import importing
 from dpiw.run.launch import stages_ahead
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead
@@ -181,12 +180,6 @@ def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
         print(f"  note: {note}", flush=True)
 
 
-def _load_report() -> None:
-    """Ahead of its time, while the first stage works."""
-    with importing():
-        load_report()
-
-
 def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts) -> Path:
     """Start the server; plan, start the stages and import while it comes up; run the flow."""
     from flows.server import prefect_server
@@ -195,9 +188,9 @@ def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interr
     with prefect_server() as wait_for_server:
         heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
         _announce(run, parsed)
-        with stages_ahead(run.directory, meanwhile=_load_report):
-            with importing():
-                import flows.release  # noqa: F401
+        with stages_ahead(run.directory, meanwhile=load_report):
+            import flows.release  # noqa: F401 - while the server comes up
+
             wait_for_server()
             return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
 

@@ -40,13 +40,6 @@ def _say(text: str) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from dpiw.run.imports import importing
-
-    with importing():  # most of what a plan takes
-        return _compiled_and_told(arguments)
-
-
-def _compiled_and_told(arguments: argparse.Namespace) -> int:
     from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
