@@ -34,7 +34,7 @@ import pandas as pd
 from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from coverage_populations import HELD_OUT, POPULATIONS, UNSEEN, Population, truth
+from coverage_populations import EVERY, POPULATIONS, Population, truth
 
 from dpiw import __version__, analysis
 from dpiw.analysis.bootstrap import played_sample
@@ -77,13 +77,18 @@ def plan_for(population: Population, generator: str, features: str, chosen: Any)
             "format": 1, "name": "coverage", "population": "coverage", "schema": "unused",
             "source": {"path": "unused", "format": "csv"}, "epsilon": chosen.epsilon,
             "delta": "1e-6", "nominal_rows": chosen.rows, "synthetic_rows": chosen.synthetic,
-            "generator": {"method": generator},
+            "generator": {"method": generator}, "unit": _unit(population),
             "weights": {"method": MAPS[features][0], "settings": MAPS[features][1],
                         "when_infeasible": "keep"},
             "state": "unused", "signing_key": "unused", "publish_to": "unused",
         }
     )  # fmt: skip
     return compile_plan(spec, population.schema)
+
+
+def _unit(population: Population) -> dict[str, Any]:
+    person = population.schema.identifier
+    return {} if person is None else {"id_column": person.name, "max_rows": population.max_rows}
 
 
 def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> tuple[Any, str]:
@@ -167,7 +172,7 @@ def intervals(
 
 def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
     name, generator, features = cell
-    population = next(p for p in (*POPULATIONS, *HELD_OUT, *UNSEEN) if p.name == name)
+    population = next(p for p in EVERY if p.name == name)
     path = cache_of(cell, chosen)
     done = len(path.read_text().splitlines()) if path.exists() else 0
     if done >= chosen.releases:
@@ -197,7 +202,7 @@ def cache_of(cell: tuple[str, str, str], chosen: Any) -> Path:
 def truths(names: list[str], cache: Path) -> dict[str, dict[str, float]]:
     cache.mkdir(parents=True, exist_ok=True)
     by_population = {}
-    for population in (*POPULATIONS, *HELD_OUT, *UNSEEN):
+    for population in EVERY:
         if population.name in names:
             path = cache / f"truth-{population.name}.json"
             if not path.exists():

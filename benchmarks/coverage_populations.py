@@ -21,15 +21,19 @@ TRUTH_ROWS, TRUTH_SEED = 1_000_000, 20261121
 
 @dataclass(frozen=True, kw_only=True)
 class Population:
-    """A law, its public schema, and what analysts ask of it."""
+    """A law, its public schema, and what analysts ask of it.
+
+    Of a law whose people have several rows `max_rows` is how many, and `draw` still takes rows.
+    """
 
     name: str
     schema: PublicSchema
     draw: Callable[[int, np.random.Generator], pd.DataFrame]
     estimands: Mapping[str, Callable[[Any], Any]]
+    max_rows: int = 1
 
     def table(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        """`rows` people as the schema clamps them."""
+        """`rows` rows as the schema clamps them."""
         return self.schema.unscale(self.schema.scale(self.draw(rows, rng)))
 
 
@@ -184,6 +188,42 @@ def clinic(rows: int, rng: np.random.Generator) -> pd.DataFrame:
     })  # fmt: skip
 
 
+VISITS = 5
+"""Rows of each person of `visits` and `wards`."""
+
+
+def _repeated(people: pd.DataFrame, rows: int) -> pd.DataFrame:
+    """Each person's row `VISITS` times; of fewer people than rows."""
+    return people.loc[np.repeat(people.index, VISITS)[:rows]].reset_index(drop=True)
+
+
+def visits(rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Five visits a person: all but the number of drugs a person has once."""
+    people = -(-rows // VISITS)
+    age = np.clip(rng.normal(48, 15, people), 18, 90).round()
+    region = rng.choice(list("nsew"), people, p=[0.4, 0.3, 0.2, 0.1])
+    income = np.exp(0.8 + 0.01 * (age - 48) + 0.4 * rng.normal(size=people))
+    smoker = rng.random(people) < _logistic(-0.5 - 0.03 * (age - 48) + 0.5 * (region == "n"))
+    table = _repeated(
+        pd.DataFrame({"age": age, "income": income, "region": region, "smoker": smoker}), rows
+    )
+    return table.assign(drugs=rng.poisson(2 + 0.04 * (table["age"] - 18)))
+
+
+def wards(rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Five measurements a person: half of their variance is between people, half within."""
+    people = -(-rows // VISITS)
+    health = rng.normal(size=people)
+    ward = np.array(list("abc"))[np.searchsorted([-0.5, 0.7], health + rng.normal(size=people))]
+    table = _repeated(pd.DataFrame({"health": health, "ward": ward}), rows)
+    both = (table["health"] + rng.normal(size=rows)) / 2**0.5
+    return pd.DataFrame({
+        "ward": table["ward"], "pulse": 75 + 11 * both,
+        "score": 50 + 6 * both + 8 * rng.normal(size=rows),
+        "fever": rng.random(rows) < _logistic(-0.8 + 0.9 * both),
+    })  # fmt: skip
+
+
 def _mean(column: Any) -> Callable[[Any], Any]:
     return lambda source: analysis.mean(source, column)
 
@@ -327,6 +367,37 @@ UNSEEN = (
     ),
 )  # fmt: skip
 """On which nothing was chosen but that quantiles are not asked for `GUESSED`."""
+
+
+_PERSON = {"name": "person", "role": "identifier"}
+
+SEVERAL = (
+    Population(
+        name="visits", draw=visits, max_rows=VISITS,
+        schema=_schema("visits", _PERSON, _whole("age", 18, 90), _number("income", 0, 10),
+                       _levels("region", "nsew"), _flag("smoker", role="target"),
+                       _whole("drugs", 0, 20)),
+        estimands={"mean": _mean("age"), "count": _mean("drugs"), "share": _mean("smoker"),
+                   "hours": _mean("income"), "median": _quantile("age", 0.5),
+                   "q90": _quantile("income", 0.9),
+                   "correlation": _correlation("income", "age"),
+                   "linear": _linear("income", "age"),
+                   "logistic": _logit("smoker", "age", "region")},
+    ),
+    Population(
+        name="wards", draw=wards, max_rows=VISITS,
+        schema=_schema("wards", _PERSON, _levels("ward", "abc"), _number("pulse", 30, 120),
+                       _number("score", 0, 100), _flag("fever", role="target")),
+        estimands={"mean": _mean("pulse"), "count": _mean("score"), "share": _mean("fever"),
+                   "median": _quantile("pulse", 0.5), "q90": _quantile("score", 0.9),
+                   "correlation": _correlation("pulse", "score"),
+                   "linear": _linear("score", "pulse", "ward"),
+                   "logistic": _logit("fever", "pulse")},
+    ),
+)  # fmt: skip
+"""800 people in 4,000 rows, on which nothing was chosen."""
+
+EVERY = (*POPULATIONS, *HELD_OUT, *UNSEEN, *SEVERAL)
 
 
 def truth(population: Population) -> dict[str, float]:

@@ -36,7 +36,7 @@ from dpiw.methods.neural.mlp import Network
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
 
@@ -122,6 +122,12 @@ class GAN(GANSettings):
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """None that an accountant could compose."""
+        return ()
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Return nothing: no noise is drawn."""
         return ()
 
     def parameters(self) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from dpiw.methods.weights.beta_ratio import BetaRatio
 from dpiw.methods.weights.feature_settings import FeatureSettings
 from dpiw.methods.weights.settings import real
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
@@ -49,6 +49,12 @@ class LogisticRegressionRatio(FeatureSettings):
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """None that an accountant could compose."""
+        return ()
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Return nothing: no noise is drawn."""
         return ()
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:

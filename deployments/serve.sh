@@ -88,7 +88,8 @@ Run it now, from another terminal:
   export PATH=$(printf %q "$tools"):\$PATH
   export PREFECT_API_URL=$PREFECT_API_URL PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1
   prefect deployment run dpiw-release/monthly
-A spec of your own in its place, after the same three lines; the last line sets the time:
+A spec of your own in its place, after the same three lines (below this folder, or below DPIW_ROOT
+if that was set before this script); the last line sets the time:
   DPIW_CHECKOUT=\$PWD prefect --no-prompt deploy --name monthly --param spec=/PATH/TO/release.yaml --prefect-file $quoted
   prefect deployment schedule create dpiw-release/monthly --replace --accept-yes --cron "0 3 2 * *"
 The weekly audit is of the worked example's ledger until it is given yours, and your key:

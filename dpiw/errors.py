@@ -9,6 +9,7 @@
     │  ├─ BudgetExceededError         .requested .remaining
     │  ├─ GrantSpentError             a stage's draw was armed before and may not be drawn again
     │  ├─ UncalibratedError           a mechanism was used before its noise was set
+    │  ├─ AlreadyPaidError            .run .period: another run of this release and period was paid
     │  └─ NotPublishableError         a non-private or seeded result was offered for release
     ├─ LedgerError                the ledger is missing, locked, or refuses
     │  ├─ UnknownPopulationError
@@ -34,12 +35,51 @@ a code never tells data apart. Who started a stage process ends with the code of
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+
+def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
+    r"""Return foreign text as it may be printed: on one line, and unable to steer a terminal.
+
+    Control characters, line ends, directions and invisible characters (`is_plain` is false)
+    become `\u001b` or `\u202e`, as JSON writes them; what is longer than `most` ends with `...`.
+    All that a command or page shows of files, ledgers and environment goes through here.
+
+    Args:
+        text: of a file, ledger or environment; what is no text is shown as Python writes it.
+        most: characters; None: any number.
+        lines: whether line ends stay, of text that is ours but for what went through here before.
+    """
+    kept = "\n" if lines else ""
+    text = str(text)
+    short = text if most is None or len(text) <= most else text[:most] + "..."
+    if short.isascii() and short.isprintable():
+        return short
+    return "".join(
+        character if is_plain(character) or character in kept else _escaped(character)
+        for character in short
+    )
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has no control, format, private or unassigned character, and no line end."""
+    return text.isprintable() or not any(
+        unicodedata.category(character) in _STEERING for character in text
+    )
+
+
+_STEERING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
 def install(extra: str) -> str:
@@ -71,10 +111,19 @@ class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
     `advice` says what an operator does next; it depends on the class alone.
+
+    Attributes:
+        at: the configuration file and the line that it is about, where they are known.
+        full: what a person at the machine is shown where a scheduler keeps a shorter text.
     """
 
     exit_code: int = 1
     advice: str = "start the run again: it goes on where it stopped"
+    at: str = ""
+    full: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args  # the rest stays in its process: a scheduler keeps pickles
 
 
 def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) -> tuple[B, ...]:
@@ -184,6 +233,31 @@ class NotPublishableError(PrivacyError):
     """A result of a non-private method, or of seeded noise, was offered for release."""
 
     exit_code = 25
+
+
+class AlreadyPaidError(PrivacyError):
+    """Another run drew for this release and period; a second one would pay again.
+
+    Nothing was reserved, read or spent.
+
+    Attributes:
+        run: the key of the run that was paid, or its first digits.
+        period: the label that both runs have.
+    """
+
+    exit_code = 26
+    advice = (
+        "nothing was spent: undo the change in the spec, or draw more rows of what is paid"
+        " (`dpiw release SPEC --rows N`); only a person can pay again (`--pay-again`)"
+    )
+
+    def __init__(self, message: str, *, run: str, period: str) -> None:
+        super().__init__(message)
+        self.run = run
+        self.period = period
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), run=self.run, period=self.period), self.args
 
 
 class LedgerError(DPIWError):

@@ -18,6 +18,8 @@ PATIENCE = {
     # One request, in seconds; and how often it is repeated, after 2, 4, 8 ... 256 seconds.
     "PREFECT_API_REQUEST_TIMEOUT": "120",
     "PREFECT_CLIENT_MAX_RETRIES": "8",
+    # Before a worker's run that failed starts again, where its ledger allows it, in seconds.
+    "DPIW_RERUN_SECONDS": "600",
     # A server of our own: one statement, one connection to its database.
     "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",

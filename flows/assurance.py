@@ -27,12 +27,11 @@ class AssuranceFailedError(DPIWError):
 
 
 @flow(name="dpiw-assurance", retries=0, persist_result=False, log_prints=False)
-def assurance(suites: Sequence[str] = SUITES, root: str | None = None) -> None:
+def assurance(suites: Sequence[str] = SUITES) -> None:
     """Run the suites one after the other, each to its end.
 
     Args:
-        suites: targets of the checkout's Makefile.
-        root: the checkout to test; None: this one.
+        suites: targets of this checkout's Makefile.
 
     Raises:
         AssuranceFailedError: `make` ended with an error, or a suite is unknown.
@@ -40,11 +39,10 @@ def assurance(suites: Sequence[str] = SUITES, root: str | None = None) -> None:
     if not suites or not set(suites) <= set(SUITES):
         raise AssuranceFailedError(f"suites: expected some of {', '.join(SUITES)}")
     clean = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
-    place = CHECKOUT if root is None else Path(root)
     failed = [
         suite
         for suite in suites
-        if subprocess.run(["make", suite], cwd=place, env=clean, check=False).returncode != 0  # noqa: S603, S607 - our own targets
+        if subprocess.run(["make", suite], cwd=CHECKOUT, env=clean, check=False).returncode != 0  # noqa: S603, S607 - our own targets
     ]
     if failed:
         raise AssuranceFailedError(f"{', '.join(failed)}: see build/suites in the checkout")

@@ -20,14 +20,17 @@ from prefect import flow
 from dpiw.audit import AuditFailedError, Severity, found, release_folders
 from dpiw.cli.parser import Parser
 from dpiw.cli.text import names_a_spec
-from dpiw.errors import DPIWError, SpecError
+from dpiw.errors import DPIWError, SpecError, shown
 from dpiw.ledger.location import check_location
 from dpiw.plan.spec import load_spec
+from dpiw.release.folders import refuse_release
 from dpiw.release.manifest import SIGNATURE
 from dpiw.run.run import ledger_url
 from flows.console import quiet_prefect
+from flows.parameters import below_root, ledger_below_root, spec_below_root, typed_here
 from flows.server import prefect_server
 from tasks.audit import audit as audit_task
+from tasks.failures import told_briefly
 from tasks.report_audit import report_audit
 
 
@@ -54,14 +57,21 @@ def audit(
 
     Raises:
         AuditFailedError: errors were found; the report is written.
+        DPIWError: as `tasks.failures.brief` has it.
     """
-    url, folder = places(ledger, releases)
-    report = audit_task(url, release_folders(folder), key_files(key))
-    page = report_audit(report, Path(out))
+    with told_briefly("audit"):
+        report_folder = below_root("out", out)
+        refuse_release(report_folder, field="out")
+        url, folder = places(ledger, releases)
+        folders, keys = release_folders(folder), key_files(key)
+    report = audit_task(url, folders, keys)
+    page = report_audit(report, report_folder)
     errors, warnings = (report.number(severity) for severity in (Severity.ERROR, Severity.WARNING))
     text = "\n".join(found(report))
     if errors:
-        raise AuditFailedError(f"audit: {_count(errors, 'error')} found; read {page}\n{text}")
+        failure = AuditFailedError(f"audit: {_count(errors, 'error')} found; read {page}")
+        failure.full = f"{failure}\n{text}"  # names of folders: not for Prefect
+        raise failure
     also = f", {_count(warnings, 'warning')}" * bool(warnings)
     return f"no errors{also}; read {page}\n{text}"
 
@@ -72,7 +82,7 @@ def _count(number: int, what: str) -> str:
 
 def key_files(key: list[str] | str | None) -> list[Path]:
     """The public key files of a flow's parameter: several, one, or none."""
-    return [Path(path) for path in ([key] if isinstance(key, str) else key or [])]
+    return [below_root("key", path) for path in ([key] if isinstance(key, str) else key or [])]
 
 
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:
@@ -84,20 +94,20 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
         releases: a folder; None: the spec's.
 
     Raises:
-        SpecError: neither a folder nor a spec was given, the spec is not admissible, or the folder
-            is that of one release.
-        LedgerError: it is named like a spec, and holds what looks like a password.
+        SpecError: neither a folder nor a spec was given, the spec is not admissible, the folder is
+            that of one release, or a path lies outside a worker's root.
     """
+    ledger = ledger_below_root(ledger)
+    folder = None if releases is None else below_root("releases", releases)
     if names_a_spec(ledger):
-        spec = load_spec(Path(ledger))
-        return ledger_url(spec), Path(releases or spec.publish_to)
-    if releases is None:
+        spec = load_spec(spec_below_root("ledger", ledger))
+        return ledger_url(spec), folder or Path(spec.publish_to)
+    if folder is None:
         raise SpecError(
             "releases: name the folder of published releases (--releases FOLDER), or give a release"
             " spec; to audit a ledger alone, name an empty folder: all that it published is then"
             " told as missing"
         )
-    folder = Path(releases)
     if (folder / SIGNATURE).exists():
         raise SpecError(f"releases: {folder.name} is one release; name the folder that holds them")
     return ledger, folder
@@ -123,13 +133,16 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     try:
         # Prefect keeps a flow's parameters, even of one that fails at once.
         check_location(parsed.ledger, error=SpecError)
+        refuse_release(Path(parsed.out), field="out")
         with prefect_server() as wait_for_server:
             wait_for_server()
-            text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+            with typed_here():
+                text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
-        sys.stdout.write(f"\n{type(error).__name__}: {error}\n")
+        text = shown(error.full or error, most=None, lines=True)
+        sys.stdout.write(f"\n{type(error).__name__}: {text}\n")
         return error.exit_code
-    sys.stdout.write(f"\n{text}\n")
+    sys.stdout.write(f"\n{shown(text, most=None, lines=True)}\n")
     return 0
 
 

@@ -21,25 +21,29 @@ from pathlib import Path
 from rich.console import Console
 
 from dpiw.cli.parser import Parser
-from dpiw.errors import DPIWError, SourceError, StageFailedError
+from dpiw.errors import DPIWError, SourceError, SpecError, StageFailedError
+from dpiw.ledger import StageState
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.release.report.report import load_report
-from dpiw.run.ahead import current_label, paid_anew, period_line, source_fault
+from dpiw.run.ahead import current_label, paid_anew, period_line, question, source_fault
 from dpiw.run.commands import filled_in, program, release_command
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.failure import failure_file, failure_text
 from dpiw.run.launch import stages_ahead
+from dpiw.run.more_rows import more_rows
+from dpiw.run.periods import nearest_period
 from dpiw.run.publish import published
-from dpiw.run.reserve import check_ahead
+from dpiw.run.reserve import check_ahead, reserve
 from dpiw.run.run import ReleaseRun
 from dpiw.run.standing import other_periods
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
+from flows.parameters import typed_here
 from flows.reading import read_source
 from flows.step_log import StepLog
-from flows.summary import summary
-from tasks.failures import StepFailedError, record
+from flows.summary import more_rows_summary, summary
+from tasks.failures import DrawnStepFailedError, StepFailedError, record
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
@@ -47,7 +51,12 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="default: the current one; another label pays anew")
     parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
-    return parser.parse_args(arguments)
+    parser.add_argument("--rows", type=int, help="so many more rows of what is published, free")
+    parser.add_argument("--pay-again", action="store_true", help="pay for a period a second time")
+    parsed = parser.parse_args(arguments)
+    if parsed.rows is not None and (parsed.until or parsed.pay_again):
+        parser.error("--rows: expected without --until and --pay-again; it reads and pays nothing")
+    return parsed
 
 
 def suit_the_terminal() -> None:
@@ -73,7 +82,7 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        text = str(error)
+        text = error.full or str(error)
         with contextlib.suppress(DPIWError):
             release_spec = load_spec(spec)
             # With its path and the nearest file's name, which a worker is not told.
@@ -93,7 +102,19 @@ def _unexpected(error: Exception, run: ReleaseRun) -> str:
     if not isinstance(error, StepFailedError):  # which the step has kept
         record(error, "release", run.directory)
     failure = error if isinstance(error, StepFailedError) else type(error).__name__
-    return f"{failure}\n(confidential log: {run.directory / 'log'})\nnext: {DPIWError.advice}"
+    return f"{failure}\n(confidential log: {run.directory / 'log'})\nnext: {_advice(error, run)}"
+
+
+def _advice(error: Exception, run: ReleaseRun) -> str:
+    """What a person does next: of a run that has drawn, never to pay another one."""
+    if isinstance(error, StepFailedError):
+        return error.advice
+    with contextlib.suppress(DPIWError):
+        held = run.open_ledger().find_run(run.key)
+        stages = () if held is None else tuple(held.stages.values())
+        if any(stage.state is StageState.COMMITTED for stage in stages):
+            return DrawnStepFailedError.advice
+    return DPIWError.advice
 
 
 def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
@@ -180,11 +201,42 @@ def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
         print(f"  note: {note}", flush=True)
 
 
-def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts) -> Path:
-    """Start the server; plan, start the stages and import while it comes up; run the flow."""
+def _ask(parsed: argparse.Namespace) -> bool:
+    """Ask before a period out of turn is paid; whether somebody was asked, and said yes.
+
+    Raises:
+        SpecError: the answer is no, or there is nobody to ask.
+    """
+    if (period := parsed.period) is None:
+        return False
+    spec = load_spec(parsed.spec)
+    if nearest_period(spec.cadence, period) != period:
+        return False  # no label of this cadence, which is refused later
+    key, _ = ReleaseRun.named(parsed.spec, period=period)
+    asked = question(spec, key=key, label=period)
+    if not asked:
+        return False
+    if sys.stdin.isatty():
+        print(f"  {asked}\n  type the period again to go on: ", end="", flush=True)
+        if sys.stdin.readline().strip() == period:
+            return True
+        raise SpecError(f"period {period}: not confirmed; nothing was reserved")
+    raise SpecError(
+        f"{asked}; nothing was reserved\nexpected a terminal to ask at, or `back_fill: true` in the"
+        " spec where earlier periods are wanted"
+    )
+
+
+def _publish(
+    flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
+) -> Path:
+    """Start the server; plan, start the stages and import while it comes up; run the flow.
+
+    What a person agreed to is reserved here: a flow's parameters cannot agree to anything.
+    """
     from flows.server import prefect_server
 
-    check_ahead(parsed.spec, parsed.period)
+    check_ahead(parsed.spec, parsed.period, pay_again=parsed.pay_again)
     with prefect_server() as wait_for_server:
         heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
         _announce(run, parsed)
@@ -192,32 +244,43 @@ def _publish(flow: Callable[..., str], parsed: argparse.Namespace, heard: Interr
             import flows.release  # noqa: F401 - while the server comes up
 
             wait_for_server()
-            return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
+            if agreed:
+                reserve(run, pay_again=parsed.pay_again)
+            with typed_here():
+                return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
     """Run the flow for a person, unless its release is there; returns the exit status."""
     parsed = _arguments(arguments)
-    step_log, started = quiet_prefect(), time.monotonic()
+    step_log, started, agreed = quiet_prefect(), time.monotonic(), parsed.pay_again
     print(f"dpiw {parsed.spec}", flush=True)
     if HOME_MADE is not None:
         home = os.path.relpath(HOME_MADE)
         print(f"  made {home}: Prefect's record of steps, no rows (PREFECT_HOME names another)")
     interrupts = Interrupts()
     try:
+        if parsed.rows is not None:
+            more = more_rows(parsed.spec, parsed.period, rows=parsed.rows)
+            print(more_rows_summary(more, parsed.spec))
+            return 0
         folder = _published_before(parsed.spec, parsed.period)
         if folder is not None:
             print("\nalready published, nothing spent")
         else:
+            agreed = _ask(parsed) or agreed
             step_log.begin("getting ready")  # a server comes up, and a plan may take a minute
             try:
                 with interrupts:
                     if parsed.until:
                         announce = partial(_announce, parsed=parsed)
-                        read = read_source(parsed.spec, parsed.period, interrupts, announce)
+                        read = read_source(
+                            parsed.spec, parsed.period, interrupts, announce,
+                            pay_again=parsed.pay_again,
+                        )  # fmt: skip
                         print(f"{read}\nto go on   {_again(parsed, interrupts.run)}")
                         return 0
-                    folder = _publish(flow, parsed, interrupts)
+                    folder = _publish(flow, parsed, interrupts, agreed=agreed)
             finally:
                 step_log.settle()
     except KeyboardInterrupt:

@@ -15,12 +15,14 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.cli.parser import Parser
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, shown
 from dpiw.plan.local import load_local_spec
 from dpiw.release.local import verify_local
 from flows.console import quiet_prefect
+from flows.parameters import spec_below_root, typed_here
 from flows.server import prefect_server
 from tasks.collect_reports import collect_reports
+from tasks.failures import told_briefly
 from tasks.publish_reports import publish_reports
 
 
@@ -33,8 +35,12 @@ def collect(spec: str) -> str:
 
     Returns:
         The published folder.
+
+    Raises:
+        DPIWError: as `tasks.failures.brief` has it.
     """
-    read = load_local_spec(Path(spec))
+    with told_briefly("spec"):
+        read = load_local_spec(spec_below_root("spec", spec))
     return str(publish_reports(read, collect_reports(read)))
 
 
@@ -48,10 +54,12 @@ def main(run: Callable[[str], str], arguments: list[str]) -> int:
         load_local_spec(spec)  # a slip is told before a server is started
         with prefect_server() as wait_for_server:
             wait_for_server()
-            folder = Path(run(str(spec)))
+            with typed_here():
+                folder = Path(run(str(spec)))
         lines = verify_local(folder).described()
     except DPIWError as error:
-        sys.stdout.write(f"\nnot published: {type(error).__name__}: {error}\n")
+        text = shown(error.full or error, most=None, lines=True)
+        sys.stdout.write(f"\nnot published: {type(error).__name__}: {text}\n")
         return error.exit_code
     sys.stdout.write("\n".join(["", str(folder), *lines, ""]))
     return 0

@@ -9,12 +9,18 @@ from pathlib import Path
 from dpiw.errors import LedgerConflictError
 from dpiw.run.commands import void_command
 from dpiw.run.reserve import check_ahead
+from dpiw.run.reserve import reserve as reserve_run
 from dpiw.run.run import ReleaseRun, cells_file
 from flows.interrupts import Interrupts
 
 
 def read_source(
-    spec: Path, period: str | None, heard: Interrupts, announce: Callable[[ReleaseRun], None]
+    spec: Path,
+    period: str | None,
+    heard: Interrupts,
+    announce: Callable[[ReleaseRun], None],
+    *,
+    pay_again: bool = False,
 ) -> str:
     """Reserve a run's budget and read its source, as the release flow does, and go no further.
 
@@ -23,6 +29,7 @@ def read_source(
         period: the label that is asked for; None: today's.
         heard: is told of the run.
         announce: says what is to be known of it before anything is held.
+        pay_again: whether a person asked to pay a second time for its release and period.
 
     Returns:
         Where to look, and how to give the run up, but for how to go on; the same for every table.
@@ -37,11 +44,13 @@ def read_source(
     from tasks.ingest import ingest
     from tasks.reserve import reserve
 
-    check_ahead(spec, period)
+    check_ahead(spec, period, pay_again=pay_again)
     heard.run = run = ReleaseRun.prepare(spec, period=period)
     _check_undrawn(run)
     announce(run)
     before = run.snapshot.exists()
+    if pay_again:
+        reserve_run(run, pay_again=True)
     ingest.fn(reserve.fn(run.directory))
     return "\n".join(["", *_read_lines(run, before=before)])
 

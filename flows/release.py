@@ -11,7 +11,6 @@ Prefect sees the name of a spec, a period, which step succeeded, and the public 
 
 from __future__ import annotations
 
-import datetime
 import sys
 from pathlib import Path
 
@@ -30,17 +29,21 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.run.checkpoints import goes_on_without_gpu
-from dpiw.run.periods import current_period
+from dpiw.run.continuation import Rerun, rerun
 from dpiw.run.run import ReleaseRun
+from flows.due import due, pause, reruns, scheduled_before
+from flows.parameters import spec_below_root
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
+from tasks.failures import told_briefly
 from tasks.fit_generator import fit_generator
 from tasks.fit_weights import fit_weights
 from tasks.ingest import ingest
 from tasks.plan import plan
 from tasks.publish import publish
 from tasks.reserve import reserve
+from tasks.wait import wait
 
 GPU = "gpu"
 """Tag of a task that trains on a GPU: a server's concurrency limit on it makes such tasks queue."""
@@ -69,17 +72,25 @@ def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:
 def title(spec: Path, period: str | None) -> str:
     """`NAME PERIOD` of a run; of a spec that cannot be read, its file's name."""
     try:
-        read = load_spec(spec)
+        read = load_spec(spec_below_root("spec", str(spec)))
     except DPIWError:
         return spec.stem  # the plan says what is wrong with it
-    today = datetime.datetime.now(datetime.UTC).date()
-    return f"{read.name} {period or current_period(read.cadence, today)}"
+    return f"{read.name} {period or due().label(read.cadence, read.time_zone)}"
 
 
 def run_name() -> str:
     """The title of the run that starts."""
     parameters = flow_run.parameters
     return title(Path(parameters["spec"]), parameters.get("period"))
+
+
+def published(run: Path) -> Path:
+    """Every step of a run that is planned; each goes on from what is there."""
+    run = ingest(reserve(run))
+    run = fitted(fit_generator, run, GENERATOR_STAGE)
+    run = draw_synthetic(run)
+    run = fitted(fit_weights, run, WEIGHTS_STAGE)
+    return publish(diagnose(debias(run)))
 
 
 @flow(
@@ -92,17 +103,25 @@ def run_name() -> str:
 def release(spec: str, period: str | None = None) -> str:
     """Publish the release that `spec` describes for `period`, once.
 
+    Where a worker runs it and a step fails, it starts again after a pause, if the ledger says that
+    this costs nothing, or no more than the spec's `max_attempts` allows (`dpiw.run.continuation`).
+
     Args:
         spec: path of a release spec; its name is all that Prefect stores.
-        period: label of the period, such as `2027-q1`; None: the current one at the spec's cadence.
+        period: label of the period, such as `2027-q1`; None: the one that the run was scheduled in.
 
     Returns:
         The published folder.
     """
-    run = reserve(plan(Path(spec), period))
-    run = ingest(run)
-    run = fitted(fit_generator, run, GENERATOR_STAGE)
-    run = draw_synthetic(run)
-    run = fitted(fit_weights, run, WEIGHTS_STAGE)
-    run = diagnose(debias(run))
-    return str(publish(run))
+    with told_briefly("spec"):
+        path = spec_below_root("spec", spec)
+    run = plan(path, period, due(), scheduled_before())
+    for start in range(reruns()):
+        try:
+            return str(published(run))
+        except DPIWError as error:
+            allowed = rerun(ReleaseRun.load(run), error)
+            if allowed is Rerun.NEVER:
+                raise
+        wait(run, allowed, pause(), start + 1)
+    return str(published(run))

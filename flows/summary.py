@@ -59,6 +59,26 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
     return "\n".join(lines)
 
 
+def more_rows_summary(folder: Path, spec: Path) -> str:
+    """Where more rows of a release are, and how good their weights are; they cost nothing."""
+    verified = verify(folder)
+    certificate, rows = verified.certificate, verified.manifest.facts.rows
+    first = certificate.more_rows_of or {}
+    size, place = certificate.diagnostics["effective_sample_size"], os.path.relpath(folder)
+    return "\n".join(
+        [
+            "",
+            f"release    {place}",
+            f"rows       {rows}, from the draws of {first.get('release_id')}; nothing was read",
+            "cost       none: what was drawn is paid for",
+            f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows",
+            "",
+            f"next, check it, offline:    {program()} verify {place}{_key(spec)}",
+            f'      use it, in Python:    dpiw.load_release("{place}").mean(...)',
+        ]
+    )
+
+
 def _left(spec: Path, population: str, key: str) -> list[str]:
     """What the population has left, how many more such releases that allows, and what is held."""
     try:
@@ -121,4 +141,4 @@ def _lists(folder: Path, dictionary: Path) -> list[str]:
     return lines
 
 
-__all__ = ["advice", "summary"]
+__all__ = ["advice", "more_rows_summary", "summary"]

@@ -10,7 +10,7 @@ from dpiw.audit import audit as run_audit
 from tasks.step import step
 
 
-@step("audit", done="the ledger is replayed and the releases are checked")
+@step("audit", done="the ledger is replayed and the releases are checked", reads_named_files=True)
 def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) -> AuditReport:
     """Return what was found, however bad it is."""
     return run_audit(ledger, releases, public_keys)

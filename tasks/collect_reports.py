@@ -7,7 +7,7 @@ from dpiw.run.local_reports import Reports, read_reports
 from tasks.step import step
 
 
-@step("collect", done="every report is one that an honest client may send")
+@step("collect", done="every report is one that an honest client may send", reads_named_files=True)
 def collect_reports(spec: LocalSpec) -> Reports:
     """Return the reports, each person's once."""
     return read_reports(spec)

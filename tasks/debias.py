@@ -9,7 +9,7 @@ from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 
-@step("debias", done="weights of the rows computed from what was drawn, at no cost")
+@step("debias", done="weights of the rows computed from what was drawn, at no cost", drawn=True)
 def debias(directory: Path) -> Path:
     """Turn what was measured into weights of the published rows; costs nothing."""
     run = ReleaseRun.load(directory)

@@ -9,7 +9,7 @@ from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 
-@step("diagnose", done="the verdict is decided, from public quantities, at no cost")
+@step("diagnose", done="the verdict is decided, from public quantities, at no cost", drawn=True)
 def diagnose(directory: Path) -> Path:
     """Judge the weights from public quantities and decide the verdict."""
     run = ReleaseRun.load(directory)

@@ -9,7 +9,7 @@ from dpiw.run.run import ReleaseRun
 from tasks.step import step
 
 
-@step("draw_synthetic", done="rows drawn from the fitted model, at no cost")
+@step("draw_synthetic", done="rows drawn from the fitted model, at no cost", drawn=True)
 def draw_synthetic(directory: Path) -> Path:
     """Sample synthetic rows from the fitted model; costs nothing."""
     run = ReleaseRun.load(directory)

@@ -8,9 +8,11 @@ stands in the run's confidential log. What Prefect itself runs into is shown as 
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,27 @@ _FLOWS: Final = "prefect.flow_runs"
 
 class StepFailedError(Exception):
     """A step failed for a reason that stays in its own process."""
+
+    advice = DPIWError.advice
+
+
+class DrawnStepFailedError(StepFailedError):
+    """A step behind a draw failed for a reason that nobody foresaw."""
+
+    advice = (
+        "what was drawn is committed and kept, and nothing is paid again. Do not change the spec or"
+        " the period: those are paid anew. A custodian reads the step's log in log/ of the run's"
+        " folder, and asks the maintainers of dpiw, or of the method; with the fault repaired, the"
+        " same run publishes what was drawn"
+    )
+
+
+DRAWN_ADVICE = (
+    "what was drawn is committed and kept, and nothing is paid again: put right what the message"
+    " names, without another spec or period, and start the run again; if it names nothing of yours,"
+    " ask the maintainers of dpiw"
+)
+"""For errors whose own advice is about a run that drew nothing."""
 
 
 class OwnFailures(logging.Filter):
@@ -37,9 +60,41 @@ class OwnFailures(logging.Filter):
         return record.name == _TASKS  # a flow says in what state it ended
 
 
+def brief(error: DPIWError, subject: str) -> DPIWError:
+    """An error as Prefect keeps it: its class, and the file and line that it is about.
+
+    Whoever may start a run chooses the files that it reads, so no word of a file may come back.
+
+    Args:
+        error: of reading what somebody named.
+        subject: what is said where neither file nor line is known.
+
+    Returns:
+        The same error with another text; `full` holds the whole of it, for a person's terminal.
+    """
+    short = copy.copy(error)
+    short.full = str(error)
+    short.args = (f"{error.at or subject}: refused; dpiw says why on the machine itself",)
+    return short
+
+
+@contextlib.contextmanager
+def told_briefly(subject: str) -> Iterator[None]:
+    """Let what is raised inside say no more than `brief` lets it, or than its class."""
+    failure: Exception
+    try:
+        yield
+    except DPIWError as error:
+        failure = brief(error, subject)
+    except Exception as error:
+        failure = StepFailedError(f"{subject} failed: {type(error).__name__}")
+    else:
+        return
+    raise failure
+
+
 def _sentence(error: DPIWError | StepFailedError) -> str:
-    advice = error.advice if isinstance(error, DPIWError) else DPIWError.advice
-    return f"{type(error).__name__}: {error}. What to do: {advice}."
+    return f"{type(error).__name__}: {error}. What to do: {error.advice}."
 
 
 def show_sentences() -> None:
@@ -68,4 +123,13 @@ def record(error: Exception, name: str, *given: object) -> None:
             output.write(trace)
 
 
-__all__ = ["OwnFailures", "StepFailedError", "record", "show_sentences"]
+__all__ = [
+    "DRAWN_ADVICE",
+    "DrawnStepFailedError",
+    "OwnFailures",
+    "StepFailedError",
+    "brief",
+    "record",
+    "show_sentences",
+    "told_briefly",
+]

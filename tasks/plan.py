@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
+from dpiw.errors import LedgerError
+from dpiw.ledger import Ledger, RunState
 from dpiw.plan.spec import load_spec
-from dpiw.run.ahead import check_label
-from dpiw.run.run import ReleaseRun
+from dpiw.run.ahead import check_label, check_turn
+from dpiw.run.periods import Due
+from dpiw.run.run import ReleaseRun, ledger_url
+from dpiw.run.standing import other_periods
+from tasks.failures import told_briefly
 from tasks.pages import show_run
-from tasks.step import step
+from tasks.step import step, tell
+
+
+def _warnings(run: ReleaseRun, spec: Path, scheduled_before: str) -> list[str]:
+    """What a schedule missed, or met twice; nothing where the ledger is out of reach."""
+    try:
+        ledger = Ledger.open(ledger_url(run.spec))
+        record = ledger.find_run(run.key)
+        texts = [*other_periods(run.plan, ledger, spec, run.period)]
+    except LedgerError:  # `reserve` says so
+        return []
+    if scheduled_before and record is not None and record.state is RunState.PUBLISHED:
+        texts.append(
+            f"period {run.period} was published by the run that was scheduled for"
+            f" {scheduled_before}: the schedule starts twice in a period of cadence"
+            f" {run.spec.cadence} and time_zone {run.spec.time_zone}; nothing is paid, and another"
+            " period may be left out. Give schedule and spec the same time zone and interval"
+        )
+    return texts
 
 
 @step("plan", done="calibrated and composed; no data was read")
-def plan(spec: Path, period: str | None) -> Path:
-    """Return the folder of the run that this spec and period name."""
-    if ReleaseRun.find(spec, period=period) is None:
-        check_label(load_spec(spec), period)
-    run = ReleaseRun.prepare(spec, period=period)
+def plan(
+    spec: Path, period: str | None, due: Due | None = None, scheduled_before: str = ""
+) -> Path:
+    """Return the folder of the run that this spec and period name.
+
+    Args:
+        spec: its path.
+        period: a label that was asked for; None: the one that the run was scheduled in.
+        due: when it was due; None: now.
+        scheduled_before: when an earlier scheduled run had the same period; empty: none had.
+    """
+    due = due or Due.now_alone()
+    with told_briefly(spec.name):
+        read = load_spec(spec)
+        label = period or due.label(read.cadence, read.time_zone)
+        is_new = ReleaseRun.find(spec, period=label) is None
+    if is_new:
+        check_label(read, label)
+    with told_briefly(spec.name):
+        key, _ = ReleaseRun.named(spec, period=label)
+    check_turn(read, key=key, label=label, due=due)
+    with told_briefly(spec.name):
+        run = ReleaseRun.prepare(spec, period=label)
     show_run(run)
+    for text in _warnings(run, spec, scheduled_before):
+        tell(f"plan: {text}", logging.WARNING)
     return run.directory

@@ -10,7 +10,7 @@ from tasks.pages import show_release
 from tasks.step import step
 
 
-@step("publish", done="signed and published")
+@step("publish", done="signed and published", drawn=True)
 def publish(directory: Path) -> Path:
     """Return the published folder; the same one, however often this is repeated."""
     run = ReleaseRun.load(directory)

@@ -16,8 +16,15 @@ from typing import ParamSpec, TypeVar
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import Task
 
-from dpiw.errors import DPIWError
-from tasks.failures import StepFailedError, record, show_sentences
+from dpiw.errors import DPIWError, PrivacyError, SchemaError, SpecError
+from tasks.failures import (
+    DRAWN_ADVICE,
+    DrawnStepFailedError,
+    StepFailedError,
+    brief,
+    record,
+    show_sentences,
+)
 from tasks.window import Window
 
 P = ParamSpec("P")
@@ -27,28 +34,44 @@ progress = logging.getLogger("dpiw.progress")
 """Says which step runs and how long it took; it never receives a value."""
 
 
-def _guarded(name: str, done: str, body: Callable[P, R]) -> Callable[P, R]:
+_BEFORE_A_DRAW = {error.advice for error in (SpecError, SchemaError, PrivacyError)}
+"""Advice that is wrong behind a draw: it says that nothing was spent, or to change the plan."""
+
+
+def _guarded(
+    name: str,
+    done: str,
+    body: Callable[P, R],
+    *,
+    reads_named_files: bool = False,
+    drawn: bool = False,
+) -> Callable[P, R]:
+    unforeseen = DrawnStepFailedError if drawn else StepFailedError
+
     @functools.wraps(body)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         started = time.monotonic()
         progress.info("start %s", name)
-        failure: Exception
-        advice = DPIWError.advice
+        failure: DPIWError | StepFailedError
         try:
             result = body(*args, **kwargs)
         except DPIWError as error:
-            advice = error.advice
-            failure = error.with_traceback(None)
+            shown = brief(error, name) if reads_named_files else error
+            failure = shown.with_traceback(None)
+            if drawn and error.advice in _BEFORE_A_DRAW:
+                failure.advice = DRAWN_ADVICE
             failure.__cause__ = failure.__context__ = None
         except Exception as error:
             record(error, name, *args)
-            failure = StepFailedError(f"{name} failed: {type(error).__name__}")
+            failure = unforeseen(f"{name} failed: {type(error).__name__}")
+            if isinstance(error, StepFailedError):
+                failure = error
         else:
             progress.info("done %s %.1f", name, time.monotonic() - started)
             tell(f"{name}: {done}")
             return result
         progress.info("failed %s", name)
-        tell(f"{name} failed. What to do: {advice}.", logging.ERROR)
+        tell(f"{name} failed. What to do: {failure.advice}.", logging.ERROR)
         raise failure
 
     return guarded
@@ -61,17 +84,22 @@ def tell(text: str, level: int = logging.INFO) -> None:
         window.line(text, level)
 
 
-def step(name: str, *, done: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+def step(
+    name: str, *, done: str, reads_named_files: bool = False, drawn: bool = False
+) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Turn a function into a task called `name`.
 
     Args:
         name: of the task.
         done: what it says in Prefect when it has ended well, the same whatever was read.
+        reads_named_files: whether it reads files that a flow's parameters lead to: Prefect then
+            keeps class, file and line of what it refuses (`tasks.failures.brief`).
+        drawn: whether it comes after a draw, so that what failed is paid and has to be kept.
     """
 
     def wrap(body: Callable[P, R]) -> Task[P, R]:
         return Task(
-            _guarded(name, done, body),
+            _guarded(name, done, body, reads_named_files=reads_named_files, drawn=drawn),
             name=name,
             retries=0,
             cache_policy=NO_CACHE,
@@ -84,4 +112,4 @@ def step(name: str, *, done: str) -> Callable[[Callable[P, R]], Task[P, R]]:
 
 show_sentences()
 
-__all__ = ["StepFailedError", "progress", "step", "tell"]
+__all__ = ["DrawnStepFailedError", "StepFailedError", "progress", "step", "tell"]

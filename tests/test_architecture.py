@@ -112,6 +112,7 @@ def test_tasks_do_not_import_tasks():
                 "tasks.progress",
                 "tasks.window",
                 "tasks.pages",
+                "tasks.failures",
             )  # no tasks: what tasks are made of
             assert all(module.startswith(shared) for module in others), name
 
@@ -175,7 +176,7 @@ def test_generators_and_weights_do_not_know_each_other():
             "prefect",
             {
                 "tasks.step", "tasks.window", "flows.release", "flows.audit", "flows.local",
-                "flows.server", "flows.assurance", "flows.deployed",
+                "flows.server", "flows.assurance", "flows.deployed", "flows.due",
             },
         ),
     ],

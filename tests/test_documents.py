@@ -75,6 +75,10 @@ SHOWN = "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 CLUSTER = "dpiw/run/test_cluster.py::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell"
 READ = "flows/test_reading.py::test_it_stops_before_the_first_draw_and_the_release_goes_on"
+ROWS = "dpiw/run/test_more_rows.py::test_the_command_prints_where_the_rows_are"
+AGAIN = "flows/test_reading.py::test_what_pays_anew_is_told_as_a_release_tells_it"
+AUTOMATIONS = f"{SCHEDULED}::test_the_example_automations_are_prefect_s"
+RETRY = "flows/test_rerun_flow.py::test_a_killed_worker_or_server_draws_nothing_twice"
 PYTHON = {
     "README.md": f"{HERE}::test_the_readme_s_python_runs_on_its_release",
     "docs/analysts.md": "test_analysts.py::test_the_python_of_the_guide_runs",
@@ -157,6 +161,12 @@ ELSEWHERE = {
     " --local-directory SCRATCH $KEYS": ("likewise", CLUSTER),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
     "dpiw release SPEC --until ingest": ("a part; typed as a whole", READ),
+    "dpiw release SPEC --rows N": ("a part; typed as a whole", ROWS),
+    "dpiw release SPEC --pay-again": ("a part; typed as a whole", AGAIN),
+    "prefect automation create --from-file deployments/automations.yaml": (
+        "needs the id of somebody's own block", AUTOMATIONS
+    ),
+    "prefect flow-run retry": ("a part; the state that it sets is set", RETRY),
     "dpiw workspace show | purge": ("two names in one; typed by themselves",
                                     f"{HERE}::test_a_command_does_what_its_page_says"),
 }  # fmt: skip

@@ -2,8 +2,13 @@
 
 Each row's log likelihood is multiplied by its weight, and the weights are scaled so that they sum
 to the number of independent observations the release is worth: Kish's effective sample size, and
-never more than n0, the people it describes: at nominal size the posterior is too narrow.
+never more than n0/k, n0 the rows it describes and k the most of one person, which may be alike: at
+nominal size the posterior is too narrow.
 `weighted=False` gives the plain posterior of the unweighted rows, for comparison.
+
+Priors act on standardised columns: on the change of the linear predictor by one weighted standard
+deviation of a column, and on the intercept at the columns' weighted means, so that they mean the
+same in every unit and from every origin. What is returned is in the columns' own units.
 
 These posteriors hold neither the privacy noise nor the shrinkage of the weights; compare their
 width with `dpiw.analysis.confidence_interval`.
@@ -18,7 +23,8 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.design import design
+from dpiw.analysis.design import design, standardised
+from dpiw.analysis.names import column_name
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.columns import Column
@@ -34,7 +40,8 @@ class NormalPosterior:
     Attributes:
         names: of the coefficients, length p.
         mean: shape (p,).
-        covariance: shape (p, p); of the t law where `degrees` is finite.
+        root: shape (p, p); `root` @ `root`' is the covariance, of the t law where `degrees` is
+            finite.
         size: what the weights sum to.
         degrees: of the t law; infinite for a normal one.
         noise_shape: of the residual variance's inverse gamma law (linear only).
@@ -43,25 +50,28 @@ class NormalPosterior:
 
     names: tuple[str, ...]
     mean: Array
-    covariance: Array = field(repr=False)
+    root: Array = field(repr=False)
     size: float
     degrees: float = np.inf
     noise_shape: float = np.nan
     noise_rate: float = np.nan
 
     @property
+    def covariance(self) -> Array:
+        """Shape (p, p)."""
+        return np.asarray(self.root @ self.root.T)
+
+    @property
     def standard_deviation(self) -> Array:
         """Shape (p,)."""
-        return np.asarray(np.sqrt(np.diag(self.covariance)))
+        return np.asarray(np.linalg.norm(self.root, axis=1))
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws, shape (count, p)."""
-        shape = self.covariance
         normal = rng.standard_normal((count, len(self.mean)))
         if np.isfinite(self.degrees):
-            shape = shape * (self.degrees - 2) / self.degrees
-            normal /= np.sqrt(rng.chisquare(self.degrees, (count, 1)) / self.degrees)
-        return np.asarray(self.mean + normal @ np.linalg.cholesky(shape).T)
+            normal *= np.sqrt((self.degrees - 2) / rng.chisquare(self.degrees, (count, 1)))
+        return np.asarray(self.mean + normal @ self.root.T)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,9 +110,9 @@ def scaled_weights(source: Source, *, weighted: bool = True) -> tuple[WeightedSa
         return sample, np.ones(sample.rows)
     size = sample.effective_rows
     if sample.law is not None:
-        size = min(size, float(sample.law.nominal_rows))
+        size = min(size, float(sample.law.nominal_rows) / sample.max_rows)
     elif sample.release is not None:
-        size = min(size, float(sample.release.certificate.nominal_rows))
+        size = min(size, sample.release.certificate.nominal_rows / sample.max_rows)
     return sample, sample.weights * size / sample.rows
 
 
@@ -118,8 +128,14 @@ def linear_posterior(
 ) -> NormalPosterior:
     """Conjugate posterior of a linear regression with normal errors.
 
-    Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(noise_shape, noise_rate).
-    Rows with a missing value are left out; the rest keep their weights.
+    Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(noise_shape, noise_rate),
+    both of the standardised model: coefficients of the target's weighted standard deviations by a
+    column's, the intercept at the columns' weighted means and less the target's, and v as a share
+    of the target's weighted variance. Rows with a missing value are left out; the rest keep their
+    weights.
+
+    Returns:
+        Coefficients and `noise_rate` in the columns' own units.
 
     Raises:
         ReleaseError: a prior that is not positive; or as `design`.
@@ -127,23 +143,31 @@ def linear_posterior(
     _check_positive(prior_scale, noise_shape, noise_rate)
     sample, weights = scaled_weights(source, weighted=weighted)
     parts = design(sample._frame, target, features).kept(chosen(sample, None))
-    x, y, w = parts.matrix, parts.outcome, weights * parts.present
+    columns, w = standardised(parts, weights), weights * parts.present
+    x, unit = columns.matrix, np.sqrt(w @ columns.response**2 / w.sum()) or 1.0
+    y = columns.response / unit
     precision = (x * w[:, None]).T @ x + np.eye(x.shape[1]) / prior_scale**2
     mean = np.asarray(np.linalg.solve(precision, x.T @ (w * y)), dtype=np.float64)
     shape = noise_shape + w.sum() / 2
-    rate = noise_rate + float(w @ y**2 - mean @ precision @ mean) / 2
+    rate = noise_rate + float(w @ (y - x @ mean) ** 2 + mean @ mean / prior_scale**2) / 2
     degrees = 2 * shape
     if degrees <= 2:
         raise WeightError("posterior: expected more evidence than two observations")
+    root = _root(precision) * np.sqrt(rate / shape * degrees / (degrees - 2))
     return NormalPosterior(
         names=parts.names,
-        mean=mean,
-        covariance=np.linalg.inv(precision) * rate / shape * degrees / (degrees - 2),
+        mean=columns.back @ (unit * mean) + columns.level,
+        root=columns.back @ (unit * root),
         size=float(w.sum()),
         degrees=degrees,
         noise_shape=shape,
-        noise_rate=rate,
+        noise_rate=rate * unit**2,
     )
+
+
+def _root(precision: Array) -> Array:
+    """A root of the inverse, shape (p, p)."""
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
 
 
 def logistic_posterior(
@@ -156,6 +180,12 @@ def logistic_posterior(
 ) -> NormalPosterior:
     """Laplace approximation of a logistic regression's posterior under a N(0, prior_scale^2) prior.
 
+    Prior: log odds by one weighted standard deviation of a column, and the intercept at the
+    columns' weighted means.
+
+    Returns:
+        Coefficients in the columns' own units.
+
     Raises:
         ReleaseError: a prior that is not positive; or as `design`.
         WeightError: the target is not true or false.
@@ -163,7 +193,8 @@ def logistic_posterior(
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
     parts = design(sample._frame, target, features).kept(chosen(sample, None))
-    x, y, w = parts.matrix, parts.outcome, weights * parts.present
+    columns, w = standardised(parts, weights), weights * parts.present
+    x, y = columns.matrix, parts.outcome
     if not np.all((y == 0) | (y == 1)):
         raise WeightError("logistic posterior: expected a target of truth values, or 0 and 1")
     b: Array = np.zeros(x.shape[1])
@@ -179,8 +210,8 @@ def logistic_posterior(
         raise WeightError("logistic posterior: the mode was not reached")
     return NormalPosterior(
         names=parts.names,
-        mean=b,
-        covariance=np.asarray(np.linalg.inv(precision)),
+        mean=columns.back @ b,
+        root=columns.back @ _root(precision),
         size=float(w.sum()),
     )
 
@@ -198,8 +229,7 @@ def multinomial_posterior(
     """
     _check_positive(prior)
     sample, weights = scaled_weights(source, weighted=weighted)
-    if column not in sample._frame.columns:
-        raise ReleaseError(f"column {column!r}: not in this table")
+    column = column_name(sample._frame, column)
     values = sample._frame[column]
     present = values.notna().to_numpy()
     text = values[present].astype(str)
@@ -252,11 +282,12 @@ def logistic_nuts(
     jax = optional("jax", extra="bayes")
     infer = optional("numpyro.infer", extra="bayes")
     jnp = jax.numpy
-    x, y = jnp.asarray(parts.matrix), jnp.asarray(parts.outcome)
+    columns = standardised(parts, weights)
+    x, y = jnp.asarray(columns.matrix), jnp.asarray(parts.outcome)
     w = jnp.asarray(weights * parts.present)
 
     def model() -> None:
-        size = parts.matrix.shape[1]
+        size = len(parts.names)
         b = numpyro.sample(
             "b", numpyro.distributions.Normal(jnp.zeros(size), prior_scale).to_event(1)
         )
@@ -265,4 +296,4 @@ def logistic_nuts(
 
     chain = infer.MCMC(infer.NUTS(model), num_warmup=warmup, num_samples=draws, progress_bar=False)
     chain.run(jax.random.PRNGKey(seed))
-    return np.asarray(chain.get_samples()["b"], dtype=np.float64)
+    return np.asarray(chain.get_samples()["b"], dtype=np.float64) @ columns.back.T

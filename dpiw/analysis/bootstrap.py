@@ -1,8 +1,9 @@
 """The whole release played again on released rows: an interval that holds the generator's errors.
 
-The weighted synthetic population stands in for the truth. Tables of n0 rows are drawn from it, and
-each goes through generator, noise and weights with the release's own settings; how the estimates
-miss the value that is then known is how the release may have missed. Free post-processing.
+The weighted synthetic population stands in for the truth. Tables of n0 rows are drawn from it (of k
+rows alike for each person, where a person may have k), and each goes through generator, noise and
+weights with the release's own settings; how the estimates miss the value that is then known is how
+the release may have missed. Free post-processing.
 
 It repeats the errors that the stand-in population can show. Dependence that neither generator nor
 weights kept is not in it, so a rehearsal does not warn of its loss: in a small study (12 releases a
@@ -117,7 +118,7 @@ def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
         log_weights=weights.log_weights,
         steps=weights.steps,
         nominal_rows=nominal_rows,
-        diagnostics=weights.facts,
+        diagnostics=weights.diagnostics.to_json() | dict(weights.facts),
         coefficients=played.measurement.arrays.get("coefficients"),
     )
     law = law_of_weights(estimator.method, estimator.parameters(), published)
@@ -267,7 +268,9 @@ def rehearse(
     scaled = mechanism.recipe.schema.scale(sample._frame)
     replays, failed = [], 0
     for _ in range(replicates):
-        chosen = rng.choice(len(shares), size=mechanism.nominal_rows, p=shares)
+        people = -(-mechanism.nominal_rows // sample.max_rows)
+        people_drawn = rng.choice(len(shares), size=people, p=shares)
+        chosen = np.repeat(people_drawn, sample.max_rows)[: mechanism.nominal_rows]
         replay = mechanism.release(scaled.take(chosen), rng)
         try:
             replays.append(estimator(replay).values)

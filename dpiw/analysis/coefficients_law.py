@@ -53,6 +53,7 @@ class CoefficientsLaw:
         nominal_rows: n0.
         fitting_rows: synthetic rows the weights were fitted on.
         debias: whether the weights carry the debiasing factor.
+        max_rows: most rows of one person among the confidential ones.
     """
 
     features: Array = field(repr=False)
@@ -62,7 +63,9 @@ class CoefficientsLaw:
     nominal_rows: int
     fitting_rows: int
     debias: bool
+    max_rows: int = 1
     bins = MappingProxyType[str, np.ndarray]({})  # of no column: quantiles are not `use` here
+    base_rows, count_noise = np.inf, 0.0  # all rows are used, and the generator's noise not known
 
     @property
     def variance(self) -> float:
@@ -107,6 +110,8 @@ class CoefficientsLaw:
             "rows": np.diag(estimate.covariance()),
             "private": (w * g**2).mean(axis=0) / self.nominal_rows,
         }
+        if self.max_rows > 1:
+            parts["people"] = (self.max_rows - 1) * parts["private"]
         if sample.tilt is not None:
             return parts | {"coefficients": ((slope @ sample.tilt.factor) ** 2).sum(axis=1)}
         base = sample.spectrum
@@ -130,12 +135,12 @@ class CoefficientsLaw:
         """Estimates under drawn errors, shape (replicates, p).
 
         Rows get random multipliers of mean one and variance 1 (the synthetic sample) plus
-        n/(n0 w) (the confidential sample, whose rows are the weighted ones).
+        k n/(n0 w) (the confidential sample, whose rows are the weighted ones; k is `max_rows`).
         """
         if not estimate.facts.get("normalised", True):
             raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
         sample, w = estimate.sample, estimate.sample.weights
-        spread_of_rows = 1 + w.size / (self.nominal_rows * np.maximum(w, 1e-12))
+        spread_of_rows = 1 + self.max_rows * w.size / (self.nominal_rows * np.maximum(w, 1e-12))
         base = sample.spectrum
         prior = spread(base)
         estimates = []

@@ -37,7 +37,8 @@ def objections(
             `do not use`.
     """
     care = SUPPORT_USE if is_unshrunk else SUPPORT_CARE
-    most = SHRINKAGE_USE * np.asarray(sum(parts.values()))
+    known = [part for name, part in parts.items() if name != "people"]  # a bound may be too large
+    most = SHRINKAGE_USE * np.asarray(sum(known))
     much = np.broadcast_to(parts.get("shrinkage", np.zeros(1)), most.shape) > most
     return [
         unsupported(float(seen), use=SUPPORT_USE, care=care) + [SHRUNK] * bool(shrunk)

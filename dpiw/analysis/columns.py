@@ -16,9 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.given import ONE_EACH, row_values
+from dpiw.analysis.names import as_typed, checked_column, known_name, no_column
+from dpiw.data.columns import Column as Declared
 from dpiw.data.columns import ColumnKind
 from dpiw.data.dates import is_zone, second_number
-from dpiw.errors import ReleaseError, nearest
+from dpiw.data.levels import marker
+from dpiw.errors import ReleaseError
 
 if TYPE_CHECKING:
     from dpiw.analysis.sample import Array, WeightedSample
@@ -30,26 +33,18 @@ MOST_LEVELS = 50
 """Different numbers of a column that are still levels: more ask for `bins`."""
 
 MISSING = "missing"
-"""The level of missing values."""
+"""Marks missing values; in brackets where a level has that name (`dpiw.data.levels.marker`)."""
 
 OUTSIDE = "outside"
 """The level of what lies outside of the edges that were given."""
 
+ROUNDINGS = 4
+"""So many rounding errors of a column's cells (`Shifted.grain`) are no spread."""
+
+_EPS = float(np.finfo(np.float64).eps)
+
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?)?")
 _OFFSET = re.compile(r":\d\d(Z|[+-]\d\d:\d\d)\s*$")
-
-
-def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
-    """The column of that name.
-
-    Raises:
-        ReleaseError: there is none; names the nearest.
-    """
-    if name in table.columns:
-        return table[name]
-    names = [str(column) for column in table.columns]
-    hint = nearest(name, names) or f"; its columns: {', '.join(names)}"
-    raise ReleaseError(f"column {name!r}: not in this table{hint}")
 
 
 def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> Any:
@@ -62,7 +57,7 @@ def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> A
             raise
         if isinstance(reason, AttributeError) and reason.obj is not table:
             raise
-    return checked_column(table, name)
+    raise no_column(table, name)
 
 
 def cells(sample: WeightedSample, column: Column) -> pd.Series:
@@ -103,9 +98,82 @@ def numbers(sample: WeightedSample, column: Column) -> Array:
     return np.asarray(cells(sample, column).to_numpy(dtype=np.float64, na_value=np.nan))
 
 
+def is_share(values: pd.Series, declared: Declared | None) -> bool:
+    """Whether a column's mean is a share: truth values, or 0 and 1 not declared as numbers."""
+    if pd.api.types.is_bool_dtype(values.dtype):
+        return True
+    present = values.dropna()
+    return declared is None and bool(len(present) and present.isin((0, 1)).all())
+
+
+def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
+    """The public declaration of a column that is named; None where there is none."""
+    if not isinstance(column, str):
+        return None
+    return sample.declared.get(known_name(sample._frame, column))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shifted:
+    """A column's numbers less one of them, so that a large common part costs no digits.
+
+    Attributes:
+        values: shape (n,), NaN where missing.
+        origin: what was subtracted; 0 where the numbers have both signs.
+        grain: absolute rounding error of a value; 0 for whole numbers.
+    """
+
+    values: Array
+    origin: int | float
+    grain: float
+
+    @property
+    def raw(self) -> Array:
+        """The numbers themselves, as doubles."""
+        return self.values + float(self.origin)
+
+
+def shifted(values: pd.Series) -> Shifted:
+    """Numbers less the one nearest to zero, subtracted before 64-bit integers become doubles.
+
+    Args:
+        values: numbers or truth values, with or without missing ones.
+    """
+    kind = pd.api.types
+    if kind.is_integer_dtype(values.dtype):
+        wide = np.uint64 if kind.is_unsigned_integer_dtype(values.dtype) else np.int64
+        is_present = values.notna().to_numpy()
+        whole = values[is_present].to_numpy(dtype=wide)
+        start = _nearest_zero(whole)
+        less = np.full(len(values), np.nan)
+        less[is_present] = whole - start
+        rounded = float(np.abs(less[is_present]).max(initial=0.0)) >= 2.0**53
+        grain = _EPS * float(np.abs(less[is_present]).max()) if rounded else 0.0
+        return Shifted(values=less, origin=int(start), grain=grain)
+    raw = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    finite = raw[np.isfinite(raw)]
+    origin = 0.0 if kind.is_bool_dtype(values.dtype) else float(_nearest_zero(finite))
+    grain = _EPS * float(np.abs(finite).max(initial=0.0))
+    return Shifted(values=raw - origin, origin=origin, grain=grain)
+
+
+def product_grain(first: Shifted, second: Shifted) -> float:
+    """Absolute rounding error of the product of two columns' values."""
+    one, other = (float(np.abs(part.values).max(initial=0.0)) for part in (first, second))
+    return first.grain * other + second.grain * one + _EPS * one * other
+
+
+def _nearest_zero(values: NDArray[Any]) -> Any:
+    """The value nearest to zero where all have one sign, else zero: no difference is larger."""
+    if not values.size:
+        return values.dtype.type(0)
+    low, high = values.min(), values.max()
+    return low if low > 0 else high if high < 0 else values.dtype.type(0)
+
+
 def bounds(sample: WeightedSample, column: Column) -> Array | None:
     """Public bounds of a column of numbers, shape (2, 1); None if none hold here."""
-    declared = sample.declared.get(column) if isinstance(column, str) else None
+    declared = declared_as(sample, column)
     if declared is None or not declared.is_numeric:
         return None
     low, high, values = declared.lower_number, declared.upper_number, numbers(sample, column)
@@ -120,12 +188,14 @@ class Levels:
     """The levels of a column.
 
     Attributes:
-        labels: what they are, in order; `missing` last.
+        labels: what they are, in order, also those without rows; a marker of missing values last.
         codes: which of them each row has, shape (n,).
+        declared: whether a public schema, a type or edges say what they are, and not the rows.
     """
 
     labels: tuple[Any, ...]
     codes: NDArray[np.int64]
+    declared: bool
 
 
 Bins = int | Sequence[Any] | None
@@ -133,15 +203,20 @@ Bins = int | Sequence[Any] | None
 
 
 def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
-    """Levels of a column; missing is one of its own, and so is what lies outside given edges.
+    """Levels of a column, whether they have rows or not.
 
-    Those of an ordinal column stand in the schema's order, others are sorted.
+    They are those of the public schema, in its order: levels, truth values, the bins between
+    declared `cuts`, or the whole numbers between bounds that hold at most `MOST_LEVELS` of them;
+    and a marker of missing values where the column is nullable. What the schema does not declare,
+    but rows hold, follows. Without a schema levels are those of the type (truth values, categories
+    of pandas), else those in the rows, sorted. The marker is `missing`, in brackets where a level
+    has that name.
 
     Args:
         sample: the rows.
         name: the column.
         bins: of a column of numbers or dates. A bin of numbers holds its upper edge (the first one
-            both), a bin of dates its lower one.
+            both), a bin of dates its lower one, and so does a bin between declared cuts.
 
     Raises:
         ReleaseError: no such column, too many different values, bins of text, or edges that are
@@ -151,26 +226,49 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     kind = pd.api.types
     is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
     is_dated = kind.is_datetime64_any_dtype(values.dtype)
-    declared = sample.declared.get(name)
+    declared = declared_as(sample, name)
+    nullable = declared is not None and declared.nullable
     if bins is not None and not (is_numeric or is_dated):
         raise ReleaseError(f"column {name!r}: bins are for numbers and dates, not for text")
     if bins is not None:
-        values = _binned(values, bins, dated=is_dated)
-    elif (is_numeric or is_dated) and values.nunique() > MOST_LEVELS:
-        typed = name if name.isidentifier() else f"`{name}`"
-        example = f"{typed} > 40" if is_numeric else f"{typed} >= '2024-01-01'"
+        return _levels_of(_binned(values, bins, dated=is_dated), None, nullable)
+    if declared is not None and declared.is_numeric and declared.cuts and (is_numeric or is_dated):
+        return _levels_of(_between_cuts(values, declared), None, nullable)
+    domain = _domain(values, declared)
+    if domain is None and (is_numeric or is_dated) and values.nunique() > MOST_LEVELS:
+        example = f"{as_typed(name)} > 40" if is_numeric else f"{as_typed(name)} >= '2024-01-01'"
         raise ReleaseError(
             f"column {name!r}: {values.nunique()} different values are too many for levels (at most"
             f" {MOST_LEVELS}); a table takes bins=10; for one group give a condition, such as"
             f' where="{example}"'
         )
-    elif declared is not None and declared.kind is ColumnKind.ORDINAL:
-        values = values.astype(pd.CategoricalDtype(list(declared.level_names), ordered=True))
-    codes, labels = pd.factorize(values, sort=True)
-    all_labels = tuple(labels.tolist())
-    if np.any(codes < 0):
-        codes, all_labels = np.where(codes < 0, len(all_labels), codes), (*all_labels, MISSING)
-    return Levels(labels=all_labels, codes=np.asarray(codes, dtype=np.int64))
+    return _levels_of(values, domain, nullable)
+
+
+def _domain(values: pd.Series, declared: Declared | None) -> list[Any] | None:
+    """What the schema or the type says the levels are; None where only the rows say it."""
+    if declared is None or not declared.level_names:
+        if declared is not None and declared.kind is ColumnKind.INTEGER:
+            whole = range(int(declared.lower_number), int(declared.upper_number) + 1)
+            return list(whole) if len(whole) <= MOST_LEVELS else None
+        return [False, True] if pd.api.types.is_bool_dtype(values.dtype) else None
+    if declared.kind is ColumnKind.BOOLEAN:
+        return [False, True]
+    return list(declared.level_names)
+
+
+def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> Levels:
+    """Levels of a domain, and after them what else the rows hold."""
+    is_declared = domain is not None
+    if domain is None and isinstance(values.dtype, pd.CategoricalDtype):
+        domain, is_declared = values.cat.categories.tolist(), True
+    found, distinct = pd.factorize(values, sort=True)
+    labels: list[Any] = distinct.tolist()
+    domain = list(dict.fromkeys([*(domain or ()), *labels]))
+    place_of = {label: place for place, label in enumerate(domain)}
+    places = np.array([*(place_of[label] for label in labels), len(domain)], dtype=np.int64)
+    missing = [marker(MISSING, domain)] if nullable or np.any(found < 0) else []
+    return Levels(labels=(*domain, *missing), codes=places[found], declared=is_declared)
 
 
 def moment(text: str, values: pd.Series) -> pd.Timestamp:
@@ -200,7 +298,7 @@ def moment(text: str, values: pd.Series) -> pd.Timestamp:
 def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.Series:
     """Each value as the text of the bin it lies in, `outside` beyond the edges, NaN if missing."""
     present = values.dropna()
-    if present.empty:
+    if present.empty and isinstance(bins, int):
         return values
     try:
         if isinstance(bins, int):
@@ -234,12 +332,61 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
     return pd.Series(places, index=values.index)
 
 
+def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
+    """Edges of the bins that `cuts` declare, both bounds among them; None where there are none.
+
+    Args:
+        column: of numbers or dates.
+        zone: of the moments of a released column; None: it has none.
+    """
+    if not column.cuts:
+        return None
+    inner = np.asarray(column.cut_numbers)
+    if column.is_whole:  # a bin begins with the first whole number at or above its cut
+        inner = np.ceil(inner - 1e-9)
+    low, high = column.lower_number, column.upper_number
+    edges = np.array([low, *np.unique(inner[(inner > low) & (inner <= high)]), high])
+    if column.kind not in (ColumnKind.DATE, ColumnKind.DATETIME):
+        plain: pd.Index = pd.Index(edges)
+        return plain
+    unit: Literal["D", "s"] = "D" if column.kind is ColumnKind.DATE else "s"
+    moments = pd.DatetimeIndex(edges.astype(np.int64).astype(f"datetime64[{unit}]"))
+    zoned: pd.Index = moments if zone is None else moments.tz_localize("UTC").tz_convert(zone)
+    return zoned
+
+
+def _between_cuts(values: pd.Series, column: Declared) -> pd.Series:
+    """Each value as the text of its declared bin, as `_binned`; the last one holds its end."""
+    edges = declared_edges(column, getattr(values.dt, "tz", None) if _is_dated(values) else None)
+    assert edges is not None
+    texts = _texts(edges)
+    names = [f"[{a}, {b})" for a, b in itertools.pairwise(texts)]
+    names[-1] = f"{names[-1][:-1]}]"
+    is_present = values.notna().to_numpy()
+    present = values[is_present]
+    if not _is_dated(values):
+        present = present.astype(np.float64)
+    codes = np.full(len(values), -1, dtype=np.int64)
+    codes[is_present] = edges[1:-1].searchsorted(present.to_numpy(), side="right")
+    beyond = np.zeros(len(values), dtype=bool)
+    beyond[is_present] = ((present < edges[0]) | (present > edges[-1])).to_numpy()
+    places = pd.Categorical.from_codes(codes, categories=pd.Index(names), ordered=True)
+    if beyond.any():
+        places = places.add_categories([OUTSIDE])
+        places[beyond] = OUTSIDE
+    return pd.Series(places, index=values.index)
+
+
+def _is_dated(values: pd.Series) -> bool:
+    return bool(pd.api.types.is_datetime64_any_dtype(values.dtype))
+
+
 def _equal_parts(values: pd.Series, bins: int) -> pd.Index:
     """Edges of as many equal parts of the range, inside it rounded to a hundredth of a part."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
-    digits = max(0, 2 - math.floor(math.log10((high - low) / bins)))
+    digits = 2 - math.floor(math.log10((high - low) / bins))
     edges = np.linspace(low, high, bins + 1)
     edges[1:-1] = np.round(edges[1:-1], digits)
     return pd.Index(edges)

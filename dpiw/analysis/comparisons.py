@@ -27,7 +27,7 @@ class Comparisons(Columns):
     Text of a date becomes a moment; levels with an order become their places in it.
 
     Attributes:
-        stand_ins: moments and places, by the names that stand for them.
+        stand_ins: moments, places and text, by the names that stand for them.
     """
 
     stand_ins: dict[str, object] = field(default_factory=dict)
@@ -216,8 +216,25 @@ class Comparisons(Columns):
         either = ast.BoolOp(op=ast.Or(), values=[*equal, *equal[:1]])
         return either if isinstance(node.ops[0], ast.In) else ast.UnaryOp(ast.Not(), either)
 
+    def without_text(self, node: ast.expr) -> ast.expr:
+        """The same with names for text and lists, which pandas would read once more."""
+        stand_in = self._stand_in
+
+        class Named(ast.NodeTransformer):
+            def visit_List(self, node: ast.List) -> ast.AST:
+                return stand_in(ast.literal_eval(node))
+
+            def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
+                return stand_in(list(ast.literal_eval(node)))
+
+            def visit_Constant(self, node: ast.Constant) -> ast.AST:
+                return stand_in(node.value) if isinstance(node.value, str) else node
+
+        named: ast.expr = Named().visit(node)
+        return named
+
     def _stand_in(self, value: object) -> ast.Name:
-        name = f"stand_in_{len(self.stand_ins)}_"
+        name = f"v{len(self.stand_ins)}"
         self.stand_ins[name] = value
         return ast.Name(id=name)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from dpiw.analysis.names import as_typed
 from dpiw.analysis.spelling import nearest_first
 from dpiw.errors import ReleaseError
 
@@ -49,8 +51,8 @@ class Columns:
 
     Attributes:
         text: the condition, for messages.
-        table: the rows, by the names that the condition has.
-        names: the names that stood in backticks, by those that stand for them.
+        table: the columns that it names, by their private names.
+        names: the columns' own names, by their private ones.
         declared: levels of columns of text.
         ordered: those of them whose levels have an order.
     """
@@ -104,7 +106,7 @@ class Columns:
 
     def plain(self, column: ast.Name) -> str:
         """The column's name."""
-        return self.names.get(column.id, column.id)
+        return self.names[column.id]
 
     def column(self, column: ast.Name) -> str:
         """The column as messages name it."""
@@ -112,10 +114,11 @@ class Columns:
 
     def typed(self, node: ast.expr) -> str:
         """A part of the condition as it is typed."""
-        text = ast.unparse(node)
-        for new, old in self.names.items():
-            text = text.replace(new, f"`{old}`")
-        return text
+        shown = copy.deepcopy(node)
+        for part in ast.walk(shown):
+            if isinstance(part, ast.Name):
+                part.id = as_typed(self.names[part.id])
+        return ast.unparse(shown)
 
     def compared(self, column: ast.Name) -> str:
         """A comparison of that column, as an example."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import io
-import keyword
 import re
-import tokenize
 from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Column, checked_column, numbers
+from dpiw.analysis.columns import Column, numbers
 from dpiw.analysis.comparisons import Comparisons
 from dpiw.analysis.condition_kinds import Kind, Levels, kind_of
+from dpiw.analysis.names import TOKENS, column_name, unquoted, unused_stem
 from dpiw.analysis.sample import WeightedSample
 from dpiw.analysis.spelling import MOST_TOLD
 from dpiw.data.columns import Column as Declared
@@ -92,15 +90,11 @@ def _what_holds(sample: WeightedSample, where: Column) -> str:
     """Ranges and levels of the columns that a condition names: public, or those in the rows."""
     if not isinstance(where, str) or where in sample._frame.columns:
         return ""
-    tree, plain = _parsed(sample._frame, where)
-    names = {new: old for old, new in plain.items()}
     held = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            name = names.get(node.id, node.id)
-            if told := _held(sample.declared.get(name), sample._frame[name]):
-                held.append(f"column {name!r} {told}")
-    return f"; {'; '.join(dict.fromkeys(held))}" if held else ""
+    for name in _parsed(sample._frame, where, {})[1].values():
+        if told := _held(sample.declared.get(name), sample._frame[name]):
+            held.append(f"column {name!r} {told}")
+    return f"; {'; '.join(held)}" if held else ""
 
 
 def _held(declared: Declared | None, values: pd.Series) -> str:
@@ -144,18 +138,14 @@ def condition(
             its column or no ISO date, columns and values of other kinds are compared, or it is
             not one truth value per row.
     """
-    tree, plain = _parsed(table, text)
-    renamed = table.rename(columns=plain)
-    _checked(text, tree, renamed, declared or {})
-    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    is_present = renamed[sorted(named)].notna().all(axis=1).to_numpy()
+    tree, names = _parsed(table, text, declared or {})
+    private = pd.DataFrame({new: table[name] for new, name in names.items()}, index=table.index)
     comparisons = Comparisons(
-        text=text, table=renamed, names={new: old for old, new in plain.items()},
-        declared=declared or {}, ordered=ordered,
-    )  # fmt: skip
-    code = ast.unparse(comparisons.truth(tree))
+        text=text, table=private, names=names, declared=declared or {}, ordered=ordered
+    )
+    code = ast.unparse(comparisons.without_text(comparisons.truth(tree)))
     try:
-        truth = renamed.eval(code, engine="python", resolvers=[comparisons.stand_ins])
+        truth = private.eval(code, engine="python", resolvers=[comparisons.stand_ins])
         truth = pd.Series(truth, index=table.index)
     except (TypeError, ValueError, KeyError, NotImplementedError) as reason:
         raise ReleaseError(
@@ -165,57 +155,78 @@ def condition(
         raise ReleaseError(
             f"where={text!r}: expected one truth value per row: compare, as in 'age > 40'"
         )
+    is_present = private.notna().all(axis=1).to_numpy()
     return np.asarray(is_present & truth.to_numpy(dtype=bool, na_value=False))
 
 
-def _parsed(table: pd.DataFrame, text: str) -> tuple[ast.expr, dict[str, str]]:
-    """A condition's tree, and the names in it for columns that stand in backticks."""
-    quoted = dict.fromkeys(re.findall(r"`([^`]+)`", text))
-    plain = {
-        str(checked_column(table, name).name): name if _is_plain(name) else f"quoted_{i}_"
-        for i, name in enumerate(quoted)
-    }
-    code = re.sub(r"`([^`]+)`", lambda match: plain[match[1]], text.strip())
+def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> tuple[ast.expr, Mapping[str, str]]:
+    """A condition's tree with private names for columns, and the columns by these names."""
+    stem, quoted = unused_stem([text]), list[str]()
+
+    def replaced(match: re.Match[str]) -> str:
+        if match["name"] is None:  # pandas gives `&` and `|` the precedence of words
+            return {"&": " and ", "|": " or "}.get(match[0], match[0])
+        quoted.append(column_name(table, unquoted(match["name"])))
+        return f" {stem}{len(quoted) - 1} "
+
+    code = TOKENS.sub(replaced, text).strip()
     try:
-        tree = ast.parse(_in_words(code), mode="eval")
-    except (SyntaxError, ValueError, tokenize.TokenError):
+        tree = ast.parse(code, mode="eval")
+    except (SyntaxError, ValueError):
         raise ReleaseError(
             f"where={text!r}: expected a condition such as \"age > 40 and region == 'south'\";"
             f" {_instead(text) or 'a column whose name is not one plain word stands in backticks'}"
         ) from None
-    return tree.body, plain
-
-
-def _is_plain(name: str) -> bool:
-    return name.isidentifier() and not keyword.iskeyword(name)
-
-
-def _checked(text: str, tree: ast.expr, renamed: pd.DataFrame, declared: Levels) -> None:
-    """Refuses what a condition may not hold, and columns that are not there."""
+    private: dict[str, str] = {}
     for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED):
-            word = _WORDS.get(type(node), f"`{type(node).__name__.lower()}`")
-            allowed = (
-                "columns, numbers, text, comparisons, in, and, or, not, + - * / are; or give a"
-                " function of the table"
-            )
-            raise ReleaseError(
-                f"where={text!r}: {word} is not allowed in it; {_instead(text) or allowed}"
-            )
-        if isinstance(node, ast.Constant) and not isinstance(node.value, str | int | float):
-            raise ReleaseError(
-                f"where={text!r}: {node.value!r} is not allowed in it; rows with a missing value in"
-                " a column that it names are left out; or give a function of the table"
-            )
-        if isinstance(node, ast.Name) and node.id not in renamed.columns:
-            if _is_level(node.id, renamed, declared):
-                raise ReleaseError(f"where={text!r}: text stands in quotes: {node.id!r}")
-            checked_column(renamed, node.id)
+        _check_allowed(text, node, table)
+        if isinstance(node, ast.Name):
+            if node.id.startswith(stem):
+                name = quoted[int(node.id.removeprefix(stem))]
+            else:
+                name = _plain_name(text, node.id, table, declared)
+            node.id = private.setdefault(name, f"c{len(private)}")
+    return tree.body, {new: name for name, new in private.items()}
+
+
+def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> str:
+    """The column that a word outside of backticks names; Python has changed its Unicode form."""
+    try:
+        return column_name(table, word, normalised=True)
+    except ReleaseError:
+        if _is_level(word, table, declared):
+            raise ReleaseError(f"where={text!r}: text stands in quotes: {word!r}") from None
+        raise
+
+
+def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
+    """Refuses what a condition may not hold."""
+    if not isinstance(node, _ALLOWED):
+        word = _WORDS.get(type(node), f"`{type(node).__name__.lower()}`")
+        allowed = (
+            "columns, numbers, text, comparisons, in, and, or, not, + - * / are; or give a"
+            " function of the table"
+        )
+        raise ReleaseError(
+            f"where={text!r}: {word} is not allowed in it; {_instead(text) or allowed}"
+        )
+    if not isinstance(node, ast.Constant) or type(node.value) in (str, int, float):
+        return
+    if repr(node.value) in table.columns:
+        raise ReleaseError(
+            f"where={text!r}: {node.value!r} is a value and the name of a column: a column of this"
+            f" name stands in backticks, `{node.value!r}`"
+        )
+    if not isinstance(node.value, bool):
+        raise ReleaseError(
+            f"where={text!r}: {node.value!r} is not allowed in it; rows with a missing value in"
+            " a column that it names are left out; or give a function of the table"
+        )
 
 
 def _instead(text: str) -> str:
     """What to write for the first sign of another language; nothing where there is none."""
-    bare = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", " ", text)
+    bare = TOKENS.sub(lambda match: match[0] if match[0] in "&|" else " ", text)
     for pattern, advice in _INSTEAD:
         if re.search(pattern, bare):
             return advice
@@ -226,14 +237,4 @@ def _is_level(word: str, table: pd.DataFrame, declared: Levels) -> bool:
     texts = table.select_dtypes(["object", "string"])
     return any(word in levels for levels in declared.values()) or bool(
         (texts == word).any(axis=None)
-    )
-
-
-def _in_words(code: str) -> str:
-    """`&` and `|` as `and` and `or`, whose precedence pandas gives them."""
-    words = {"&": "and", "|": "or"}
-    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
-    return tokenize.untokenize(
-        (tokenize.NAME, words[token.string]) if token.string in words else token[:2]
-        for token in tokens
     )

@@ -7,9 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from dpiw.analysis.columns import Column, bounds, cells, numbers
+from dpiw.analysis.columns import (
+    ROUNDINGS,
+    Column,
+    bounds,
+    cells,
+    declared_as,
+    is_share,
+    numbers,
+    shifted,
+)
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
@@ -43,11 +51,19 @@ def mean(
     """
     sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
-    estimate = grouped(sample, values, where, by, label, _mean)
-    if not pd.api.types.is_bool_dtype(values.dtype):
+    part = shifted(values)
+    estimate = moved(grouped(sample, part.values, where, by, label, _mean), float(part.origin))
+    if not is_share(values, declared_as(sample, column)):
         return replace(estimate, limits=bounds(sample, column))
     level = estimate.groups & (numbers(sample, values) > 0)[:, None]
     return replace(estimate, limits=SHARE, level=level)
+
+
+def moved(estimate: Estimate, by: float) -> Estimate:
+    """An estimate whose values are larger by a constant, with the same errors."""
+    return replace(
+        estimate, values=estimate.values + by, refit=lambda weights: estimate.refit(weights) + by
+    )
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
@@ -71,46 +87,56 @@ def total(
     source: Source,
     column: Column,
     *,
+    rows: float | None = None,
     population: float | None = None,
     where: Column | None = None,
     name: str | None = None,
 ) -> Estimate:
-    """Estimated total of a column over the real population; missing values count as zero.
+    """Estimated total of a column over all confidential rows; missing values count as zero.
 
     Args:
         source: a release, or (table, weights).
         column: as in `mean`.
-        population: the public number of rows of the confidential table, if it is public: the
-            total is then this times the mean. None: n0 times mean(w h), which needs a release
-            whose weights are `unnormalised` (docs/method.md sections 2 and 5).
+        rows: the number of rows of the confidential table, if it is public: the total is then this
+            times the mean. None: n0 times mean(w h), which needs a release whose weights are
+            `unnormalised` (docs/method.md sections 2 and 5).
+        population: the same as a number of people; only where a person has one row.
         where: as in `mean`.
         name: what the estimate is called.
 
     Raises:
-        ReleaseError: `population` is no finite number > 0, or it is not given and the weights hold
-            no scale; or as `mean`.
+        ReleaseError: `rows` or `population` is no finite number > 0, both are given, a number of
+            people where a person may have several rows, or neither and the weights hold no scale;
+            or as `mean`.
     """
     sample = weighted_sample(source)
-    values = numbers(sample, column)
+    given = cells(sample, column)
+    values = numbers(sample, given)
     mask = chosen(sample, where)
     filled = np.where(mask & ~np.isnan(values), values, 0.0)
     label = name or asked(f"total({label_of(column)})", where)
-    if population is not None:
-        people = _people(population)
+    is_counted, group = is_share(given, declared_as(sample, column)), mask[:, None]
+    reach = SHARE if is_counted else _reach(sample, column, filled)
+    level = group & (filled > 0)[:, None] if is_counted else None
+    count = _public_count(rows, population, sample)
+    if count is not None:
         part = _mean(sample, filled, label)
         return Estimate(
-            names=(label,), values=people * part.values, influence=people * part.influence,
-            refit=lambda weights: people * part.refit(weights), sample=sample,
-            group=mask[:, None],
+            names=(label,), values=count * part.values, influence=count * part.influence,
+            refit=lambda weights: count * part.refit(weights), sample=sample,
+            group=group, level=level, limits=count * reach,
+            facts={"span": count * float(np.average(mask, weights=sample.weights)) * reach},
         )  # fmt: skip
     release = sample.release
     if release is None or sample.totals is None:
         raise ReleaseError(
-            "total: self-normalised weights hold no scale; give the public `population`, or use a"
-            " release with weights.normalisation: unnormalised"
+            f"total: self-normalised weights hold no scale; give the public `{_counted(sample)}`,"
+            " or use a release with weights.normalisation: unnormalised"
         )
     if sample.tilt is not None:
-        raise ReleaseError("total: `unshrunk` weights hold no scale; give the public `population`")
+        raise ReleaseError(
+            f"total: `unshrunk` weights hold no scale; give the public `{_counted(sample)}`"
+        )
     sample = replace(sample, weights=sample.totals)
     size = release.certificate.nominal_rows * sample.scale
 
@@ -119,25 +145,54 @@ def total(
 
     return Estimate(
         names=(label,), values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
-        sample=sample, group=mask[:, None], facts={"normalised": False},
+        sample=sample, group=group, level=level,
+        limits=np.where(reach > 0, np.inf, np.where(reach < 0, -np.inf, 0.0)),
+        facts={"normalised": False, "span": size * np.mean(sample.weights * mask) * reach},
     )  # fmt: skip
 
 
-def _people(population: Any) -> float:
-    if not isinstance(population, int | float | np.number) or not 0 < population < math.inf:
-        raise ReleaseError("total: population: expected a finite number > 0, of people")
-    return float(population)
+def _reach(sample: WeightedSample, column: Column, values: Array) -> Array:
+    """What one row adds to a total at least and at most, shape (2, 1).
+
+    From public bounds; without them nothing below zero where no row is below it.
+    """
+    if (known := bounds(sample, column)) is not None:
+        return np.array([np.minimum(known[0], 0.0), np.maximum(known[1], 0.0)])
+    return np.array([[0.0 if values.min() >= 0 else -np.inf], [np.inf]])
+
+
+def _counted(sample: WeightedSample) -> str:
+    """What a total multiplies by: people are rows where each of them has one."""
+    return "population" if sample.max_rows == 1 else "rows"
+
+
+def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float | None:
+    """Rows of the confidential table, as the analyst gave them; None where they did not."""
+    if rows is not None and population is not None:
+        raise ReleaseError("total: rows, population: expected one of them, found both")
+    if population is not None and sample.max_rows > 1:
+        raise ReleaseError(
+            f"total: population: found a number of people, of whom each has up to {sample.max_rows}"
+            " rows; expected rows=, the public number of rows of the confidential table"
+        )
+    what, count = ("population", population) if rows is None else ("rows", rows)
+    if count is None:
+        return None
+    if not isinstance(count, int | float | np.number) or not 0 < count < math.inf:
+        raise ReleaseError(f"total: {what}: expected a finite number > 0")
+    return float(count)
 
 
 def variance(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
-    """Weighted variance sum(w (h - mean)^2)/sum(w), of the people, not of an estimate.
+    """Weighted variance sum(w (h - mean)^2)/sum(w), of the rows, not of an estimate.
 
     Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
     """
     label = asked(f"variance({label_of(column)})", where)
-    return grouped(weighted_sample(source), column, where, by, label, _variance)
+    sample = weighted_sample(source)
+    return grouped(sample, shifted(cells(sample, column)).values, where, by, label, _variance)
 
 
 def std(
@@ -145,7 +200,8 @@ def std(
 ) -> Estimate:
     """Weighted standard deviation, the root of `variance`. Arguments and errors as `mean`."""
     label = asked(f"std({label_of(column)})", where)
-    return grouped(weighted_sample(source), column, where, by, label, _std)
+    sample = weighted_sample(source)
+    return grouped(sample, shifted(cells(sample, column)).values, where, by, label, _std)
 
 
 def _variance(sample: WeightedSample, values: Array, name: str) -> Estimate:
@@ -188,18 +244,20 @@ def correlation(
         ReleaseError: not numbers, nothing present, or one of them does not vary.
     """
     sample = weighted_sample(source)
-    x, y = numbers(sample, first), numbers(sample, second)
-    present = present_rows(np.where(chosen(sample, where), x + y, np.nan), "correlation", sample)
-    x, y = np.where(present, x, 0.0), np.where(present, y, 0.0)
+    one, other = (shifted(cells(sample, column)) for column in (first, second))
+    either = np.where(chosen(sample, where), one.values + other.values, np.nan)
+    present = present_rows(either, "correlation", sample)
+    x, y = (np.where(present, part.values, 0.0) for part in (one, other))
 
     def moments(weights: Array) -> tuple[Array, Array, float]:
         mass = weights * present / (weights * present).sum()
         u, v = x - mass @ x, y - mass @ y
+        for column, part in ((first, one), (second, other)):
+            if np.ptp(part.values[mass > 0]) <= ROUNDINGS * part.grain:
+                raise ReleaseError(
+                    f"correlation: column {label_of(column)!r} is the same in every row that counts"
+                )
         spread = np.sqrt([mass @ u**2, mass @ v**2])
-        varies = spread > 1e-12 * np.abs([x, y]).max(axis=1)
-        if not np.all(varies):
-            same = label_of(second if varies[0] else first)
-            raise ReleaseError(f"correlation: column {same!r} is the same in every row that counts")
         u, v = u / spread[0], v / spread[1]
         return u, v, float(mass @ (u * v))
 

@@ -26,8 +26,23 @@ class ErrorLaw(Protocol):
         ...
 
     @property
+    def max_rows(self) -> int:
+        """Most rows of one person among them."""
+        ...
+
+    @property
     def bins(self) -> Mapping[str, np.ndarray]:
         """In which bin of its generator each row's value lies, by column where that is known."""
+        ...
+
+    @property
+    def base_rows(self) -> float:
+        """Effective rows of which the rows were chosen; infinite where they were not."""
+        ...
+
+    @property
+    def count_noise(self) -> float:
+        """Standard deviation of the generator's noisy counts, in people; 0 where not known."""
         ...
 
     def parts(self, estimate: Estimate) -> dict[str, Array]:

@@ -1,9 +1,14 @@
-"""A release's rows in the files of other packages: CSV, Stata and SPSS."""
+"""A release's rows in the files of other packages: CSV, Stata and SPSS.
+
+Every file is read back and compared with the rows before it takes its place, because each format
+drops something without a word: zones, digits of large whole numbers, the ends of long labels.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,18 +16,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.export_names import CSV, SPSS, STATA, renamed
+from dpiw.analysis.export_names import CSV, SPSS, STATA, NameRule, renamed
 from dpiw.analysis.optional import optional
+from dpiw.analysis.read_back import (
+    LARGEST_WHOLE,
+    changed_csv,
+    changed_spss,
+    changed_stata,
+    formulas,
+    plain_readings,
+    value_labels,
+)
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, shown
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
 
 if TYPE_CHECKING:
     from dpiw.analysis.release import Release
 
-_STATA_LABEL = 80
-"""Longest label that Stata has, in letters."""
+_STATA_LABEL, _SPSS_LABEL = 80, 256
+"""Longest label of a column: in Stata in letters, in SPSS in bytes."""
 
 _STATA_WEIGHT = "Synthetic rows. Declare the weights: svyset [pweight = weight]"
 _SPSS_WEIGHT = "Synthetic rows. Declare the weights: WEIGHT BY weight."
@@ -54,16 +68,19 @@ def export(
 ) -> Path:
     """Write rows and weights to a file for another package.
 
-    `.csv`: plain values, `TRUE` and `FALSE`, empty where missing. `.dta` (Stata 14 and later) and
-    `.sav` (SPSS, by the library pyreadstat): levels are numbers from 1 with labels, in the schema's
-    order; truth values 0 and 1; columns bear the schema's descriptions. None of the formats can
-    bind weights to rows: the last column but the replicates is `weight`, its label says what it is,
-    and the file's label says what to type.
+    `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their offset from
+    UTC. `.dta` (Stata 14 and later) and `.sav` (SPSS, by the library pyreadstat): levels are
+    numbers from 1 with labels, in the schema's order; truth values 0 and 1; moments are the clock
+    of the column's time zone, which its label names; columns bear the schema's descriptions. None
+    of the formats can bind weights to rows: the last column but the replicates is `weight`, its
+    label says what it is, and the file's label says what to type.
+
+    The file is read back and compared with the rows before it takes its place.
 
     Args:
         release: a verified release.
         path: of the file; a folder that is not there is made. What stands there is replaced once
-            the new file is whole: an export that is stopped leaves it as it was.
+            the new file is whole: an export that is stopped or refused leaves it as it was.
         replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels say the scale.
         names: other names for columns, where the format cannot hold theirs: from old to new. A
             column without a description has its old name for a label.
@@ -73,8 +90,11 @@ def export(
 
     Raises:
         ReleaseError: not a release, another ending, no replicate weights, names that the format
-            cannot hold or that are alike but for their case, a path that cannot be written, or
-            pyreadstat is not installed.
+            cannot hold or that are alike but for their case, columns whose values it cannot hold
+            (all of them, by name), a path that cannot be written, or pyreadstat is not installed.
+
+    Warns:
+        UserWarning: CSV: columns of text or digits that readers change unless they are told.
     """
     if not isinstance(getattr(release, "schema", None), Mapping):
         raise ReleaseError(
@@ -82,23 +102,109 @@ def export(
             f" {type(release).__name__}"
         )
     path = Path(path)
-    writers = {".csv": (_csv, CSV), ".dta": (_stata, STATA), ".sav": (_spss, SPSS)}
-    if path.suffix not in writers:
-        raise ReleaseError(f"export: {path}: expected a name that ends with {', '.join(writers)}")
+    if path.suffix not in _FORMATS:
+        raise ReleaseError(f"export: {path}: expected a name that ends with {', '.join(_FORMATS)}")
+    form = _FORMATS[path.suffix]
     weights, names = _weights(release, replicates), dict(names or {})
-    write, rule = writers[path.suffix]
     released = PublicSchema.from_mapping(release.schema).released
-    columns = renamed(released, names, weights=map(str, weights.columns), rule=rule)
+    columns = renamed(released, names, weights=map(str, weights.columns), rule=form.names)
     table = release.table.rename(columns=names)
+    if path.suffix == ".csv" and (computed := formulas(table, columns)):
+        raise ReleaseError(
+            f"export: {_listed(computed)}: a level begins with one of = + - @, and spreadsheets"
+            " compute such cells of CSV; expected .dta or .sav, where levels are labels"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as beside:
             draft = Path(beside) / path.name
-            write(draft, table, columns, weights)
+            changed = _written(form, draft, table, columns, weights)
+            if changed:
+                raise ReleaseError(_not_held(changed, columns, form, path.suffix))
             draft.replace(path)
     except OSError as reason:
         raise ReleaseError(f"export: {path}: {reason.strerror or 'not writable'}") from reason
+    if path.suffix == ".csv":
+        _warn_of_readers(table, columns)
     return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Format:
+    """How a format is written and read back.
+
+    Attributes:
+        names: which names it holds.
+        write: a file of rows, columns and weights.
+        changed: names of the columns whose cells or labels are not what was meant, in the file.
+        holds: by kind of column, what it can hold, in words.
+    """
+
+    names: NameRule
+    write: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], None]
+    changed: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], list[str]]
+    holds: Mapping[ColumnKind, str]
+
+
+def _written(
+    form: _Format,
+    draft: Path,
+    table: pd.DataFrame,
+    columns: Sequence[Column],
+    weights: _Weights,
+) -> list[str]:
+    """Write a file; the columns that it does not hold, and those of which the writer failed."""
+    try:
+        form.write(draft, table, columns, weights)
+        return form.changed(draft, table, columns, weights)
+    except _REFUSALS:  # what a library says may hold cells of other columns, and names one at most
+        bare = _Weights(columns=pd.DataFrame(index=table.index), texts={})
+        names = [c.name for c in columns]
+        faulty = [c.name for c in columns if not _alone(form, draft, table, c, bare)]
+        return faulty or names  # of none alone: what failed was the whole
+
+
+_REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.errors.DataError)
+"""What writers raise of values; OSError, of the path, is none of them."""
+
+
+def _alone(
+    form: _Format, draft: Path, table: pd.DataFrame, column: Column, weights: _Weights
+) -> bool:
+    """Whether a file holds this column, by itself."""
+    try:
+        form.write(draft, table[[column.name]], [column], weights)
+        return not form.changed(draft, table[[column.name]], [column], weights)
+    except _REFUSALS:
+        return False
+
+
+def _not_held(changed: Sequence[str], columns: Sequence[Column], form: _Format, ending: str) -> str:
+    kinds = {column.name: column.kind for column in columns}
+    reasons = [form.holds[kinds[name]] for name in changed if kinds.get(name) in form.holds]
+    other = ".dta or .sav" if ending == ".csv" else ".csv, which holds every value"
+    why = f" ({'; '.join(dict.fromkeys(reasons))})" if reasons else ""
+    return f"export: {_listed(changed)}: {ending} does not hold its values{why}; export to {other}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
+
+
+def _warn_of_readers(table: pd.DataFrame, columns: Sequence[Column]) -> None:
+    """Name the columns that readers of CSV change by default, and what to type instead."""
+    readings = {column.name: (column, why) for column, why in plain_readings(table, columns)}
+    if not readings:
+        return
+    told = ", ".join(f"{name!r} ({shown(why)})" for name, (_, why) in readings.items())
+    types = {name: "str" if c.is_discrete else "Int64" for name, (c, _) in readings.items()}
+    texts = ", ".join(f"{name!r} = 'character'" for name in readings)
+    warnings.warn(
+        f"export: CSV cannot say that cells are text or exact, and readers change these columns: "
+        f"{told}; pandas: read_csv(..., dtype={types!r}, keep_default_na=False, na_values=[''])"
+        f"; R: read.csv(..., colClasses = c({texts}), na.strings = '')",
+        stacklevel=3,
+    )
 
 
 def _weights(release: Release, replicates: bool) -> _Weights:
@@ -120,7 +226,7 @@ def _weights(release: Release, replicates: bool) -> _Weights:
     )
 
 
-def _csv(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
+def _csv(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
     """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
     recoded = table.copy(deep=False)
     for name, values in table.items():
@@ -129,33 +235,35 @@ def _csv(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weigh
     pd.concat([recoded, weights.columns], axis=1).to_csv(path, index=False)
 
 
-def _stata(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
+def _stata(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
     coded = {c.name: _coded(table[c.name], c) for c in columns}
     frame = pd.concat([pd.DataFrame(coded), weights.columns], axis=1)
-    texts = _texts(columns) | weights.texts
     dates: dict[Any, Any] = {
         c.name: "td" if c.kind is ColumnKind.DATE else "tc" for c in _dated(columns)
     }
     frame.to_stata(
         path, write_index=False, version=118, data_label=weights.stata[:_STATA_LABEL],
-        variable_labels={n: text[:_STATA_LABEL] for n, text in texts.items()},
-        value_labels=_value_labels(columns), convert_dates=dates,
+        variable_labels=_stata_texts(columns, weights),
+        value_labels=value_labels(columns), convert_dates=dates,
     )  # fmt: skip
 
 
-def _spss(path: Path, table: pd.DataFrame, columns: list[Column], weights: _Weights) -> None:
+def _spss(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
     library = optional("pyreadstat", extra="export")
     coded = {c.name: _coded(table[c.name], c) for c in columns}
     for column in _dated(columns):
         coded[column.name] = _python_dates(coded[column.name], column)
+    empty = {c.name: "DATE11" for c in _dated(columns) if coded[c.name].isna().all()}
+    coded |= {name: np.full(len(table), np.nan) for name in empty}  # else they become text
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in columns}
     measures |= {c.name: "ordinal" for c in columns if c.kind is ColumnKind.ORDINAL}
     measures |= dict.fromkeys(map(str, weights.columns), "scale")
     library.write_sav(
         pd.concat([pd.DataFrame(coded), weights.columns], axis=1), str(path),
         file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
-        column_labels=_texts(columns) | weights.texts,
-        variable_value_labels=_value_labels(columns), variable_measure=measures,
+        column_labels=_spss_texts(columns, weights),
+        variable_value_labels=value_labels(columns), variable_measure=measures,
+        variable_format=empty,
     )  # fmt: skip
 
 
@@ -168,34 +276,89 @@ def _python_dates(values: pd.Series, column: Column) -> pd.Series:
     return pd.Series(cells, dtype=object)
 
 
-def _dated(columns: list[Column]) -> list[Column]:
+def _dated(columns: Iterable[Column]) -> list[Column]:
     return [c for c in columns if c.kind in (ColumnKind.DATE, ColumnKind.DATETIME)]
 
 
-def _texts(columns: list[Column]) -> dict[str, str]:
-    return {column.name: column.description for column in columns if column.description}
+def _stata_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
+    return _texts(columns, weights, room=_STATA_LABEL, size=len)
 
 
-def _value_labels(columns: list[Column]) -> dict[str, dict[float, str]]:
-    """By column: from code to label."""
-    return {
-        column.name: {float(_first(column) + i): text for i, text in enumerate(column.level_names)}
-        for column in columns
-        if column.is_discrete
-    }
+def _spss_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
+    return _texts(columns, weights, room=_SPSS_LABEL, size=lambda text: len(text.encode()))
 
 
-def _first(column: Column) -> int:
-    return 0 if column.kind is ColumnKind.BOOLEAN else 1
+def _texts(
+    columns: Iterable[Column], weights: _Weights, *, room: int, size: Callable[[str], int]
+) -> dict[str, str]:
+    """Labels of columns: what each is, and of moments whose clock they show, within `room`."""
+    texts = {}
+    for column in columns:
+        moment = column.kind is ColumnKind.DATETIME
+        clock = f" (clock of {column.time_zone})" if moment else ""
+        text = shown(column.description or (column.name if moment else "")).strip()
+        cut = text
+        while size(cut + clock) > room:
+            cut = cut.removesuffix("...")[:-1] + "..."
+        if cut + clock:
+            texts[column.name] = cut + clock
+    return texts | {name: text[:room] for name, text in weights.texts.items()}
 
 
 def _coded(values: pd.Series, column: Column) -> Any:
-    """Levels as numbers, moments as naive UTC; NaN or NaT where missing."""
+    """Levels as numbers, moments by the zone's clock without zone; NaN or NaT where missing."""
     if column.kind is ColumnKind.DATETIME:
-        return values.dt.tz_convert("UTC").dt.tz_localize(None)
+        return values.dt.tz_convert(column.time_zone).dt.tz_localize(None)
     if column.kind is ColumnKind.DATE:
         return values
     if not column.is_discrete or column.kind is ColumnKind.BOOLEAN:
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
     codes: Mapping[str, float] = {name: i for i, name in enumerate(column.level_names, start=1)}
     return values.map(codes).to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _rows(table: pd.DataFrame, weights: _Weights) -> pd.DataFrame:
+    return pd.concat([table, weights.columns], axis=1)
+
+
+_WHOLE = f"whole numbers to {LARGEST_WHOLE} (2^53), as doubles"
+_FORMATS = {
+    ".csv": _Format(
+        names=CSV,
+        write=_csv,
+        changed=lambda path, table, columns, w: changed_csv(path, _rows(table, w), columns),
+        holds={},
+    ),
+    ".dta": _Format(
+        names=STATA,
+        write=_stata,
+        changed=lambda path, table, columns, w: changed_stata(
+            path, _rows(table, w), columns, _stata_texts(columns, w)
+        ),
+        holds={
+            ColumnKind.INTEGER: _WHOLE,
+            ColumnKind.CONTINUOUS: "numbers within 8.98e307",
+            **dict.fromkeys((ColumnKind.DATE, ColumnKind.DATETIME), "days from the year 100 on"),
+            **dict.fromkeys(
+                (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL),
+                "the schema's levels, as labels of at most 32,000 characters",
+            ),
+        },
+    ),
+    ".sav": _Format(
+        names=SPSS,
+        write=_spss,
+        changed=lambda path, table, columns, w: changed_spss(
+            path, _rows(table, w), columns, _spss_texts(columns, w)
+        ),
+        holds={
+            ColumnKind.INTEGER: _WHOLE,
+            ColumnKind.CONTINUOUS: "finite doubles but the least, its missing value",
+            **dict.fromkeys((ColumnKind.DATE, ColumnKind.DATETIME), "days from 1582-10-15 on"),
+            **dict.fromkeys(
+                (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL),
+                "the schema's levels, as labels of at most 120 bytes",
+            ),
+        },
+    ),
+}

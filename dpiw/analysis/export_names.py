@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from dpiw.data.columns import Column
+from dpiw.data.levels import is_formula
 from dpiw.data.names import RESERVED_NAMES, folded_name, name_fault
 from dpiw.errors import ReleaseError, nearest
 
@@ -109,7 +110,9 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
 
 def _likes(name: str) -> Iterator[str]:
     """Names like this one: its letters, then those of ASCII, then with a prefix and a number."""
-    ascii_letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    name = name.replace("\N{MICRO SIGN}", "u")
+    latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
+    ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
     stem = re.sub(r"\W+", "_", ascii_letters).strip("_")[:24]
     yield re.sub(r"\W+", "_", name).strip("_")[:30]
     yield stem
@@ -155,7 +158,10 @@ def _spss_refuses(names: Sequence[str]) -> list[str]:
     ]
 
 
-CSV = NameRule(expected="any name", refused=lambda names: [])
+CSV = NameRule(
+    expected="a name that no spreadsheet computes",
+    refused=lambda names: list(filter(is_formula, names)),
+)
 STATA = NameRule(expected=f"letters, digits and `_`, at most {_STATA_NAME}", refused=_stata_refuses)
 SPSS = NameRule(
     expected=f"letters, digits and `_`, a letter first, at most {_SPSS_NAME} bytes",

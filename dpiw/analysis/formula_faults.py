@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.names import restored
 from dpiw.analysis.optional import optional
 from dpiw.analysis.spelling import nearest_first
 from dpiw.errors import ReleaseError
@@ -65,12 +67,13 @@ def as_in_r(formula: str) -> str:
     return "" if factor is None else f"; write C({factor[1]}) for levels"
 
 
-def check_right(formula: str, parsed: Any) -> None:
+def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
     """The right side has a term, and none that holds the target.
 
     Args:
         formula: as typed.
         parsed: what formulaic made of it, with two sides.
+        names: columns by their private names.
 
     Raises:
         ReleaseError: there is none, or the target stands in one.
@@ -78,7 +81,7 @@ def check_right(formula: str, parsed: Any) -> None:
     targets = {str(factor) for term in parsed.lhs for factor in term.factors}
     repeated = targets & {str(factor) for term in parsed.rhs for factor in term.factors}
     if repeated:
-        name = sorted(repeated)[0]
+        name = restored(sorted(repeated)[0], names)
         raise ReleaseError(f"formula {formula!r}: {name!r}: the target stands among the features")
     if not list(parsed.rhs):
         written = f"{_sides(formula)[0]} ~ 1"
@@ -128,7 +131,13 @@ def _closes_last(text: str) -> bool:
     return False
 
 
-def uncomputed(formula: str, parsed: Any, frame: pd.DataFrame, reason: Exception) -> ReleaseError:
+def uncomputed(
+    formula: str,
+    parsed: Any,
+    frame: pd.DataFrame,
+    reason: Exception,
+    names: Mapping[str, str],
+) -> ReleaseError:
     """The error of a formula that raised when it was computed, with the term that did.
 
     Args:
@@ -136,6 +145,7 @@ def uncomputed(formula: str, parsed: Any, frame: pd.DataFrame, reason: Exception
         parsed: what formulaic made of it.
         frame: its columns, in rows without missing values.
         reason: what was raised.
+        names: columns by their private names.
     """
     library = optional("formulaic", extra="formula")
     for factor in (f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors):
@@ -144,7 +154,8 @@ def uncomputed(formula: str, parsed: Any, frame: pd.DataFrame, reason: Exception
             with np.errstate(all="ignore"):
                 library.Formula(f"0 + {text}").get_model_matrix(frame, context={})
         except Exception as fault:  # formulaic runs what the analyst wrote: anything can be raised
-            return ReleaseError(f"formula {formula!r}: {text!r}: {_fault(text, frame, fault)}")
+            why = restored(_fault(text, frame, fault), names)
+            return ReleaseError(f"formula {formula!r}: {restored(text, names)!r}: {why}")
     return ReleaseError(f"formula {formula!r}: {type(reason).__name__} when it was computed")
 
 

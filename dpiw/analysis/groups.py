@@ -50,9 +50,13 @@ def place_of(name: str, names: Sequence[str]) -> int:
     Raises:
         ReleaseError: there is none of that name, or several end so.
     """
-    if name in names:
-        return names.index(name)
-    ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
+    ends = [k for k, full_name in enumerate(names) if full_name == name]
+    if not ends:
+        ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
+        shortest = min((names[k] for k in ends), key=len, default="")
+        stem = shortest.removesuffix(name)
+        if all(names[k].startswith(stem) for k in ends):  # the others' levels only end so
+            ends = [k for k in ends if names[k] == shortest]
     if len(ends) != 1:
         word = "no value" if not ends else "several values"
         choices = names if ends else [_level_of(full_name) for full_name in names]
@@ -75,7 +79,9 @@ def grouped(
     name: str,
     estimator: Estimator,
 ) -> Estimate:
-    """One estimate, or one value for each level of `by` that has rows.
+    """One estimate, or one value for each level of `by`: NaN where no row that counts has weight.
+
+    Levels that only the rows say are left out where they have no such row.
 
     Args:
         sample: the rows.
@@ -94,19 +100,36 @@ def grouped(
     if by is None:
         return estimator(sample, values, name)
     groups, counts = levels(sample, by), sample.weights * ~np.isnan(values)
-    present_codes = [k for k in range(len(groups.labels)) if counts[groups.codes == k].sum() > 0]
+    names = [f"{name} | {by}={label}" for label in groups.labels]
+    present_codes = [k for k in range(len(names)) if counts[groups.codes == k].sum() > 0]
     if not present_codes:
         present_rows(values, name, sample)
+    estimates = {
+        k: estimator(sample, np.where(groups.codes == k, values, np.nan), names[k])
+        for k in present_codes
+    }
+    facts = estimates[present_codes[0]].facts
+    shown = range(len(names)) if groups.declared else present_codes
     return joint(
-        *(
-            estimator(
-                sample,
-                np.where(groups.codes == k, values, np.nan),
-                f"{name} | {by}={groups.labels[k]}",
-            )
-            for k in present_codes
-        )
+        *(estimates[k] if k in estimates else nobody(sample, names[k], facts) for k in shown)
     )
+
+
+def nobody(sample: WeightedSample, name: str, facts: Mapping[str, Any]) -> Estimate:
+    """The estimate of a group without rows: NaN, and its interval is all that is possible.
+
+    Args:
+        sample: the rows.
+        name: of the estimate.
+        facts: of the same estimate of another group.
+    """
+    unknown = {"inside": np.array([np.nan])} if "inside" in facts else {}
+    return Estimate(
+        names=(name,), values=np.array([np.nan]), influence=np.zeros((sample.rows, 1)),
+        refit=lambda weights: np.array([np.nan]), sample=sample,
+        group=np.zeros((sample.rows, 1), dtype=bool),
+        facts={"smooth": facts.get("smooth", True), **unknown},
+    )  # fmt: skip
 
 
 def ends_of(estimate: Estimate, reach: Array) -> Array:

@@ -8,11 +8,16 @@ there are five:
 - rows: the synthetic rows are a sample (sandwich);
 - noise: the privacy noise z in the coefficients, of published law;
 - fitting: the synthetic rows the weights were fitted on are another sample;
-- private: the confidential rows are themselves a sample, of about n0 people;
+- private: the confidential rows are themselves a sample, of about n0;
 - shrinkage: the penalty keeps the coefficients short of the truth; taken as random, with the
   spread that the released coefficients show.
 
-What none of these five holds is a misfit of the generator that the weights' features do not see.
+Where a person may have k rows, both have one more part: people, k - 1 times the sampling variance
+of n0 rows of as many people. With private it is the error of n0/k people whose rows are all alike,
+the worst case (the design effect of such clusters is at most k). It is a bound, so verdicts that
+ask what share of the error is a guess leave it out.
+
+What none of these holds is a misfit of the generator that the weights' features do not see.
 `support` is the share of the estimate they do see; `verdicts` say whether that is enough, whether
 shrinkage, the one part that is a guess, is small, whether the weights are stable enough for
 linearisation, and whether enough people are behind the value (`dpiw.analysis.group_sizes`). On
@@ -26,6 +31,7 @@ rows. Weights that are noise alone gain nothing, and their noise-aware interval 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -36,16 +42,17 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.coefficients_law import tilt
-from dpiw.analysis.group_sizes import size_objections, untold
+from dpiw.analysis.group_sizes import size_objections, widened
 from dpiw.analysis.groups import check_estimate, ends_of
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of
-from dpiw.methods.weights.diagnostics import diagnose
+from dpiw.methods.weights.diagnostics import Stability
 from dpiw.methods.weights.objections import Objection, worst
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
 
+_SHORT = "{:.6g}".format
 _NOT_ASSESSED = "not assessed"
 _ROWS_ALONE = "it holds the error of the synthetic rows alone: no privacy noise, and no people"
 
@@ -67,6 +74,7 @@ class Interval:
             are `not assessed`.
         reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
         cut: whether a bound would have been beyond what is possible, such as a share below zero.
+        max_rows: most rows of one person; of more than one the caption says so.
     """
 
     names: tuple[str, ...]
@@ -80,15 +88,17 @@ class Interval:
     verdicts: tuple[str, ...]
     reasons: tuple[tuple[str, ...], ...] = ()
     cut: bool = False
+    max_rows: int = 1
 
     def __repr__(self) -> str:
         caption = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
         caption += ", cut to what is possible" if self.cut else ""
-        lines = [self._table().to_string(float_format="{:.6g}".format), caption, *self.told()]
+        caption += f", of rows, up to {self.max_rows} a person" if self.max_rows > 1 else ""
+        lines = [self._table().to_string(float_format=_SHORT), caption, *self.told()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        html = str(self._table().to_html(float_format="{:.6g}".format))
+        html = str(self._table().to_html(float_format=_SHORT))
         if not (why := self.told()):
             return html
         with pd.option_context("display.max_colwidth", None):
@@ -105,8 +115,13 @@ class Interval:
         return [f"{', '.join(names)}: {_why(why)}" for why, names in names_by_reasons.items()]
 
     def _table(self) -> pd.DataFrame:
-        """As printed: reasons are in lines of their own."""
-        return self.frame().drop(columns="why")
+        """As printed: reasons are in lines of their own, and ends as long as tells them apart."""
+        table = self.frame().drop(columns="why")
+        widths = self.upper - self.lower
+        for name in ("estimate", "lower", "upper"):
+            pairs = zip(table[name], widths, strict=True)
+            table[name] = [shown(value, width) for value, width in pairs]
+        return table
 
     def frame(self) -> pd.DataFrame:
         """One row per value; `why` is empty where the verdict is `use`."""
@@ -121,6 +136,14 @@ class Interval:
             },
             index=list(self.names),
         )
+
+
+def shown(value: float, width: float) -> str:
+    """A number to six digits, or to three of its interval's width where that takes more."""
+    digits = 6
+    if 0 < width < abs(value) < np.inf:
+        digits = max(digits, math.ceil(math.log10(abs(value) / width)) + 3)
+    return f"{value:.{min(digits, 17)}g}"
 
 
 def _why(reasons: tuple[str, ...]) -> str:
@@ -168,9 +191,11 @@ def noise_aware_covariance(estimate: Estimate) -> Array:
     Raises:
         ReleaseError: the weights have no known law.
     """
-    covariance = np.diag(np.asarray(sum(variance_parts(estimate).values())))
+    variances = np.asarray(sum(variance_parts(estimate).values()))
+    scale = np.where(variances > 0, np.sqrt(variances), 1.0)  # or one value's unit hides the others
+    covariance, influence = np.diag(variances / scale**2), estimate.influence / scale
     for i in range(len(covariance) - 1):
-        column, others = estimate.influence[:, i, None], estimate.influence[:, i + 1 :]
+        column, others = influence[:, i, None], influence[:, i + 1 :]
         facts = _of_pairs(estimate.facts, i)
         apart, less = (
             sum(variance_parts(replace(estimate, influence=pair, facts=facts)).values())
@@ -178,7 +203,7 @@ def noise_aware_covariance(estimate: Estimate) -> Array:
         )
         covariance[i, i + 1 :] = (apart - less) / 4
         covariance[i + 1 :, i] = covariance[i, i + 1 :]
-    return covariance
+    return np.asarray(covariance * np.outer(scale, scale))
 
 
 def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:
@@ -198,9 +223,10 @@ def _verdicts(
         values = estimate.values.size
         return (_NOT_ASSESSED,) * values, ((_ROWS_ALONE,),) * values
     sample = estimate.sample
-    # Effective sample size and k-hat alone: noise, shrinkage and signal are in the interval.
-    stable = diagnose(np.log(np.maximum(sample.weights, 1e-300)))
-    rows = [Objection(stable.verdict, reason) for reason in stable.reasons]
+    # Of the release's verdict this alone: noise, shrinkage and signal are in the interval.
+    logs = np.log(np.maximum(sample.weights, 1e-300))
+    stable = Stability.of(logs, whose=_other_weights(sample))
+    rows = [Objection(*finding) for finding in stable.findings]
     pairs = zip(
         sample.known_law.objections(estimate, parts), size_objections(estimate), strict=True
     )
@@ -209,6 +235,14 @@ def _verdicts(
     return verdicts, tuple(
         tuple(objection.reason for objection in objections) for objections in per_value
     )
+
+
+def _other_weights(sample: WeightedSample) -> str:
+    """Which weights an estimate has, where they are not the published ones."""
+    if sample.tilt is not None:
+        return " of the unshrunk weights"
+    ratios = sample.totals is not None and not np.array_equal(sample.totals, sample.weights)
+    return " of the weights of ratios" if ratios else ""
 
 
 def _check_level(level: Any) -> None:
@@ -233,7 +267,9 @@ def confidence_interval(
 ) -> Interval:
     """Interval for each of an estimate's values, cut to what is possible (`Estimate.limits`).
 
-    Where a handful of synthetic rows has no spread, such as one row, it is all that is possible.
+    Where synthetic rows show no spread, such as a share of no row, it goes as far as rows, people
+    and privacy noise leave open (`dpiw.analysis.group_sizes.left_open`); where they are a handful,
+    or none, it is all that is possible.
 
     Args:
         estimate: of this package.
@@ -277,13 +313,13 @@ def confidence_interval(
     least, most = estimate.least_and_most
     cut = bool(np.any((low < least) | (high > most)))
     low, high = np.clip([low, high], least, most)
-    unknown = untold(estimate, low, high)
-    low, high = np.where(unknown, least, low), np.where(unknown, most, high)
+    miss = (1 - float(level)) / 2
+    low, high = widened(estimate, low, high, miss=miss, noisy=chosen in NOISE_AWARE)
     verdicts, reasons = _verdicts(estimate, law_parts if chosen in NOISE_AWARE else {})
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=_support(estimate),
-        verdicts=verdicts, reasons=reasons, cut=cut,
+        verdicts=verdicts, reasons=reasons, cut=cut, max_rows=estimate.sample.max_rows,
     )  # fmt: skip
 
 

@@ -13,13 +13,12 @@ Source: docs/method.md section 17.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.analysis.intervals import Interval
@@ -28,7 +27,7 @@ from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.objections import Objection, worst
-from dpiw.release.local import REPORTS, verify_local
+from dpiw.release.local import REPORTS, verify_local_and_read
 from dpiw.release.local_certificate import LocalCertificate
 
 Array = NDArray[np.float64]
@@ -100,13 +99,11 @@ class LocalSample:
                 raise ReleaseError(f"feature: {one_of(name, self.names)}")
         return [self.names.index(name) for name in (self.names if names is None else names)]
 
-    def in_units(self, places: Sequence[int]) -> tuple[Array, Array]:
-        """Features in their own units and the variances of their noise: (n, p) and (p,)."""
+    def units(self, places: Sequence[int]) -> tuple[Array, Array]:
+        """Features in their own units are half * told + middle: both of shape (p,)."""
         features = [self.parameters.features[place] for place in places]
         half = np.array([(feature.high - feature.low) / 2 for feature in features])
-        middle = np.array([feature.low for feature in features]) + half
-        noisy = self.features[:, places] * half + middle
-        return noisy, self.parameters.variances[list(places)] * half**2
+        return half, np.array([feature.low for feature in features]) + half
 
 
 def load_local(folder: str | Path, public_key: str | Path | None = None) -> LocalSample:
@@ -120,10 +117,9 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
         ReleaseError: as `dpiw.release.local.verify_local`.
         PrivacyError: the noise does not keep what the parameters promise.
     """
-    folder = Path(folder)
-    verified = verify_local(folder, public_key=None if public_key is None else Path(public_key))
+    key = None if public_key is None else Path(public_key)
+    verified, table = verify_local_and_read(Path(folder), public_key=key)
     parameters = verified.parameters
-    table = pq.read_table(folder / REPORTS, use_threads=False, pre_buffer=False)
     columns = [table.column(feature.name).to_numpy() for feature in parameters.features]
     labels = np.empty(0, dtype=np.int64)
     if parameters.label is not None:
@@ -196,8 +192,10 @@ def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstim
         ReleaseError: no such feature.
     """
     places = sample.chosen(names)
-    noisy, _ = sample.in_units(places)
-    return _mean(tuple(sample.names[place] for place in places), noisy)
+    told = _mean(tuple(sample.names[place] for place in places), sample.features[:, places])
+    half, middle = sample.units(places)
+    covariance = told.covariance * np.outer(half, half)
+    return replace(told, values=told.values * half + middle, covariance=covariance)
 
 
 def frequencies(sample: LocalSample) -> LocalEstimate:
@@ -222,18 +220,21 @@ def covariance(
     Args:
         sample: reports.
         names: features; None: all.
-        repair: whether negative eigenvalues, which noise may leave, are set to zero; unbiased
-            without.
+        repair: whether negative eigenvalues on the scale of the reports, which noise may leave,
+            are set to zero; unbiased without.
 
     Raises:
         ReleaseError: no such feature.
     """
     places = sample.chosen(names)
-    noisy, variances = sample.in_units(places)
-    corrected = np.atleast_2d(np.cov(noisy, rowvar=False)) - np.diag(variances)
+    variances = sample.parameters.variances[list(places)]
+    told = np.atleast_2d(np.cov(sample.features[:, places], rowvar=False))
+    corrected = told - np.diag(variances)
     if repair:
         values, vectors = np.linalg.eigh(corrected)
         corrected = (vectors * np.maximum(values, 0)) @ vectors.T
+    half, _ = sample.units(places)
+    corrected = corrected * np.outer(half, half)
     chosen = [sample.names[place] for place in places]
     return pd.DataFrame(corrected, index=chosen, columns=chosen)
 
@@ -274,14 +275,17 @@ def least_squares(
     places = sample.chosen(others if features is None else features)
     if not is_label and target in (features or ()):
         raise ReleaseError("features: expected others than the target")
-    noisy, noise = sample.in_units(places)
-    response = sample.indicator(str(level)) if is_label else (
-        sample.in_units(sample.chosen([target]))[0][:, 0]
-    )  # fmt: skip
-    matrix = np.column_stack([np.ones(len(sample)), noisy])
+    told, noise = sample.features[:, places], sample.parameters.variances[list(places)]
+    half, middle = sample.units(places)
+    response, unit, origin = sample.indicator(str(level)) if is_label else None, 1.0, 0.0
+    if response is None:
+        (place,) = sample.chosen([target])
+        (unit,), (origin,) = sample.units([place])
+        response = sample.features[:, place]
+    matrix = np.column_stack([np.ones(len(sample)), told])
     variances = np.array([0.0, *noise])
     moments = matrix.T @ matrix / len(sample) - np.diag(variances)
-    net, ratio = net_spread(noisy, noise)
+    net, ratio = net_spread(told, noise)
     if net <= 1e-10:
         raise WeightError(
             "least squares: the noise outweighs the features' spread; fewer features, or more"
@@ -289,8 +293,12 @@ def least_squares(
         )
     values = np.asarray(np.linalg.solve(moments, matrix.T @ response / len(sample)), np.float64)
     scores = matrix * (response - matrix @ values)[:, None] + variances * values
+    back = np.diag(unit / np.array([1.0, *half]))  # from the scale of the reports
+    back[0, 1:] = -middle / half * unit
+    values = back @ values + np.eye(values.size)[0] * origin
+    covariance = back @ sandwich(moments, scores) @ back.T
     names = (INTERCEPT, *(sample.names[place] for place in places))
-    return LocalEstimate.judged(names, values, sandwich(moments, scores), spread_objection(ratio))
+    return LocalEstimate.judged(names, values, covariance, spread_objection(ratio))
 
 
 def sandwich(hessian: Array, scores: Array) -> Array:

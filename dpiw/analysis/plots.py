@@ -9,23 +9,36 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Bins, checked_column, levels, moment, numbers
+from dpiw.analysis.columns import (
+    Bins,
+    declared_as,
+    declared_edges,
+    levels,
+    moment,
+    numbers,
+)
+from dpiw.analysis.names import checked_column
 from dpiw.analysis.optional import optional
 from dpiw.analysis.quantiles import weighted_quantile
-from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
+
+_PARTS = 30
+"""Of the range of a column whose schema declares no cuts."""
 
 _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
-def histogram(source: Source, column: str, *, bins: Bins = 30, ax: Any = None) -> Any:
+def histogram(source: Source, column: str, *, bins: Bins = None, ax: Any = None) -> Any:
     """Draw the weighted shares of a column of numbers or dates, or of a column's levels.
+
+    Levels are all that the schema declares (`dpiw.analysis.columns.levels`).
 
     Args:
         source: a release, or (table, weights).
         column: its name.
         bins: equal parts of the range, for numbers and dates; or increasing edges, of dates as ISO
-            text.
+            text. None: between the `cuts` that the schema declares, else 30 parts.
         ax: where to draw; a new figure if None.
 
     Returns:
@@ -37,8 +50,14 @@ def histogram(source: Source, column: str, *, bins: Bins = 30, ax: Any = None) -
     sample = weighted_sample(source)
     ax = _axes() if ax is None else ax
     _histogram(ax, sample, column, bins)
-    ax.set(xlabel=column, ylabel="share")
+    _name_axes(ax, column, "share")
     return ax
+
+
+def _name_axes(ax: Any, x: str, y: str) -> None:
+    """Names as they are: two dollar signs are no formula."""
+    ax.set_xlabel(x, parse_math=False)
+    ax.set_ylabel(y, parse_math=False)
 
 
 def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) -> Any:
@@ -61,6 +80,8 @@ def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) 
 def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None:
     values = checked_column(sample._frame, column)
     share = sample.weights / sample.weights.sum()
+    if bins is None:
+        bins = _declared_bins(sample, column, values)
     if values.dtype.kind in "fiu":
         raw = numbers(sample, column)
         is_present = ~np.isnan(raw)
@@ -75,7 +96,19 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None
         return
     parts = levels(sample, column)
     heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
-    ax.bar([str(label) for label in parts.labels], heights)
+    ax.bar(range(heights.size), heights)
+    ax.set_xticks(range(heights.size), [str(label) for label in parts.labels], parse_math=False)
+
+
+def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> Any:
+    """Edges between declared cuts, dates as ISO text; else a number of parts."""
+    declared = declared_as(sample, column)
+    edges = None if declared is None else declared_edges(declared)
+    if edges is None or values.dtype.kind not in "fiuM":
+        return _PARTS
+    if not edges.is_unique:  # the last one holds one whole number, and no width
+        edges = edges[:-1].append(edges[-1:] + (edges[-1] - edges[0]) / len(edges))
+    return edges if values.dtype.kind != "M" else [moment.isoformat() for moment in edges]
 
 
 def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -> Any:
@@ -107,18 +140,24 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
     places = ("whislo", "q1", "med", "q3", "whishi")
     boxes = [
         {"label": label}
-        | dict(
-            zip(places, weighted_quantile(values[rows], sample.weights[rows], _BOX), strict=True)
-        )
+        | dict(zip(places, _quantiles(values[rows], sample.weights[rows]), strict=True))
         for label, rows in groups.items()
-        if rows.any()
     ]
-    if not boxes:
+    if not any(rows.any() for rows in groups.values()):
         raise ReleaseError(f"box: column {column!r}: every value is missing or has weight zero")
     ax = _axes() if ax is None else ax
     ax.bxp(boxes, showfliers=False)
-    ax.set(xlabel=by or "", ylabel=column)
+    for label in ax.get_xticklabels():
+        label.set_parse_math(False)
+    _name_axes(ax, by or "", column)
     return ax
+
+
+def _quantiles(values: Array, weights: Array) -> Array:
+    """Those of a box; NaN, which is not drawn, of a level without rows."""
+    if not values.size:
+        return np.full(_BOX.size, np.nan)
+    return weighted_quantile(values, weights, _BOX)
 
 
 def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
@@ -160,7 +199,7 @@ def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
                     bins=bins,
                     weights=sample.weights[is_present],
                 )
-            ax.set(xlabel=columns[j] if i == size - 1 else "", ylabel="" if j else columns[i])
+            _name_axes(ax, columns[j] if i == size - 1 else "", "" if j else columns[i])
     figure.tight_layout()
     return figure
 

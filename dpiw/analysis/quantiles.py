@@ -9,6 +9,7 @@ import numpy as np
 
 from dpiw.analysis.columns import Column, bounds
 from dpiw.analysis.groups import asked, grouped, label_of, present_rows
+from dpiw.analysis.names import known_name
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
 
@@ -57,7 +58,8 @@ def quantile(
 
     sample = weighted_sample(source)
     bins_by_column = {} if sample.law is None else sample.law.bins
-    bins = bins_by_column.get(column) if isinstance(column, str) else None
+    known = isinstance(column, str)
+    bins = bins_by_column.get(known_name(sample._frame, str(column))) if known else None
 
     def of_group(sample: WeightedSample, values: Array, name: str) -> Estimate:
         return _quantile(sample, values, name, probability, bins)

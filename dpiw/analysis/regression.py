@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Column
 from dpiw.analysis.compared import compared
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.design import Design, dependent, design
+from dpiw.analysis.design import Design, Standard, design, orthonormal
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.analysis.separation import separation
 from dpiw.errors import WeightError
@@ -92,13 +92,6 @@ GAMMA = Family(
 )
 
 
-def _solve(curvature: Array, right: Array) -> Array:
-    solution, _, rank, _ = np.linalg.lstsq(curvature, right, rcond=1e-12)
-    if rank < len(curvature):
-        raise WeightError("regression: a feature is constant or a combination of the others")
-    return np.asarray(solution)
-
-
 def _regression(
     source: Source,
     target: str,
@@ -122,98 +115,78 @@ def _regression(
     if family is not None and not np.all(family.takes(outcome)):
         message = f"{family.name}: expected {family.expected}"
         raise WeightError(f"{message}; {target!r} has others")
-    told = "" if family is None else separation(subset, sample.weights, family.ends, sample._frame)
-    if family is not None and told:
-        raise WeightError(f"{family.name}: {told}")
-    try:
-        return _fitted(sample, subset, family)
-    except WeightError as reason:
-        fault = dependent(subset, sample.weights)
-        raise WeightError(f"regression: {fault}" if fault else str(reason)) from None
+    if family is not None:
+        orthonormal(subset, sample.weights)  # names dependent features first
+        if told := separation(subset, sample.weights, family.ends, sample._frame):
+            raise WeightError(f"{family.name}: {told}")
+    return _fitted(sample, subset, family)
 
 
 def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Estimate:
-    x, y = parts.matrix, parts.outcome
-
     def refit(weights: Array) -> Array:
-        mass = weights * parts.present
-        return fit_linear(x, y, mass) if family is None else fit_glm(x, y, mass, family)
+        return _fit(parts, weights, family)[1]
 
-    coefficients = refit(sample.weights)
-    mass, t = sample.weights * parts.present, x @ coefficients
-    expected = t if family is None else family.mean(t)
+    columns, coefficients, b = _fit(parts, sample.weights, family)
+    x, y, mass = columns.matrix, parts.outcome, sample.weights * parts.present
+    t = x @ b
     curve = mass if family is None else mass * family.curvature(y, t)
-    score = y - t if family is None else family.score(y, t)
+    score = columns.response - t if family is None else family.score(y, t)
+    residual = score if family is None else y - family.mean(t)
     hessian = (x * curve[:, None]).T @ x / len(x)
-    influence = _solve(hessian, (x * (score * parts.present)[:, None]).T).T
-    residual = float(mass @ (y - expected) ** 2 / mass.sum())
+    influence = np.linalg.solve(hessian, (x * (score * parts.present)[:, None]).T).T
     return Estimate(
-        names=parts.names, values=coefficients, influence=influence, refit=refit, sample=sample,
-        group=parts.present[:, None], sides=compared(parts, sample.weights),
-        facts={"residual_variance": residual, "hessian": hessian},
+        names=parts.names, values=coefficients, influence=influence @ columns.back.T, refit=refit,
+        sample=sample, group=parts.present[:, None], sides=compared(parts, sample.weights),
+        facts={"residual_variance": float(mass @ residual**2 / mass.sum())},
     )  # fmt: skip
 
 
-def fit_linear(x: Array, y: Array, weights: Array) -> Array:
-    """Weighted least squares.
-
-    Args:
-        x: shape (n, p), intercept included.
-        y: shape (n,).
-        weights: shape (n,), >= 0.
+def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard, Array, Array]:
+    """Orthonormal columns, the coefficients in own units and those of these columns.
 
     Raises:
-        WeightError: the weighted columns of x are linearly dependent.
+        WeightError: dependent features, or as `fit_glm`.
     """
-    root = np.sqrt(weights)
-    scale = np.sqrt(np.einsum("i,ij->j", weights, x**2))
-    if not np.all(scale > 0):
-        raise WeightError("regression: a feature is zero in every row with weight")
-    scaled, _, rank, _ = np.linalg.lstsq(x / scale * root[:, None], y * root, rcond=1e-10)
-    if rank < x.shape[1]:
-        raise WeightError("regression: a feature is constant or a combination of the others")
-    return np.asarray(scaled / scale)
+    columns = orthonormal(parts, weights)
+    mass = weights * parts.present
+    if family is None:
+        b = columns.matrix.T @ (mass * columns.response) / mass.sum()
+        return columns, columns.back @ b + columns.level, b
+    b = fit_glm(columns.matrix, parts.outcome, mass / mass.sum(), family)
+    return columns, columns.back @ b, b
 
 
-def fit_glm(x: Array, y: Array, weights: Array, family: Family) -> Array:
+def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
     """Weighted maximum likelihood of a generalised linear model by damped Newton steps.
 
     Args:
-        x: shape (n, p), intercept included.
-        y: shape (n,).
-        weights: shape (n,), >= 0.
+        x: shape (n, p), orthonormal columns under `share`.
+        y: shape (n,), as the family takes them.
+        share: weights that sum to one, shape (n,).
         family: which model.
 
     Raises:
-        WeightError: the family does not take such a y, x is dependent, or no finite maximum was
-            found (for a logistic regression: the classes can be separated).
+        WeightError: no finite maximum was found (for a logistic regression: the classes can be
+            separated).
     """
-    if not np.all(family.takes(y[weights > 0])):
-        raise WeightError(f"{family.name}: expected {family.expected}")
-    scale = np.maximum(np.sqrt(np.einsum("i,ij->j", weights, x**2) / weights.sum()), 1e-300)
-    z = x / scale
-    share = weights / weights.sum()
     b = np.zeros(x.shape[1])
     if family.log_link:  # the usual start of such fits: near the logarithms of y
         middle = max(float(share @ y), 1e-300)
-        b = fit_linear(z, np.log((np.where(weights > 0, y, middle) + middle) / 2), weights)
-    value = _likelihood(z, y, share, b, family)
+        b = x.T @ (share * np.log((np.where(share > 0, y, middle) + middle) / 2))
+    value = _likelihood(x, y, share, b, family)
     for _ in range(_STEPS):
-        t = z @ b
-        gradient = z.T @ (share * family.score(y, t))
-        hessian = (z * (share * family.curvature(y, t))[:, None]).T @ z
-        try:
-            step = _solve(hessian, gradient)
-        except WeightError:
-            if family.log_link or b.any():  # the start had shown dependent features
-                break
-            raise
+        t = x @ b
+        gradient = x.T @ (share * family.score(y, t))
+        hessian = (x * (share * family.curvature(y, t))[:, None]).T @ x
+        step, _, rank, _ = np.linalg.lstsq(hessian, gradient, rcond=1e-12)
+        if rank < b.size:
+            break
         # Where the classes separate the gradient vanishes too, but the steps stay of length one.
-        if np.abs(z @ step).max() <= _TOLERANCE:
-            return np.asarray(b / scale)
+        if np.abs(x @ step).max() <= _TOLERANCE:
+            return np.asarray(b + step)
         length = 1.0
         while length > 1e-8:
-            moved = _likelihood(z, y, share, b + length * step, family)
+            moved = _likelihood(x, y, share, b + length * step, family)
             if moved >= value - _ROUNDING * (1 + abs(value)):
                 break
             length /= 2

@@ -23,13 +23,12 @@ from dpiw.analysis import descriptive, export_files, quantiles, tables
 from dpiw.analysis.rows import copied
 from dpiw.analysis.sample import WeightedSample, sample_of_release
 from dpiw.analysis.spelling import spelt
-from dpiw.data.documents import parse_canonical
-from dpiw.errors import ChecksumError, ManifestError, nearest
+from dpiw.errors import nearest
 from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import REPLICATES, SCHEMA, listed_row_files
-from dpiw.release.published_rows import read_synthetic
-from dpiw.release.verification import GET_AGAIN, VerifiedRelease, file_digest, verify
+from dpiw.release.manifest import REPLICATES
+from dpiw.release.published_rows import as_frame
+from dpiw.release.verification import VerifiedRelease, signed_bytes, verify_and_read
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
@@ -98,10 +97,8 @@ class Release:
         manifest = self.verified.manifest
         if REPLICATES not in manifest.files:
             return None
-        path = self.verified.folder / REPLICATES
-        if file_digest(path) != manifest.files[REPLICATES].sha256:
-            raise ChecksumError(f"{REPLICATES}: its SHA-256 differs from the manifest{GET_AGAIN}")
-        return read_replicates(path, self.certificate, rows=len(self._table))
+        file = signed_bytes(self.verified.folder, manifest, REPLICATES)
+        return read_replicates(file, self.certificate, rows=len(self._table))
 
     # The functions of `dpiw.analysis` with this release as their source: `release.mean("age")`.
     # Estimates print with their interval and its verdict; `.value` is the number alone.
@@ -177,10 +174,10 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
     Warns:
         UnreliableWeightsWarning: the certificate says the weights must not be used.
     """
-    folder = Path(folder)
-    verified = verify(folder, public_key=None if public_key is None else Path(public_key))
-    schema = parse_canonical((folder / SCHEMA).read_bytes(), what=SCHEMA, error=ManifestError)
-    table, weights, log_weights = read_synthetic(folder, listed_row_files(verified.manifest.files))
+    key = None if public_key is None else Path(public_key)
+    verified, schema, rows = verify_and_read(Path(folder), public_key=key)
+    table, weights, log_weights = as_frame(rows)
+    del rows
     if not verified.certificate.usable:
         reasons = verified.certificate.diagnostics.get("reasons", ())
         why = "; ".join(reasons) or verified.certificate.verdict_rule

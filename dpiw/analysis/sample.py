@@ -67,6 +67,13 @@ class WeightedSample:
         return len(self._frame)
 
     @property
+    def max_rows(self) -> int:
+        """Most rows of one person among the confidential ones; 1 where nothing says so."""
+        if self.release is not None:
+            return self.release.certificate.unit.max_rows
+        return 1 if self.law is None else self.law.max_rows
+
+    @property
     def effective_rows(self) -> float:
         """Kish's effective sample size (sum w)^2 / sum w^2."""
         return float(self.weights.sum() ** 2 / (self.weights**2).sum())

@@ -55,13 +55,14 @@ def _levels(
 ) -> Iterator[tuple[str, Rows, str]]:
     """Where the target has one value of `ends`: a column's name, rows, and other words for them.
 
-    Rows in which a column is not zero, and those of the level that a term's columns leave out.
+    Rows beyond a column's least or largest value, and those of the level that a term's columns
+    leave out.
     """
+    shifts = bool(parts.constant.any())
     for name, column in zip(parts.names, x.T, strict=True):
-        if name != INTERCEPT and (np.all(column >= 0) or np.all(column <= 0)):
-            rows = column != 0
-            if _is_constant(target[rows], ends):
-                yield name, rows, f"{name!r} other than zero"
+        for end in () if name == INTERCEPT else _bare_ends(column, shifts=shifts):
+            if _is_constant(target[column != end], ends):
+                yield name, column != end, f"{name!r} other than {_text(end) if end else 'zero'}"
     if parts.names[0] != INTERCEPT:
         return
     terms = np.array(parts.terms)
@@ -74,13 +75,26 @@ def _levels(
             yield name, rows, f"the level that {name!r} and its like are compared with"
 
 
+def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
+    """Values at which a column ends: of levels zero; of others without a constant zero alone."""
+    low, high = float(column.min()), float(column.max())
+    if shifts and not np.isin(column, (0.0, 1.0)).all():
+        return low, high
+    return (0.0,) if low >= 0 or high <= 0 else ()
+
+
+def _text(value: float) -> str:
+    """Whole numbers whole, others to ten digits."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e18 else f"{value:.10g}"
+
+
 def _is_constant(values: Array, ends: Sequence[float]) -> bool:
     return bool(values.size and values[0] in ends and np.all(values == values[0]))
 
 
 def _value(value: float, ends: Sequence[float]) -> str:
     """Of a target of truth values, or of counts."""
-    return str(bool(value)) if len(ends) > 1 else f"{value:g}"
+    return str(bool(value)) if len(ends) > 1 else _text(float(value))
 
 
 def _named(columns: str, table: pd.DataFrame, rows: Rows) -> str:
@@ -104,9 +118,9 @@ def _threshold(parts: Design, x: Array, target: Array) -> str:
         no, yes = column[target == 0], column[target == 1]
         for low, high, value in ((no, yes, True), (yes, no, False)):
             if low.max() <= high.min() and low.min() < high.max():
+                last, first = _text(float(low.max())), _text(float(high.min()))
                 return (
-                    f"{name!r} alone tells the target: it is {not value} up to {low.max():g} and"
-                    f" {value} from {high.min():g} on; no finite coefficient fits that"
-                    " (separation); leave it out"
+                    f"{name!r} alone tells the target: it is {not value} up to {last} and {value}"
+                    f" from {first} on; no finite coefficient fits that (separation); leave it out"
                 )
     return ""

@@ -13,17 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Bins, Column, Levels
+from dpiw.analysis.columns import Bins, Column, Levels, cells, shifted
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.descriptive import mean
-from dpiw.analysis.groups import check_estimate, picked
-from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance
+from dpiw.analysis.descriptive import mean, moved
+from dpiw.analysis.groups import check_estimate, picked, place_of
+from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance, shown
+from dpiw.analysis.names import known_name
 from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
 from dpiw.analysis.tables import binned_levels
 from dpiw.analysis.tails import chi_square_tail
@@ -33,8 +34,9 @@ from dpiw.methods.weights.diagnostics import Verdict
 _DEPENDENT = 1e-10
 """Least eigenvalue of a correlation matrix that still is a direction."""
 
-_ROUNDING = 1e-12
-"""Errors of less than this share of their value are rounding."""
+_ROUNDING = 1e-15
+"""Errors of less than this share of their value are rounding: 9e15 has one digit behind the point.
+"""
 
 _LEAST_TOLD = 0.0001
 """Least p-value that is printed as it is: these laws are asymptotic."""
@@ -80,8 +82,9 @@ class WaldTest:
         text = f"{self.hypothesis}: {test}, p {p_value}"
         text += f" ({self.method.replace('_', '-')}; {self.verdict})"
         if single:
-            name, value = self.estimate.names[0], self.estimate.value
-            text += f"\n{name}: {value:.6g}, 95% interval {self.lower:.6g} to {self.upper:.6g}"
+            numbers = (self.estimate.value, self.lower, self.upper)
+            value, low, high = (shown(number, self.upper - self.lower) for number in numbers)
+            text += f"\n{self.estimate.names[0]}: {value}, 95% interval {low} to {high}"
         return "\n".join([text, *self.reasons])
 
     @property
@@ -125,7 +128,7 @@ def wald_test(
     if unknown or not tested_names:
         near = nearest(unknown[0], estimate.names) if unknown else ""
         raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}{near}")
-    part = picked(estimate, [estimate.names.index(name) for name in tested_names])
+    part = picked(estimate, [place_of(name, estimate.names) for name in tested_names])
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
     if used not in ("sandwich", NOISE_AWARE[0]):
         raise ReleaseError(f"method: {one_of(used, (NOISE_AWARE[0], 'sandwich'))}")
@@ -187,23 +190,29 @@ def t_test(
     if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
         raise ReleaseError(f"t_test: value: expected a number, found {value!r}")
     if by is None:
-        estimate, null = mean(source, column, where=where), 0.0 if value is None else float(value)
-        moved = replace(
-            estimate, values=estimate.values - null, refit=lambda w: estimate.refit(w) - null,
-            limits=None, names=(f"{estimate.names[0]} less {null:g}",),
-        )  # fmt: skip
-        return wald_test(moved, method=method, hypothesis=f"mean of {label} = {null:g}")
+        null = int(value or 0) if isinstance(value, Integral | None) else float(value)
+        sample = weighted_sample(source)
+        estimate, part = mean(sample, column, where=where), shifted(cells(sample, column))
+        above = moved(mean(sample, part.values, where=where), float(part.origin - null))
+        number = f"{null}" if isinstance(null, int) else f"{null:g}"
+        less = replace(
+            above, limits=None, level=estimate.level, names=(f"{estimate.names[0]} less {number}",)
+        )
+        return wald_test(less, method=method, hypothesis=f"mean of {label} = {number}")
     if value is not None:
         raise ReleaseError(
             "t_test: `value` is for one mean, and `by` compares two groups: give one of them; for"
             " one group against a value: where=... and value=..."
         )
     sample = weighted_sample(source)
-    is_present = sample._frame[by].notna().to_numpy() if by in sample._frame.columns else True
+    own_name, table = known_name(sample._frame, by), sample._frame
+    is_present = table[own_name].notna().to_numpy() if own_name in table.columns else True
     mask = chosen(sample, where) & is_present
     if not sample.weights[mask].sum() > 0:
         raise ReleaseError(f"t_test: column {by!r} is missing in every row that counts")
-    means = mean(sample, column, where=mask, by=by, name=label)
+    values = shifted(cells(sample, column)).values  # the difference has no origin
+    means = mean(sample, values, where=mask, by=by, name=label)
+    means = picked(means, np.flatnonzero(means.groups.any(axis=0)).tolist())
     if len(means.names) != 2:
         raise ReleaseError(
             f"t_test: column {by!r}: expected two levels, found {len(means.names)}; for"

@@ -7,12 +7,14 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import Bins, Column, Levels, checked_column, levels
+from dpiw.analysis.columns import Bins, Column, Levels, declared_as, levels, shifted
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import SHARE
+from dpiw.analysis.names import checked_column
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.analysis.spelling import spelt
+from dpiw.data.columns import Column as Declared
 from dpiw.errors import ReleaseError
 
 QUARTERS = np.array([0.25, 0.5, 0.75])
@@ -21,8 +23,9 @@ QUARTERS = np.array([0.25, 0.5, 0.75])
 def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
     """One row per column: share known; mean, spread and quarters of numbers; the main level.
 
-    Numbers without intervals. Least and largest are left out: in synthetic rows they are the
-    public bounds. Of dates, too, only how many there are: the most frequent day says nothing.
+    Numbers without intervals, of rows: where a person may have several, the table's corner says so.
+    Least and largest are left out: in synthetic rows they are the public bounds. Of dates, too,
+    only how many there are: the most frequent day says nothing.
 
     Args:
         source: a release, or (table, weights).
@@ -36,11 +39,15 @@ def describe(source: Source, *columns: str, where: Column | None = None) -> pd.D
     weights = sample.weights * chosen(sample, where)
     table = sample._frame
     names = columns or tuple(table.columns)
-    rows = {name: _described(checked_column(table, name), weights) for name in names}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
+    rows = {
+        name: _described(checked_column(table, name), weights, declared_as(sample, name))
+        for name in names
+    }
+    several = f" (of rows, up to {sample.max_rows} a person)" if sample.max_rows > 1 else ""
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"column{several}")
 
 
-def _described(values: pd.Series, weights: Array) -> dict[str, object]:
+def _described(values: pd.Series, weights: Array, declared: Declared | None) -> dict[str, object]:
     is_present = values.notna().to_numpy()
     mass = weights * is_present
     facts: dict[str, object] = {"known": float(mass.sum() / weights.sum())}
@@ -48,10 +55,12 @@ def _described(values: pd.Series, weights: Array) -> dict[str, object]:
         return facts
     if pd.api.types.is_numeric_dtype(values.dtype):
         raw = values.to_numpy(dtype=np.float64, na_value=np.nan)[is_present]
-        center = float(np.average(raw, weights=mass[is_present]))
-        spread = float(np.sqrt(np.average((raw - center) ** 2, weights=mass[is_present])))
+        part = shifted(values)
+        less = part.values[is_present]
+        center = float(np.average(less, weights=mass[is_present]))
+        spread = float(np.sqrt(np.average((less - center) ** 2, weights=mass[is_present])))
         quarters = weighted_quantile(raw, mass[is_present], QUARTERS)
-        facts |= {"mean": center, "std": spread}
+        facts |= {"mean": float(part.origin) + center, "std": spread}
         return facts | {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         return facts | {"levels": values.nunique()}
@@ -60,13 +69,16 @@ def _described(values: pd.Series, weights: Array) -> dict[str, object]:
         np.bincount(codes[is_present], weights=mass[is_present], minlength=len(labels)) / mass.sum()
     )
     top = int(np.argmax(shares))
-    return facts | {"levels": len(labels), "top": labels[top], "top share": float(shares[top])}
+    size = len(labels) if declared is None else max(len(labels), declared.cardinality)
+    return facts | {"levels": size, "top": labels[top], "top share": float(shares[top])}
 
 
 def value_counts(
     source: Source, column: str, *, bins: Bins = None, where: Column | None = None
 ) -> Estimate:
-    """Share of the people at each level of a column; missing is a level of its own.
+    """Share of the rows at each level of a column; missing is a level of its own.
+
+    All levels that the schema declares have a line, in its order, also those without rows.
 
     Args:
         source: a release, or (table, weights).
@@ -124,6 +136,9 @@ def crosstab(
     where: Column | None = None,
 ) -> pd.DataFrame:
     """Weighted counts of two columns' levels; missing is a level of its own.
+
+    All levels that the schema declares are there, in its order: a count of 0 says that no synthetic
+    row is there, and not that no person is.
 
     Args:
         source: a release, or (table, weights).

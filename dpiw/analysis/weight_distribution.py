@@ -131,6 +131,7 @@ def _law_of_coefficients(
         nominal_rows=published.nominal_rows,
         fitting_rows=len(features),
         debias=bool(facts["debias"]),
+        max_rows=int(facts.get("max_rows", 1)),
     )
 
 
@@ -146,14 +147,17 @@ def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLa
             frequencies=int(facts["frequencies"]),
             omega_seed=int(facts["omega_seed"] or 0),
         )
-        return law_of_means(
+        law = law_of_means(
             stack,
             published.rows,
             published.log_weights,
             scale=float(facts["scale"]),
             constant=float(facts["constant"]),
+            max_rows=int(facts.get("max_rows", 1)),
             facts=published.diagnostics["measured"],
         )
+        k_hat = published.diagnostics.get("k_hat")
+        return replace(law, base_k_hat=None if k_hat is None else float(k_hat))
     except KeyError as reason:
         raise ReleaseError(f"certificate: measured weights without {reason}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError):

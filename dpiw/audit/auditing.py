@@ -14,6 +14,7 @@ from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
 from dpiw.audit.records import RunTally, Tally, worth
 from dpiw.audit.run_findings import findings_of_runs
+from dpiw.audit.stated_noise import check_stated_noise
 from dpiw.audit.tally import tally
 from dpiw.audit.thresholds import check_thresholds
 from dpiw.errors import LedgerTamperedError, SpecError
@@ -107,7 +108,8 @@ def audit(
         findings += [*counted.findings, *wrong, *findings_of_runs(counted)]
     folders, wrong = check_folders(releases, public_keys=paths, counted=counted)
     wrong += [finding for folder in folders for finding in _rows_paid_before(folder, counted)]
-    wrong += [finding for folder in folders for finding in check_thresholds(folder)]
+    for check in (check_thresholds, check_stated_noise):
+        wrong += [finding for folder in folders for finding in check(folder)]
     last = exported[-1] if exported else None
     return AuditReport(
         ledger=ledger_url,

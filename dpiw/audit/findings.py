@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dpiw.errors import LedgerTamperedError
+from dpiw.errors import LedgerTamperedError, shown
 
 
 class AuditFailedError(LedgerTamperedError):
@@ -72,6 +72,10 @@ KINDS: Mapping[str, Kind] = {
     "threshold_too_low": _error(
         "Withhold the list of levels: one of them may be a single person's. If it is published, "
         "count the delta of the recomputed probability as spent."
+    ),
+    "noise_too_small": _error(
+        "The noise is less than was charged. Withhold the release; if it is published, count what"
+        " its scale and sensitivity cost as spent, and draw no more with this method."
     ),
     "accountants_disagree": _error(
         "Report this as a defect of the accounting or of the audit; until it is known of which, "
@@ -159,6 +163,10 @@ KINDS: Mapping[str, Kind] = {
         "Operators saw how each of these reads ended, and no epsilon paid for it. Ask why there"
         " are many: somebody may try settings to learn about the table."
     ),
+    "noise_not_checked": _note(
+        "A version of dpiw that states no sensitivity made it: compare the certificate's scales"
+        " with its events by hand."
+    ),
     "clock_backwards": _note("Times are labels; the numbers of the entries decide the order."),
 }
 
@@ -172,12 +180,18 @@ class Finding:
         subject: what it is about: `entry 12`, a population, a run, a release.
         text: what was found.
         follows: whether a broken chain, which is told before it, may be its only cause.
+
+    Subject and text hold names of folders and texts of ledgers and releases; both are `shown`.
     """
 
     code: str
     subject: str
     text: str
     follows: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("subject", "text"):
+            object.__setattr__(self, field, shown(getattr(self, field), most=20_000))
 
     @property
     def severity(self) -> Severity:
@@ -192,7 +206,9 @@ class Finding:
 
 _FOLLOWS = "Mend the ledger first, and audit again: this may be the broken entry's doing alone."
 
-_OF_FOLDERS_ALONE = frozenset({"folder_unsound", "other_key", "threshold_too_low"})
+_OF_FOLDERS_ALONE = frozenset(
+    {"folder_unsound", "other_key", "threshold_too_low", "noise_too_small"}
+)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -71,7 +71,12 @@ def _finding(code: str, subject: str, text: str) -> Finding:
 
 def _published(counted: Tally) -> dict[str, RunTally]:
     runs = counted.runs.values()
-    return {run.manifest_digest: run for run in runs if run.manifest_digest is not None}
+    return {
+        digest: run
+        for run in runs
+        if run.manifest_digest is not None
+        for digest in (run.manifest_digest, *run.further)
+    }
 
 
 def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
@@ -100,7 +105,13 @@ def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
 def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]) -> list[Finding]:
     subject = f"release {folder.name}"
     recovered = counted.recovered.get(folder.manifest_digest or "")
-    findings = []
+    findings: list[Finding] = []
+    first = None if folder.release is None else folder.release.manifest.facts.rows_of
+    if recovered is None and first in counted.recovered:
+        # Its entry was lost; it carries the head of what was recovered, and no cost of its own.
+        return findings if counted.recovered[first].head == _head(folder) else [_finding(
+            "certificate_disagrees", subject, "more rows of a release under another head"
+        )]  # fmt: skip
     if folder.manifest_digest is not None and folder.run_key is None and recovered is None:
         text = f"the ledger has no publishing entry of its manifest {folder.manifest_digest[:12]}"
         if folder.release is not None:
@@ -121,11 +132,18 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
         findings.append(_finding("head_missing", subject, text))
     elif folder.run_key is not None:
         run = counted.runs[folder.run_key]
-        for name in _differences(certificate, run, counted):
+        differences = _differences(certificate, run, counted)
+        if first != (run.manifest_digest if folder.manifest_digest in run.further else None):
+            differences.append("more_rows_of")
+        for name in differences:
             text = f"{name}: not what the ledger says"
             findings.append(_finding("certificate_disagrees", subject, text))
         findings += _check_previous(folder.release, run, counted)
     return findings
+
+
+def _head(folder: FolderFacts) -> str | None:
+    return None if folder.release is None else folder.release.certificate.ledger_head
 
 
 def _recovered_as_stated(
@@ -274,7 +292,12 @@ def _texts(events: Iterable[object]) -> list[object]:
 
 
 def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
-    """The manifest names the population's latest publication before it, if there was one."""
+    """The manifest names the population's latest publication before it, if there was one.
+
+    More rows of a release name that release instead, which `_check_against` compares.
+    """
+    if release.manifest.facts.rows_of is not None:
+        return []
     others = sorted(
         (other.published or 0, other.manifest_digest)
         for other in counted.runs_of(run.population)

@@ -72,7 +72,8 @@ class RunTally:
     """One run.
 
     `history` holds, after each of its entries, (seq, what each attempt holds and its states);
-    `certified` the entries behind which certificates of it were written.
+    `certified` the entries behind which certificates of it were written; `further` the manifests
+    of more rows from its draws.
     """
 
     key: str
@@ -83,6 +84,7 @@ class RunTally:
     attempts: list[AttemptTally] = field(default_factory=list)
     manifest_digest: str | None = None
     published: int | None = None
+    further: list[str] = field(default_factory=list)
     certified: list[int] = field(default_factory=list)
     last_at: str = ""
     history: list[tuple[int, Snapshot]] = field(default_factory=list)

@@ -22,6 +22,7 @@ from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
 from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.release.folders import refuse_release
 
 FORMAT = "dpiw-audit"
 FORMAT_VERSION = 1
@@ -34,8 +35,10 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     time of its writing (UTC) in its name: `audit-20260701T050000.123456Z.json`.
 
     Raises:
+        SpecError: the folder is a published release, or lies in one.
         ReleaseError: they cannot be written.
     """
+    refuse_release(folder, field="out")
     paths = folder / "audit.json", folder / "audit.html"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

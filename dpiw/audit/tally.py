@@ -379,10 +379,23 @@ def _certify(run: RunTally, entry: Fields) -> None:
 
 
 def _publish(run: RunTally, entry: Fields) -> None:
+    if "rows_of" in entry["payload"]:
+        _publish_rows(run, entry)
+        return
     if run.state != "committed":
         raise IllegalError(f"it publishes a run that is {run.state}")
     run.manifest_digest = str(entry["payload"]["manifest_digest"])
     run.published = int(entry["seq"])
+
+
+def _publish_rows(run: RunTally, entry: Fields) -> None:
+    """More rows of what was drawn and published: another manifest, and nothing else changes."""
+    if run.manifest_digest is None or entry["payload"]["rows_of"] != run.manifest_digest:
+        raise IllegalError("it adds rows to a release that the run has not published")
+    digest = _digest(entry, "manifest_digest")
+    if digest in (run.manifest_digest, *run.further):
+        raise IllegalError("it publishes a manifest twice")
+    run.further.append(digest)
 
 
 _STEPS: dict[str, Callable[[RunTally, Fields], object]] = {

@@ -59,10 +59,8 @@ def _certified_attempts(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snap
 
     A folder that is not sound is taken to say what the ledger held when it was published.
     """
-    digest = run.manifest_digest
-    own_folders = [
-        folder for folder in folders if folder.manifest_digest == digest and digest is not None
-    ]
+    digests = () if run.manifest_digest is None else (run.manifest_digest, *run.further)
+    own_folders = [folder for folder in folders if folder.manifest_digest in digests]
     certified = [
         stated_attempts(folder.release.certificate)
         for folder in own_folders

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from dpiw.cli.text import write_lines
 
 SHELLS = ("bash", "zsh")
 
@@ -31,7 +30,8 @@ def _completion(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
     for action in _actions(parser):
         if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
-    write_lines(arguments, [shtab.complete(parser, shell=arguments.shell).rstrip()])
+    script = shtab.complete(parser, shell=arguments.shell).rstrip()
+    (getattr(arguments, "stream", None) or sys.stdout).write(f"{script}\n")
     return 0
 
 

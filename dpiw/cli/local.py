@@ -26,6 +26,10 @@ def add_local_commands(subparsers: Any) -> None:
     report.add_argument("parameters", type=Path, help="the collection's public parameters")
     report.add_argument("record", type=Path, help="a person's values by name (JSON); not sent")
     report.add_argument("--out", type=Path, required=True, help="the report: what is sent")
+    report.add_argument(
+        "--bare", action="append", default=[], metavar="NAME",
+        help="a feature that may be told as it is, unprotected; may be repeated",
+    )  # fmt: skip
     report.set_defaults(handler=_report)
     collect = local.add_parser("collect", help="check the reports, and publish them signed")
     collect.add_argument("spec", type=Path, help="a local spec (YAML)")
@@ -54,15 +58,18 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from dpiw.methods.local import LocalParameters, report_once
+    from dpiw.methods.local import LocalParameters, refuse_unnamed, report_once
 
     parameters = LocalParameters.read(arguments.parameters)
-    report_once(arguments.out, _record(arguments.record), parameters=parameters)
-    bare = [feature.name for feature in parameters.features if not feature.private]
-    promise = f"epsilon={parameters.epsilon}, delta={parameters.delta}"
-    unprotected = f"; told as it is, not protected: {', '.join(bare)}" if bare else ""
+    refuse_unnamed(parameters, arguments.bare)
+    if parameters.bare:
+        names = ", ".join(map(repr, parameters.bare))
+        write_lines(arguments, [f"told as it is, not protected, as --bare says: {names}"])
+    record = _record(arguments.record)
+    report_once(arguments.out, record, parameters=parameters, bare=arguments.bare)
     lines = [
-        f"report {arguments.out}: drawn once, {promise}{unprotected}",
+        f"report {arguments.out}: drawn once, epsilon={parameters.epsilon},"
+        f" delta={parameters.delta}",
         f"next: send {arguments.out} to the collector, and keep it; the record stays here",
     ]
     write_lines(arguments, lines)

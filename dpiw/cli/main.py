@@ -23,6 +23,7 @@ from dpiw.cli.parser import Parser
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.schema import add_schema_command
+from dpiw.cli.text import write_lines
 from dpiw.errors import (
     DPIWError,
     ReleaseError,
@@ -30,24 +31,21 @@ from dpiw.errors import (
     SpecError,
     UnsupportedRelationError,
     install,
+    shown,
 )
 
 Handler = Callable[[argparse.Namespace], int]
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
 def _plan(arguments: argparse.Namespace) -> int:
-    from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
-    from dpiw.plan.spec import load_schema, load_spec
+    from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
-    from dpiw.run.ahead import current_label, missing_files, period_line
+    from dpiw.run.ahead import current_label, missing_files, missing_gpus, period_line
     from dpiw.run.budget import budget_line
+    from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import filled_in
 
     with told_in(arguments.spec, SpecError):
@@ -55,23 +53,17 @@ def _plan(arguments: argparse.Namespace) -> int:
         check_publish_to(spec)
         schema = load_schema(spec)
         if arguments.header is not None:
-            names, source = [column.name for column in schema.columns], spec.source
-            line = typed_line(arguments.header, encoding=source.encoding)
-            cells = header_cells(line, names, source.delimiter)
-            check_names(
-                cells, names,
-                max_columns=source.max_columns, encoding=source.encoding, typed=True,
-            )  # fmt: skip
+            agrees = check_header(arguments.header, spec.source, schema)
         plan = compile_plan(spec, schema)
-    warned = [f"warning: {text}" for text in missing_files(spec)]
+    check_certifiable(plan)
+    warned = [f"warning: {text}" for text in (*missing_files(spec), *missing_gpus(plan))]
     if arguments.json:
-        _say(json.dumps(plan.to_json(), indent=2, sort_keys=True))
+        write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        agrees = [f"header: its {len(schema.columns)} names are those of the data dictionary"]
-        told = agrees if arguments.header is not None else []
+        told = [agrees] if arguments.header is not None else []
         lines = period_line(spec, current_label(spec), asked=False)
-        _say("\n".join([plan_table(plan), *lines, *told, *warned]))
+        write_lines(arguments, ["\n".join([plan_table(plan), *lines, *told, *warned])])
     try:
         budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
     except (SpecError, UnsupportedRelationError) as error:
@@ -80,7 +72,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         warned = [text for text in budget_text.splitlines() if text.startswith("warning: ")]
         sys.stderr.writelines(f"{line}\n" for line in warned)
     else:
-        _say(budget_text)
+        write_lines(arguments, [budget_text])
     return 0
 
 
@@ -89,24 +81,27 @@ def _verify(arguments: argparse.Namespace) -> int:
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
-        _say(verify_local(arguments.folder, public_key=arguments.key).statement)
+        write_lines(arguments, [verify_local(arguments.folder, public_key=arguments.key).statement])
         return 0
-    _say(verify(arguments.folder, public_key=arguments.key).statement)
+    write_lines(arguments, [verify(arguments.folder, public_key=arguments.key).statement])
     return 0
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    from dpiw.privacy.units import rows_caveat
     from dpiw.release.local import is_local, verify_local
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
         local = verify_local(arguments.folder, public_key=arguments.key)
         certificate_text = local.certificate.to_json().decode()
-        _say(certificate_text if arguments.json else "\n".join(local.described()))
+        write_lines(
+            arguments, [certificate_text if arguments.json else "\n".join(local.described())]
+        )
         return 0
     verified = verify(arguments.folder, public_key=arguments.key)
     if arguments.json:
-        _say(verified.certificate.to_json().decode())
+        write_lines(arguments, [verified.certificate.to_json().decode()])
         return 0
     certificate = verified.certificate
     size = certificate.diagnostics.get("effective_sample_size")
@@ -114,18 +109,19 @@ def _describe(arguments: argparse.Namespace) -> int:
         verified.statement,
         f"population {certificate.population}, period {certificate.period},"
         f" {verified.manifest.facts.rows} rows",
-        "columns: " + ", ".join(column.name for column in verified.manifest.facts.columns),
+        *filter(None, [rows_caveat(certificate.unit.max_rows)]),
+        "columns: " + ", ".join(shown(column.name) for column in verified.manifest.facts.columns),
         f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
         f" under {certificate.relation.value}",
         f"population so far: epsilon={certificate.spent_epsilon}"
         f" of {certificate.budget_epsilon}, delta={certificate.spent_delta}"
         f" of {certificate.budget_delta}",
-        f"weights: {certificate.verdict}"
+        f"weights: {shown(certificate.verdict)}"
         + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
-        *(f"  {reason}" for reason in certificate.diagnostics.get("reasons", ())),
+        *(f"  {shown(reason)}" for reason in certificate.diagnostics.get("reasons", ())),
         *([f"  {certificate.unseen}"] if certificate.unseen else ()),
     ]
-    _say("\n".join(lines))
+    write_lines(arguments, ["\n".join(lines)])
     return 0
 
 
@@ -140,7 +136,10 @@ def _key_new(arguments: argparse.Namespace) -> int:
     name = path.name.removesuffix(".key")
     private, public = create_key_pair(path.parent, name)
     key_id = load_private_key(private).public.key_id
-    _say(f"wrote {private} (keep it secret) and {public} (give it to analysts), key id {key_id}")
+    write_lines(
+        arguments,
+        [f"wrote {private} (keep it secret) and {public} (give it to analysts), key id {key_id}"],
+    )
     return 0
 
 
@@ -158,7 +157,8 @@ def _parser() -> Parser:
     plan.add_argument(
         "--header",
         metavar="NAMES",
-        help="the table's first line, as you know it: refused unless it holds the declared names",
+        help="the table's first line, as you know it, or a Parquet file, of which only the columns'"
+        " names and types are read: refused unless they are as declared",
     )
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)
@@ -237,7 +237,9 @@ def main(arguments: list[str] | None = None) -> int:
     except DPIWError as error:
         show = "dpiw ledger show"
         place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"
-        sys.stderr.write(f"{type(error).__name__}: {str(error).replace(show, place)}\n")
+        sys.stderr.write(
+            f"{type(error).__name__}: {shown(str(error).replace(show, place), lines=True)}\n"
+        )
         typed = "".join(words).isprintable()  # no bytes of a header in another encoding
         if typed and _stands_in_a_file(error) and parsed.command != "init":
             sys.stderr.write(f"mend it, then: dpiw {shlex.join(words)}\n")

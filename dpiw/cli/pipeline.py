@@ -30,6 +30,8 @@ def add_release_command(subparsers: Any) -> None:
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="default: the current one; another label pays anew")
     parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
+    parser.add_argument("--rows", type=int, help="so many more rows of what is published, free")
+    parser.add_argument("--pay-again", action="store_true", help="pay for a period a second time")
     parser.set_defaults(handler=_release)
 
 
@@ -53,9 +55,8 @@ def _release(arguments: argparse.Namespace) -> int:
         from dpiw.plan.spec import load_spec
 
         load_spec(arguments.spec)
-    return run_module(
-        "flows.release", [str(arguments.spec), *_options(arguments, "period", "until")]
-    )
+    words = [str(arguments.spec), *_options(arguments, "period", "until", "rows")]
+    return run_module("flows.release", words + ["--pay-again"] * arguments.pay_again)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

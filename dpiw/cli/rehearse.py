@@ -78,17 +78,18 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     """Rehearse a spec and print what it found."""
     from dpiw.data.yaml import told_in
     from dpiw.plan.rehearsal.candidates import candidates, played_spec
-    from dpiw.plan.rehearsal.inputs import labelled_rows, refuse_confidential
+    from dpiw.plan.rehearsal.inputs import labelled_rows
     from dpiw.plan.rehearsal.populations import KINDS
     from dpiw.plan.rehearsal.rehearsal import Rehearsal
     from dpiw.plan.rehearsal.report import candidate_lines, report_lines, to_json
     from dpiw.plan.rehearsal.summary import summarise
     from dpiw.plan.spec import load_schema, load_spec
+    from dpiw.plan.spec_paths import confidential
 
     _check(arguments)
     spec = load_spec(arguments.spec)
     if arguments.json is not None:
-        refuse_confidential(arguments.json, spec, field="--json")
+        confidential(spec).refuse(arguments.json, field="--json")
         _make_folder(arguments.json)
     with told_in(arguments.spec, SpecError):
         schema = load_schema(spec)
@@ -170,10 +171,11 @@ def _stand_in(
     arguments: argparse.Namespace, spec: ReleaseSpec, schema: PublicSchema
 ) -> tuple[ResampledRows | None, str | None, tuple[str, ...]]:
     """Public rows to resample, what they are, and the name of their kind."""
-    from dpiw.plan.rehearsal.inputs import public_rows, refuse_confidential, released_rows
+    from dpiw.plan.rehearsal.inputs import public_rows, released_rows
+    from dpiw.plan.spec_paths import confidential
 
     if arguments.like is not None:
-        refuse_confidential(arguments.like, spec, field="--like")
+        confidential(spec).refuse(arguments.like, field="--like")
         rows = released_rows(arguments.like, schema, public_key=arguments.key)
         origin = "rows of a former release, by their weights; dependence it lost is not in it"
         return rows, origin, ("release",)

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from dpiw.errors import LedgerError, SpecError, UnknownPopulationError, one_of
+from dpiw.errors import LedgerError, SpecError, UnknownPopulationError, one_of, shown
 
 if TYPE_CHECKING:
     from dpiw.ledger import Entry
@@ -101,10 +101,14 @@ def check_population(entries: Iterable[Entry], name: str | None) -> None:
 
 
 def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
-    """Write to the arguments' `stream` if a caller set one, else to standard output."""
+    """Write to the arguments' `stream` if a caller set one, else to standard output.
+
+    Whatever the lines hold, nothing steers the terminal. A value that may hold line ends went
+    through `shown` before it became part of a line.
+    """
     stream: TextIO = getattr(arguments, "stream", None) or sys.stdout
     for line in lines:
-        stream.write(line + "\n")
+        stream.write(shown(line, most=None, lines=True) + "\n")
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -16,14 +16,14 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_texts
+from dpiw.data.cells import cell_texts, word_form
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
 from dpiw.data.encoding import exact_number, read_cells
 from dpiw.data.levels import known_texts
 from dpiw.data.plain_numbers import plain_numbers
 
-_FINE, _MISSING, UNREADABLE, _OUTSIDE, _ROUNDED, _UNKNOWN = range(6)
+_FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
 
 
@@ -66,7 +66,7 @@ def count_cells(
     typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
     if typed and column.is_numeric:
         counts = _typed_counts(column, cells)
-    elif typed and column.kind is ColumnKind.BOOLEAN:
+    elif column.kind is ColumnKind.BOOLEAN and _has_truths(column, cells):
         counts = _typed_truths(column, cells)
     else:
         counts = _by_text(column, cell_texts(cells) if texts is None else texts)
@@ -74,13 +74,19 @@ def count_cells(
         missing=int(counts[_MISSING]),
         unreadable=int(counts[UNREADABLE]),
         outside=int(counts[_OUTSIDE]),
-        rounded=int(counts[_ROUNDED]),
+        rounded=int(counts[ROUNDED]),
         unknown=int(counts[_UNKNOWN]),
     )
 
 
 def _is_typed(cells: pd.Series[Any]) -> bool:
     return not (isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object)
+
+
+def _has_truths(column: Column, cells: pd.Series[Any]) -> bool:
+    """Whether cells are truth values or numbers, decimals too, which may mean truth."""
+    is_text = isinstance(cells.dtype, pd.StringDtype)
+    return column.role is not ColumnRole.IDENTIFIER and not is_text
 
 
 def _verdict_counts(verdicts: NDArray[Any]) -> NDArray[np.int64]:
@@ -91,7 +97,12 @@ def _typed_counts(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     numbers, missing = read_cells(column, cells)
     low, high = column.number(column.lower), column.number(column.upper)
     outside = ((numbers < low) | (numbers > high)) & ~missing
-    return _verdict_counts(np.where(missing, _MISSING, np.where(outside, _OUTSIDE, _FINE)))
+    rounded = np.zeros(len(cells), dtype=bool)
+    if column.kind is ColumnKind.INTEGER and pd.api.types.is_float_dtype(cells.dtype):
+        with np.errstate(invalid="ignore"):  # of infinite ones, which are outside
+            rounded = cells.to_numpy(dtype=np.float64, na_value=np.nan) % 1 > 0
+    read = np.where(outside, _OUTSIDE, np.where(rounded, ROUNDED, _FINE))
+    return _verdict_counts(np.where(missing, _MISSING, read))
 
 
 def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
@@ -121,7 +132,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     identifier = column.role is ColumnRole.IDENTIFIER
     value = _reader(column) if column.is_numeric and not identifier else None
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
-    words = {text.strip().casefold() for text in column.true_values + column.false_values}
+    words = {word_form(text) for text in column.true_values + column.false_values}
     is_known = known_texts(column)
 
     def judge(text: str) -> int:
@@ -133,7 +144,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
         if value is not None:
             return _numeric_verdict(value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
-            return _FINE if text.casefold() in words else UNREADABLE
+            return _FINE if word_form(text) in words else UNREADABLE
         return _FINE if is_known(text) else _UNKNOWN
 
     return judge
@@ -149,7 +160,7 @@ def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
         exact = True
     if not low <= number <= high:
         return _OUTSIDE
-    return _FINE if exact else _ROUNDED
+    return _FINE if exact else ROUNDED
 
 
 def _reader(column: Column) -> Callable[[str], Any]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpiw.data.cells import word_form
 from dpiw.data.levels import level_codes
 from dpiw.errors import SchemaError
 
@@ -194,8 +195,8 @@ def column_fault(column: Column, written: CellFormat) -> Fault | None:
     if column.role is ColumnRole.IDENTIFIER:
         return None
     if column.kind is ColumnKind.BOOLEAN:
-        meant = {value.strip().casefold() for value in column.true_values + column.false_values}
-        clash = any(token.casefold() in meant for token in tokens)
+        meant = {word_form(value) for value in column.true_values + column.false_values}
+        clash = any(word_form(token) in meant for token in tokens)
     else:
         levels = level_codes(column)
         clash = any(column.normalised(token) in levels for token in tokens)

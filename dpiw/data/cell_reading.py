@@ -20,7 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpiw.data.cell_formats import CANONICAL, ISO, THOUSANDS, CellFormat, date_pattern
-from dpiw.data.cells import cell_texts
+from dpiw.data.cells import (
+    MINUS_SIGNS,
+    cell_texts,
+    in_one_form,
+    one_form,
+    plain_signs,
+    text_bytes,
+)
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema
 
@@ -60,7 +67,7 @@ def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) 
     typed truth values, dates and times are as they are.
     """
     if isinstance(cells.dtype, pd.StringDtype):
-        texts = _without_tokens(cell_texts(cells), written.missing or ())
+        texts = _without_tokens(column, cell_texts(cells), written.missing or ())
         return _series(_read_text(column, texts, written), cells)
     if not written.missing or pd.api.types.is_bool_dtype(cells.dtype):
         return cells
@@ -83,10 +90,13 @@ def _series(texts: pa.Array, like: pd.Series[Any]) -> pd.Series[Any]:
     return series
 
 
-def _without_tokens(texts: pa.Array, tokens: tuple[str, ...]) -> pa.Array:
+def _without_tokens(column: Column, texts: pa.Array, tokens: tuple[str, ...]) -> pa.Array:
     if not tokens:
         return texts
-    stripped = pc.utf8_trim(texts, characters=WHITE_SPACE)
+    stripped = pc.utf8_trim(in_one_form(texts), characters=WHITE_SPACE)
+    tokens = tuple(map(one_form, tokens))
+    if column.is_numeric:
+        stripped, tokens = _with_plain_signs(stripped), tuple(map(plain_signs, tokens))
     meant = pc.is_in(stripped, value_set=pa.array(tokens, type=texts.type))
     return pc.if_else(meant, pa.scalar(None, type=texts.type), texts)
 
@@ -114,8 +124,14 @@ def number_pattern(written: CellFormat) -> str:
     return f"^[+-]?(?:{grouped}[0-9]*)(?:{decimal}[0-9]*)?{_EXPONENT}$"
 
 
+def _with_plain_signs(texts: pa.Array) -> pa.Array:
+    if text_bytes(texts).isascii():
+        return texts
+    return pc.replace_substring_regex(texts, pattern=f"[{MINUS_SIGNS}]", replacement="-")
+
+
 def _numbers(texts: pa.Array, written: CellFormat) -> pa.Array:
-    texts = pc.utf8_trim(texts, characters=WHITE_SPACE)
+    texts = _with_plain_signs(pc.utf8_trim(texts, characters=WHITE_SPACE))
     between = THOUSANDS[written.thousands or "none"]
     read = texts
     if between:
@@ -158,7 +174,7 @@ def _by_distinct(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
 
 def _exact(token: str) -> Decimal | None:
     try:
-        number = Decimal(token)
+        number = Decimal(plain_signs(token))
     except InvalidOperation:
         return None
     return number if number.is_finite() and abs(number.adjusted()) < 400 else None

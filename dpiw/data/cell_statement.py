@@ -8,6 +8,7 @@ That it could not be made changes nothing either.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,31 +19,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cell_counts import UNREADABLE, CellCounts, cell_judge, count_cells
+from dpiw.data.cell_counts import ROUNDED, UNREADABLE, CellCounts, cell_judge, count_cells
 from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.cell_reading import canonical_cells
-from dpiw.data.cells import cell_texts, text_bytes
+from dpiw.data.cell_reading import WHITE_SPACE, canonical_cells
+from dpiw.data.cells import MINUS_SIGNS, cell_texts, text_bytes
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.files import write_durably
 from dpiw.data.schema import PublicSchema
 
 STATEMENT = "cells.txt"
 
-_SOME = 0.01
-"""Share of cells from which clamped, filled and unknown ones are worth a sentence."""
-
 _NO_TEXT = "\ufffd"
 """What stands for bytes that are no text in the declared encoding (`dpiw.data.sources`)."""
 
 _MAX_TEXTS, _MAX_BYTES = 10_000, 1 << 22
-_FEW_TEXTS = 3
+_LONGEST_NOTATION = 40
+"""Characters of a text whose notation is named; patterns of longer ones take long."""
+
 _HEADER = ("column", "kind", "missing", "unreadable", "out of bounds", "rounded", "no level")
-_OPENING = """\
-How the cells of the source were read. Exact counts: confidential, for the custodian alone.
-Missing and unreadable cells became missing, or the fill of a column that is not nullable. Cells out
-of bounds were clamped to the nearer bound. Cells that are no level became `other`, or as
-missing ones.
+_OPENING = (
+    "How the cells of the source were read. Exact counts: confidential, for the custodian alone."
+)
+_CLOSING = """\
+Cells out of bounds were clamped to the nearer bound. What a cell means and what the data dictionary
+says of it, decide by the codebook: a dictionary made by these counts publishes them.
 """
+_AS_DECLARED = "No text looks as if the file were written otherwise than declared."
 _NUMBERS = {
     "1669,78": CellFormat(decimal=",", thousands="none"),
     "1,669.78": CellFormat(decimal=".", thousands=","),
@@ -55,6 +57,32 @@ _NUMBERS = {
 }
 _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
+
+_ONLY_NEGATIVE = "; the numbers lost are the negative ones, not a random part"
+_NUMBER_NOTATIONS = {
+    f"a sign behind the number{_ONLY_NEGATIVE}": re.compile(rf"[^()]*\d[^()\w]*[-+{MINUS_SIGNS}]"),
+    f"brackets around the number{_ONLY_NEGATIVE}": re.compile(r"[^\w]*\(.*\d.*\)[^\w]*"),
+    "a percent sign": re.compile(r".*[%\u2030\u066a\ufe6a\uff05].*"),
+    "a currency sign": re.compile(
+        r".*[$\u00a2-\u00a5\u058f\u060b\u09f2\u09f3\u0e3f\u20a0-\u20cf\ufdfc\ufe69\uff04"
+        r"\uffe0\uffe1\uffe5\uffe6].*"
+    ),
+    "letters before or behind the number": re.compile(
+        r"[^\W\d_]+[^\w]*\d.*|.*\d[^\w]*[^\W\d_]+\.?"
+    ),
+    "digits of another script": re.compile(r".*(?![0-9])\d.*"),
+}
+_DATE_NOTATIONS = {
+    "the serial number of a spreadsheet": re.compile(r"[1-9]\d{4}([.,]\d*)?"),
+    "a month's name": re.compile(r"(?=.*\d).*[^\W\d_]{3,}.*"),
+    "a year of two digits": re.compile(r"\d{1,2}([./ -])\d{1,2}\1\d{2}(\D.*)?|\d{6}"),
+    "a clock of twelve hours": re.compile(r".*\d\s*[ap]\.?m\.?", re.IGNORECASE),
+    "seconds or milliseconds since 1970": re.compile(r"\d{9,13}"),
+    "a year, or a year and a month, without a day": re.compile(
+        r"\d{4}([-/.]\d{2})?|\d{2}[/.]\d{4}"
+    ),
+}
+"""Notations that no setting declares, by the words that name them."""
 
 
 class CellTally:
@@ -69,7 +97,7 @@ class CellTally:
         self._columns = schema.columns
         self._whole = True
         self._texts = {column.name: _FirstTexts() for column in schema.columns}
-        self.rows = 0
+        self.rows = self.empty = 0
         self.undecoded = dict.fromkeys(self._texts, 0)
         self.counts = {column.name: CellCounts() for column in schema.columns}
 
@@ -82,6 +110,7 @@ class CellTally:
         """
         whole, self._whole = self._whole, False
         self.rows += len(frame)
+        self.empty += _rows_without_cell(frame)
         for column in self._columns:
             cells = raw[column.name]
             texts = cell_texts(cells) if isinstance(cells.dtype, pd.StringDtype) else None
@@ -104,6 +133,21 @@ class CellTally:
     def first_texts(self, column: Column) -> _FirstTexts:
         """Of the raw cells of a column that could be unreadable."""
         return self._texts[column.name]
+
+
+def _rows_without_cell(frame: pd.DataFrame) -> int:
+    """How many rows hold nothing but missing cells."""
+    rows = np.arange(len(frame))
+    for name in frame.columns:
+        if not rows.size:
+            break
+        cells = frame[name].iloc[rows]
+        if isinstance(cells.dtype, pd.StringDtype):
+            blank = pc.equal(pc.utf8_trim(cell_texts(cells), characters=WHITE_SPACE), "")
+            rows = rows[pc.fill_null(blank, True).to_numpy(zero_copy_only=False)]
+        else:
+            rows = rows[cells.isna().to_numpy(dtype=bool)]
+    return len(rows)
 
 
 class _FirstTexts:
@@ -133,6 +177,7 @@ def leave_statement(
     schema: PublicSchema,
     formats: Mapping[str, CellFormat],
     kept: int,
+    file_format: str = "csv",
 ) -> None:
     """Write the statement into the run's private folder; never raises.
 
@@ -142,27 +187,38 @@ def leave_statement(
         schema: the public schema.
         formats: how each column is declared to be written.
         kept: rows within the unit.
+        file_format: `csv`, or `parquet`, whose spec declares no format of texts.
 
     Privacy:
         Exact counts of confidential cells. They stay in that folder, and whether the file could
         be made changes no outcome.
     """
     with contextlib.suppress(Exception):
-        text = statement(tally, schema, formats, kept)
+        text = statement(tally, schema, formats, kept, file_format=file_format)
         write_durably(directory / STATEMENT, text.encode())
 
 
 def statement(
-    tally: CellTally, schema: PublicSchema, formats: Mapping[str, CellFormat], kept: int
+    tally: CellTally,
+    schema: PublicSchema,
+    formats: Mapping[str, CellFormat],
+    kept: int,
+    *,
+    file_format: str = "csv",
 ) -> str:
     """The statement's text. As confidential as the cells it counts.
+
+    Advice names how the file is written (encoding, decimal mark, thousands, date format), which no
+    release publishes, and never a field of the data dictionary. Its words are the same at every
+    count: a curator who followed advice that appears at a threshold would publish on which side of
+    it the count lies.
 
     Raises:
         ValueError: not all cells were counted.
     """
     tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]
-    notes = _rows_told(tally.rows, kept)
+    fates, notes, unread = list[str](), list[str](), list[str]()
     for column in schema.columns:
         counts = tally.counts[column.name]
         identifier = column.role is ColumnRole.IDENTIFIER
@@ -171,7 +227,11 @@ def statement(
         )  # fmt: skip
         kind = column.role.value if identifier else column.kind.value
         rows.append((column.name, kind, *(f"{figure:,}" for figure in figures)))
-        notes += _column_notes(column, tally, formats[column.name])
+        if not identifier:
+            fates.append(f"- column {column.name}: {_became(column, counts, tally.rows)}")
+        if tally.rows and counts.missing + counts.unreadable + counts.unknown == tally.rows:
+            unread.append(column.name)
+        notes += _column_notes(column, tally, formats[column.name], file_format)
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
     table = [
         "  ".join(
@@ -180,97 +240,110 @@ def statement(
         ).rstrip()
         for row in rows
     ]
-    closing = ["Look at:", *(f"- {note}" for note in notes)] if notes else ["Nothing stands out."]
-    read = f"rows read: {tally.rows:,}; within max_rows, and so kept: {kept:,}"
-    return "\n".join([_OPENING, read, "", *table, "", *closing, ""])
-
-
-def _rows_told(read: int, kept: int) -> list[str]:
-    """A sentence where there is no row, or the unit left out more than some."""
-    if not read:
-        return ["the source has no rows below its header"]
-    if read - kept <= _SOME * read:
-        return []
-    return [
-        f"{read - kept:,} of {read:,} rows were beyond `max_rows` of their id, and are left out: a"
-        " random choice of each id's rows stays; is it the id of a person, as declared?"
+    beginning = [
+        _OPENING,
+        f"rows that hold no cell: {tally.empty:,}",
+        f"columns of which no cell could be read: {', '.join(unread) or 'none'}",
+        f"rows read: {tally.rows:,}; within max_rows, and so kept: {kept:,}",
     ]
+    written = ["How the file is written:", *(f"- {note}" for note in notes)]
+    closing = [_CLOSING, *fates, "", *(written if notes else [_AS_DECLARED]), ""]
+    return "\n".join([*beginning, "", *table, "", *closing])
 
 
-def _column_notes(column: Column, tally: CellTally, written: CellFormat) -> list[str]:
-    """A sentence for each count that a custodian should look into."""
-    rows, counts, notes = tally.rows, tally.counts[column.name], list[str]()
+def _column_notes(
+    column: Column, tally: CellTally, written: CellFormat, file_format: str
+) -> list[str]:
+    """How the column's cells are written, where that is not as declared; quotes no cell."""
+    notes = []
+    if undecoded := tally.undecoded[column.name]:
+        notes.append(
+            f"{undecoded:,} cells hold bytes that are no text in the declared encoding; is"
+            " `source.encoding` right?"
+        )
+    distinct = tally.first_texts(column).series()
+    if column.is_numeric and not distinct.empty:
+        unread = distinct[_unread(column, distinct, written)]
+        of = f"of {len(unread):,} different texts that are not read as {column.kind.value},"
+        notes += [f"{of} {told}" for told in _told(column, unread, written, file_format)]
+    return [f"column {column.name}: {note}" for note in notes]
 
-    def say(count: int, what: str) -> None:
-        notes.append(f"column {column.name}: {count:,} of {rows:,} cells {what}")
 
-    if tally.undecoded[column.name]:
-        what = "hold bytes that are no text in the declared encoding; is `source.encoding` right?"
-        say(tally.undecoded[column.name], what)
-    if counts.unreadable:
-        what = f"could not be read as {column.kind.value} and {_fate(column)}"
-        hint = _hint(column, counts.unreadable, tally.first_texts(column), written)
-        say(counts.unreadable, what + hint)
-    if counts.outside > _SOME * rows:
-        say(counts.outside, "lay out of bounds and were clamped; are the bounds in the same unit?")
-    if counts.rounded:
-        say(counts.rounded, "were not whole and were rounded; see also `thousands`")
-    if counts.unknown > (0.5 if column.other else _SOME) * rows:
-        fate = f"became {column.other!r} (`other`)" if column.other else _fate(column)
-        say(counts.unknown, f"were none of the levels and {fate}; see also `normaliser`")
-    filled = not column.nullable and column.role is not ColumnRole.IDENTIFIER
-    if filled and counts.missing > _SOME * rows:
-        say(counts.missing, f"were missing and {_fate(column)}; `nullable: true` keeps them so")
-    elif rows and counts.missing == rows:
-        say(counts.missing, "were missing")
-    return notes
+def _became(column: Column, counts: CellCounts, rows: int) -> str:
+    """How many cells say nothing, and what they became: the same words at every count."""
+    fate = _fate(column)
+    if column.is_numeric or column.kind is ColumnKind.BOOLEAN:
+        count, what = counts.unreadable, f"could not be read as {column.kind.value}"
+        became = fate
+    else:
+        count, what = counts.unknown, "were none of the levels"
+        became = fate if column.other is None else repr(column.other)
+    return (
+        f"{count:,} of {rows:,} cells {what} and became {became}, {counts.missing:,} were missing"
+        f" and became {fate}; decide by the codebook"
+    )
 
 
 def _fate(column: Column) -> str:
     """What became of a cell that says nothing; the value is the data dictionary's."""
     if column.nullable:
-        return "became missing"
+        return "missing"
     if column.fill is not None:
-        return f"became {column.fill!r}, the `fill`"
+        return f"{column.fill!r}, as declared"
     if column.is_numeric:
-        return f"became {column.lower!r}, the lower bound, as no `fill` is declared"
+        return f"{column.lower!r}, the lower bound"
     if column.kind is ColumnKind.BOOLEAN:
-        return "became false, as no `fill` is declared"
+        return "false"
     if column.other is not None:
-        return f"became {column.other!r} (`other`)"
-    return f"became {column.level_names[0]!r}, the first level, as no `fill` is declared"
+        return repr(column.other)
+    return f"{column.level_names[0]!r}, the first level" if column.level_names else "left out"
 
 
-# Hints
+# How texts are written that are not read
 
 
-def _hint(column: Column, count: int, texts: _FirstTexts, written: CellFormat) -> str:
-    """What might be declared instead; quotes no cell."""
-    distinct = texts.series()
-    if distinct.empty:
-        return ""
-    unreadable = distinct[_unreadable(column, distinct, written)]
+def _told(
+    column: Column, unread: pd.Series[Any], written: CellFormat, file_format: str
+) -> list[str]:
+    """Which other formats, and which notations that nothing declares, some of the texts have."""
     forms = _other_forms(column)
-    read = {
-        words: int((~_unreadable(column, unreadable, form.over(written))).sum())
+    reads = {
+        words: frozenset(np.flatnonzero(~_unread(column, unread, form.over(written))).tolist())
         for words, form in forms.items()
     }
-    most = max(read.values(), default=0)
-    if most > len(unreadable) / 2:
-        best = [words for words in forms if read[words] == most]
-        least = min(_settings(forms[words]) for words in best)
-        return "; " + ", or ".join(words for words in best if _settings(forms[words]) == least)
-    if len(unreadable) <= _FEW_TEXTS < count and not texts.full:
-        boolean = column.kind is ColumnKind.BOOLEAN
-        fields = "true_values, false_values or missing" if boolean else "missing, if they mean that"
-        return f"; they are few different texts: declare them in {fields}"
-    return ""
+    parquet = "" if file_format == "csv" else " (in a CSV file; in Parquet, store the values)"
+    told = [
+        f"{len(read):,} are read {words}{parquet}"
+        for words, read in reads.items()
+        if read and not any(_better(words, other, reads, forms) for other in forms)
+    ]
+    rest = unread.drop(unread.index[sorted(frozenset().union(*reads.values()))])
+    texts = [text.strip() for text in rest.tolist() if len(text) <= _LONGEST_NOTATION]
+    dated = column.kind in (ColumnKind.DATE, ColumnKind.DATETIME)
+    for notation, pattern in (_DATE_NOTATIONS if dated else _NUMBER_NOTATIONS).items():
+        if count := sum(pattern.fullmatch(text) is not None for text in texts):
+            told.append(
+                f"{count:,} have {notation}; no setting reads it: write"
+                f" {'ISO dates' if dated else 'plain numbers'} in the file"
+            )
+    return told
 
 
-def _unreadable(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArray[np.bool_]:
+def _better(
+    words: str, other: str, reads: Mapping[str, frozenset[int]], forms: Mapping[str, CellFormat]
+) -> bool:
+    """Whether another form reads all that this one does, and more, or with fewer settings."""
+    if reads[words] == reads[other]:
+        return _settings(forms[other]) < _settings(forms[words])
+    return reads[words] < reads[other]
+
+
+def _unread(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArray[np.bool_]:
+    """Which texts are not read as they stand: unreadable, or rounded."""
     judge = cell_judge(column)
     canonical = cell_texts(canonical_cells(column, texts, written)).to_pylist()
-    return np.array([t is not None and judge(t) == UNREADABLE for t in canonical], dtype=bool)
+    unread = (UNREADABLE, ROUNDED)
+    return np.array([t is not None and judge(t) in unread for t in canonical], dtype=bool)
 
 
 def _settings(form: CellFormat) -> int:
@@ -282,17 +355,14 @@ def _other_forms(column: Column) -> dict[str, CellFormat]:
     """Forms that cells of a kind are often written in, by the words that suggest them."""
     if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
         return {
-            f"if numbers are written {example}, declare decimal: {form.decimal!r} and"
+            f"if numbers are written {example}: declare decimal: {form.decimal!r} and"
             f" thousands: {form.thousands!r}": form
             for example, form in _NUMBERS.items()
         }
-    name = {ColumnKind.DATE: "date_format", ColumnKind.DATETIME: "datetime_format"}
-    if column.kind not in name:
-        return {}
-    field, times = name[column.kind], _TIMES if column.kind is ColumnKind.DATETIME else ("",)
-    patterns = ("iso", *(day + time for time in times for day in _DATES))
+    field = "date_format" if column.kind is ColumnKind.DATE else "datetime_format"
+    patterns = ("iso", *(day + time for time in _TIMES for day in _DATES))
     return {
-        f"if they are written so, declare {field}: {pattern!r}": CellFormat.taken_from(
+        f"if they are written so: declare {field}: {pattern!r}": CellFormat.taken_from(
             {field: pattern}
         )
         for pattern in patterns

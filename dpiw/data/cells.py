@@ -7,6 +7,7 @@ that ingestion would have had; nothing here knows what a column was declared to 
 from __future__ import annotations
 
 import datetime as dt
+import unicodedata
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +24,15 @@ NULLABLE = {
 }  # fmt: skip
 """Integers with gaps stay integers: a detour through floats would depend on other rows."""
 
+MINUS_SIGNS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"
+"""Hyphens, dashes and the minus sign of other locales, which are read as `-` in a number."""
+
+_TO_HYPHEN = dict.fromkeys(map(ord, MINUS_SIGNS), "-")
+_SPACES = dict.fromkeys(
+    (*range(0x2000, 0x200B), 0xA0, 0x1680, 0x202F, 0x205F, 0x3000), " "
+)  # fmt: skip
+_LONGEST = 1000
+"""Characters. A longer text keeps its form, because ordering the marks of one takes long."""
 
 _KNOWN = (
     pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
@@ -69,6 +79,35 @@ def _widened(cells: Any) -> Any:
     """Text of any layout as large strings."""
     narrow = pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type)
     return cells.cast(pa.large_string()) if narrow else cells
+
+
+def plain_signs(text: str) -> str:
+    """A number's text with `-` for every other minus sign."""
+    return text if text.isascii() else text.translate(_TO_HYPHEN)
+
+
+def one_form(text: str) -> str:
+    """A text in Unicode form NFC, with a plain space for every other space of the same line.
+
+    Texts that look alike are one text before they are counted or compared. Idempotent.
+    """
+    if text.isascii() or len(text) > _LONGEST:
+        return text
+    return unicodedata.normalize("NFC", text).translate(_SPACES)
+
+
+def word_form(text: str) -> str:
+    """The form in which a boolean column's words are compared."""
+    return one_form(text).strip().casefold()
+
+
+def in_one_form(texts: pa.Array) -> pa.Array:
+    """Each of some large strings in `one_form`; nulls stay."""
+    if text_bytes(texts).isascii():
+        return texts
+    return pa.array(
+        [None if text is None else one_form(text) for text in texts.to_pylist()], type=texts.type
+    )
 
 
 def valid_text(texts: Any) -> Any:
@@ -129,7 +168,11 @@ def cell_text(value: Any) -> str | None:
         # 1.0 reads as level "1": an integer column with a gap arrives as floats.
         return str(int(real)) if real.is_integer() and abs(real) < 2**63 else repr(real)
     if isinstance(value, Decimal):
-        return None if value.is_nan() else str(value)
+        if value.is_nan():
+            return None
+        # 1.00 reads as level "1", as the float does.
+        whole = value.is_finite() and value.adjusted() < 100 and value == value.to_integral_value()
+        return str(int(value)) if whole else str(value)
     if isinstance(value, (dt.datetime, dt.date)):
         return value.isoformat()
     return ""  # bytes, containers and other objects are no declared cell

@@ -17,6 +17,7 @@ from typing import Any
 
 from dpiw.data.bounds import MOST_DIGITS, bounds_fault, digits
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
+from dpiw.data.cells import one_form, word_form
 from dpiw.data.dates import day_number, is_zone, second_number
 from dpiw.data.forms import FREE_TEXT, no_value, no_word, quoted
 from dpiw.data.levels import bucket_names, levels_fault
@@ -89,8 +90,8 @@ class Column:
         decimals: continuous only: values are rounded to this many decimals, read and released.
             Default: `released_decimals`, about twelve digits of the range.
         time_zone: datetime only: the zone in which naive cells are read, and moments are released.
-        normaliser: how category cells are compared to levels, after stripping white space:
-            `exact`, or `casefold` (Unicode NFC, then case folded).
+        normaliser: how category cells are compared to levels, in one Unicode form (NFC, plain
+            spaces) and after stripping white space: `exact`, or `casefold`.
         null_is_own_person: identifiers only: a row without id is one person, not a faulty source.
         description: what the column holds, for people.
         provenance: where its bounds or levels come from: law, codebook, earlier release or other.
@@ -223,7 +224,7 @@ class Column:
 
     def normalised(self, text: str) -> str:
         """The form in which a category cell is compared to the levels."""
-        stripped = text.strip()
+        stripped = one_form(text).strip()
         if self.normaliser == "exact":
             return stripped
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", stripped).casefold())
@@ -322,7 +323,7 @@ class Column:
 
     def _check_boolean(self) -> None:
         true, false = (
-            {value.strip().casefold() for value in values}
+            {word_form(value) for value in values}
             for values in (self.true_values, self.false_values)
         )
         if not true or not false or "" in true | false or true & false:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.levels import NOISY_COUNT
+from dpiw.data.confidential import Confidential, table_fault
+from dpiw.data.levels import NOISY_COUNT, unguarded
 from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, SchemaError
 
@@ -44,15 +44,16 @@ _NEVER_OPEN = frozenset({"name", "description", "other"})
 """Fields of a column that may say TODO and mean it."""
 
 
-def read_dictionary(path: Path, *, confidential: Path | None = None) -> Any:
+def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> Any:
     """Read a data dictionary as the mapping that `PublicSchema.from_mapping` takes.
 
     Args:
         path: the YAML file. Paths of `levels_file` and `hierarchy_file` start at its folder.
-        confidential: the confidential table, which no file of levels may be.
+        confidential: the zone in which no file of levels may lie.
 
     Raises:
-        SchemaError: not readable, open fields, or a file of levels that cannot be read.
+        SchemaError: not readable, open fields, or a file of levels that cannot be read, is
+            confidential or looks like a table.
     """
     mapping = load_file(path, what=path.name, error=SchemaError)
     refuse_open(mapping, what=path.name, error=SchemaError)
@@ -60,14 +61,11 @@ def read_dictionary(path: Path, *, confidential: Path | None = None) -> Any:
     if not isinstance(columns, list):
         return mapping
     base = path.resolve().parent
-    return {**mapping, "columns": [_with_levels(column, base, confidential) for column in columns]}
-
-
-def is_same_file(path: Path, other: Path) -> bool:
-    """Whether both name one file, by whatever links, or would if it were there; none is opened."""
-    with contextlib.suppress(OSError):
-        return os.path.samefile(path, other)
-    return path.resolve() == other.resolve()
+    names = [str(column.get("name")) for column in columns if isinstance(column, Mapping)]
+    return {
+        **mapping,
+        "columns": [_with_levels(column, base, names, confidential) for column in columns],
+    }
 
 
 def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | None = None) -> None:
@@ -116,7 +114,9 @@ def _open_fields(value: Any, place: str) -> Iterator[str]:
                 yield from _open_fields(settled, f"{item} {str(entry.get('name'))[:64]}")
 
 
-def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
+def _with_levels(
+    column: Any, base: Path, names: list[str], confidential: Confidential | None
+) -> Any:
     fields = [key for key in LEVEL_FILES if isinstance(column, Mapping) and key in column]
     if not fields:
         return column
@@ -125,63 +125,78 @@ def _with_levels(column: Any, base: Path, confidential: Path | None) -> Any:
     alone = len(fields) == 1 and not {"levels", "members"} & column.keys()
     if not alone or not isinstance(path, str) or not path or "\0" in path:
         raise SchemaError(f"column {name}: {field}: expected a path, and no `levels` beside it")
-    if confidential is not None and is_same_file(base / path, confidential):
-        raise SchemaError(f"column {name}: {field}: this is the confidential source")
-    if not (base / path).exists():
+    place = base / path
+    if confidential is not None:
+        confidential.refuse(place, field=f"column {name}: {field}", error=SchemaError)
+    if not place.exists():
         message = "no such file; a path starts at the data dictionary's folder"
         raise SchemaError(f"column {name}: {field}: {message}")
+    text = _text(place)
+    is_list = place.suffix.lower() != ".csv"
+    if text is not None and (fault := table_fault(text, names, listed=is_list)):
+        raise SchemaError(
+            f"column {name}: {field}: {fault}; expected a public list that holds the levels of this"
+            " column alone"
+        )
     rest = {key: value for key, value in column.items() if key != field}
-    return {**rest, **LEVEL_FILES[field](base / path, name, column.get("other"))}
+    read = LEVEL_FILES[field](text, is_list, column.get("other"))
+    if isinstance(read, str):
+        raise SchemaError(f"column {name}: {field}: {read}")
+    return {**rest, **read}
 
 
-def _levels(path: Path, column: str, other: Any) -> dict[str, Any]:
-    """The levels that a public file lists, in its order.
+def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str:
+    """The levels that a public file lists, in its order; or what is wrong with the file.
 
     A `.csv` file has them in its first column, below one line of names (UTF-8, commas); any other
     file has one on each line. A list that a release of found levels wrote lacks the bucket `other`,
     which is added.
-
-    Raises:
-        SchemaError: not a regular UTF-8 file of at most `MAX_LEVEL_BYTES`; a ragged CSV file.
     """
-    text = _text(path)
-    if text is not None and path.suffix.lower() != ".csv":
+    if text is not None and is_list:
         lines = text.removesuffix("\n").split("\n")
-        return {"levels": [line.removesuffix("\r") for line in lines]}
+        return _repeated(lines) or {"levels": [line.removesuffix("\r") for line in lines]}
     rows = _rows(text)
     if rows is None:
-        raise SchemaError(
-            f"column {column}: levels_file: expected a UTF-8 file of at most {MAX_LEVEL_BYTES}"
-            " bytes, one level a line; or a .csv file with a line of names, levels in its first"
-            " column"
+        return (
+            f"expected a UTF-8 file of at most {MAX_LEVEL_BYTES} bytes, one level a line; or a .csv"
+            " file with a line of names, levels in its first column"
         )
     levels = [row[0] for row in rows[1:]]
+    if rows[0][1:] == [NOISY_COUNT]:
+        levels = [unguarded(level) for level in levels]
+    fault = _repeated(levels)
     if rows[0][1:] == [NOISY_COUNT] and isinstance(other, str) and other not in levels:
         levels.append(other)
-    return {"levels": levels}
+    return fault or {"levels": levels}
 
 
-def _hierarchy(path: Path, column: str, _other: Any) -> dict[str, Any]:
+def _hierarchy(text: str | None, is_list: bool, _other: Any) -> dict[str, Any] | str:
     """The groups that a public file's second column names, in its order, and each one's members.
 
-    Raises:
-        SchemaError: as `_levels`; or not a .csv file, or of fewer than two columns.
+    Or what is wrong with the file: as of `_levels`; it is no .csv file, or has one column.
     """
-    rows = _rows(_text(path)) if path.suffix.lower() == ".csv" else None
+    rows = None if is_list else _rows(text)
     if rows is None or any(len(row) < 2 for row in rows):
-        raise SchemaError(
-            f"column {column}: hierarchy_file: expected a .csv file in UTF-8 of at most"
-            f" {MAX_LEVEL_BYTES} bytes, with a line of names, members in its first column and"
-            " their groups in its second"
+        return (
+            f"expected a .csv file in UTF-8 of at most {MAX_LEVEL_BYTES} bytes, with a line of"
+            " names, members in its first column and their groups in its second"
         )
     groups: dict[str, list[str]] = {}
     for member, group, *_ in rows[1:]:
         groups.setdefault(group, []).extend([member] if member != group else [])
-    return {"levels": list(groups), "members": list(groups.values())}
+    fault = _repeated([row[0] for row in rows[1:]])
+    return fault or {"levels": list(groups), "members": list(groups.values())}
+
+
+def _repeated(entries: list[str]) -> str:
+    """That an entry occurs twice: so do values in a table, and none of a list."""
+    if len({entry.strip() for entry in entries}) == len(entries):
+        return ""
+    return "two levels are equal, as values of a table are; expected a list that has each once"
 
 
 LEVEL_FILES = {"levels_file": _levels, "hierarchy_file": _hierarchy}
-"""What a column may name a file for, and who reads it, with the column's name and `other`."""
+"""What a column may name a file for, and who reads its text, with the column's `other`."""
 
 
 def _text(path: Path) -> str | None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_text, cell_texts, plain_cells
+from dpiw.data.cells import cell_text, cell_texts, plain_cells, plain_signs, word_form
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.dates import (
     clock_seconds,
@@ -251,8 +251,8 @@ def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], N
 
 
 def _exact(text: str) -> Decimal | None:
-    """The exact number a text denotes (ASCII digits, `.`, exponent, `inf`), or None."""
-    text = text.strip()
+    """The exact number a text denotes (a sign, ASCII digits, `.`, exponent, `inf`), or None."""
+    text = plain_signs(text.strip())
     infinite = _INFINITE.fullmatch(text)
     if infinite:
         return Decimal(f"{infinite[1]}Infinity")
@@ -305,12 +305,12 @@ def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
 
     A typed 0 or 1 is false or true, unless a declared word is a number: then numbers are words.
     """
-    words = {text.strip().casefold(): 0 for text in column.false_values}
-    words |= {text.strip().casefold(): 1 for text in column.true_values}
+    words = {word_form(text): 0 for text in column.false_values}
+    words |= {word_form(text): 1 for text in column.true_values}
     typed = {} if any(_exact(word) is not None for word in words) else {"0": 0, "1": 1}
 
     def spoken(text: str) -> int:
-        return words.get(text.strip().casefold(), -1)
+        return words.get(word_form(text), -1)
 
     def counted(text: str) -> int:
         return words.get(text, typed.get(text, -1))

@@ -12,12 +12,13 @@ import pandas as pd
 
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.columns import Column
-from dpiw.data.dictionary import is_same_file
+from dpiw.data.confidential import is_same_file
+from dpiw.data.headers import free_check
 from dpiw.data.public_rows import check_digest
 from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.sources import read_parquet
-from dpiw.data.validation import admissible_types
+from dpiw.data.sources import open_parquet
+from dpiw.data.validation import types_fault
 from dpiw.errors import SourceError, SpecError
 
 FIELD = "generator.settings.rows"
@@ -53,19 +54,23 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
             a row that breaks a constraint of the dictionary.
     """
     check_digest(path, sha256, field=FIELD)
-    reason = ""
+    raw, reason = None, ""
+    names = [column.name for column in schema.released]
     try:
-        raw = read_parquet(path, [column.name for column in schema.released], limits=_LIMITS)
+        with open_parquet(path, names, limits=_LIMITS) as opened:
+            reason = types_fault(opened.types, schema.released, file_format="parquet")
+            raw = None if reason else opened.whole(most_bytes=_LIMITS.max_memory_bytes)
     except SourceError as error:
         reason = str(error)
-    if reason:  # raised outside the handler: nothing of the file hangs on it
+    if raw is None:  # raised outside the handler: nothing of the file hangs on it
         reason = reason.replace("the source is", "it is").replace("; is source.format csv?", "")
-        names = f"released columns ({', '.join(column.name for column in schema.released)})"
-        raise SpecError(f"{FIELD}: expected a Parquet file of the {names}: {reason}")
+        reason = reason.replace(free_check(None), "")
+        expected = f"released columns ({', '.join(names)})"
+        raise SpecError(f"{FIELD}: expected a Parquet file of the {expected}: {reason}")
     if len(raw.frame) == 0:
         raise SpecError(f"{FIELD}: expected at least one row")
     for column in schema.released:
-        _check_column(column, raw.types[column.name], raw.frame[column.name])
+        _check_column(column, raw.frame[column.name])
     scaled = schema.scale(raw.frame)
     broken = {} if schema.rules is None else schema.rules.broken(scaled)
     for name, rows in broken.items():
@@ -74,13 +79,7 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
     return scaled
 
 
-def _check_column(column: Column, stored: str, cells: pd.Series) -> None:
-    admissible = admissible_types(column, file_format="parquet")
-    if stored.split("[")[0].split("(")[0] not in admissible:
-        raise SpecError(
-            f"{FIELD}: column {column.name}: not stored as {column.kind.value}; expected one of"
-            f" {', '.join(admissible)}"
-        )
+def _check_column(column: Column, cells: pd.Series) -> None:
     counts = count_cells(column, cells)
     faults = {
         "missing cells, and is not nullable": counts.missing and not column.nullable,

@@ -109,27 +109,52 @@ def check_names(
     Raises:
         SourceError: names declared columns only, never a name of the file that was not typed.
     """
+    if fault := _names_fault(header, names, max_columns, encoding, typed=typed):
+        raise SourceError(fault + ("" if typed else free_check(encoding)))
+
+
+def free_check(encoding: str | None) -> str:
+    """What to type for a look at names and types that no read counts.
+
+    Args:
+        encoding: of a CSV file; None: it is a Parquet file.
+    """
+    line = "FILE" if encoding is None else '"$(head -n 1 FILE)"'
+    what = "names and types" if encoding is None else "names"
+    return f". `dpiw plan SPEC --header {line}` checks its {what} for free: no read counts"
+
+
+def _names_fault(
+    header: Sequence[str],
+    names: Sequence[str],
+    max_columns: int,
+    encoding: str | None,
+    *,
+    typed: bool,
+) -> str:
+    """What is wrong with a file's names, as `check_names` says it; empty where nothing is."""
     if len(header) > max_columns:
-        raise SourceError(f"the file has more than max_columns={max_columns} columns")
+        return f"the file has more than max_columns={max_columns} columns"
     missing = [name for name in names if name not in header]
     if missing:
         others = [name for name in header if name not in names]
         quotable = typed and len(names) > 2 * len(missing)  # else the line may be a row
-        raise SourceError(
+        return (
             f"columns missing in the file: {_listed(missing)}{_hint(others, missing)}"
-            + _encoding_hint(missing, encoding, typed=typed)
+            + _encoding_hint(missing, encoding)
             + (f"; not declared: {_listed(_once(others))}" if quotable and others else "")
         )
     doubled = [name for name in names if header.count(name) > 1]
     if doubled:
-        raise SourceError(f"columns that occur more than once in the file: {_listed(doubled)}")
+        return f"columns that occur more than once in the file: {_listed(doubled)}"
     if len(header) > len(names):
         extra = _once(name for name in header if name not in names)
-        raise SourceError(
+        return (
             "the file has columns that the data dictionary does not declare"
             + (f" ({_listed(extra)})" if typed else "")
             + "; declare them or leave them out of the file"
         )
+    return ""
 
 
 def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
@@ -167,16 +192,12 @@ def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
     return f"; {_LINE}"
 
 
-def _encoding_hint(missing: Sequence[str], encoding: str | None, *, typed: bool) -> str:
+def _encoding_hint(missing: Sequence[str], encoding: str | None) -> str:
     """That names beyond ASCII may be encoded otherwise; made of what is told and public alone."""
     wide = [name for name in missing[:_SHOWN] if not name.isascii()]
     if encoding is None or not wide:
         return ""
-    free = '; dpiw plan SPEC --header "$(head -n 1 FILE)" looks at that line for nothing'
-    return (
-        f"; {_listed(wide)} may stand there in another encoding than source.encoding: {encoding}"
-        + ("" if typed else free)
-    )
+    return f"; {_listed(wide)} may stand there in another encoding than source.encoding: {encoding}"
 
 
 def _nearly(name: str, folded: set[str]) -> bool:

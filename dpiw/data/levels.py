@@ -12,7 +12,8 @@ and published is the group or the bucket. Levels are never selected from the tab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from dpiw.errors import nearest
@@ -34,8 +35,16 @@ _MAX_SHRINKING = 32
 MOST_LETTERS = 200
 """Of a text that may become a level: what is longer is free text."""
 
+_NEAR, _FEW_LEVELS = 0.5, 10
+"""Share of `nominal_rows` from which on listed texts may be the table's own; fewer never are."""
+
 NOISY_COUNT = "noisy_count"
 """Names the second column of a list of found levels; its first has the column's own name."""
+
+_FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].+", re.DOTALL)
+_SIGNED = re.compile(r"[+-][0-9]{1,30}([.,][0-9]{1,30})?%?")
+_GUARD = "'"
+"""What makes a spreadsheet take a cell for text; it shows no such sign itself."""
 
 _REQUIRED = (
     "public levels are required and never inferred; where there is no public list, declare"
@@ -61,6 +70,22 @@ def bucket_of(text: str, buckets: int) -> int:
 def level_file(place: int) -> str:
     """The name, in a release, of the list of its column of found levels number `place`, from 1."""
     return f"levels-{place:03}.csv"
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet would compute a cell of this text; a signed number is none."""
+    return _FORMULA.match(text) is not None and _SIGNED.fullmatch(text) is None
+
+
+def guarded(text: str) -> str:
+    """A text as a published list holds it: with an apostrophe first where it is a formula."""
+    return _GUARD + text if is_formula(text.lstrip(_GUARD)) else text
+
+
+def unguarded(text: str) -> str:
+    """Undo `guarded`."""
+    bare = text.removeprefix(_GUARD)
+    return bare if guarded(bare) == text else text
 
 
 def level_codes(column: Column) -> dict[str, int]:
@@ -111,6 +136,14 @@ def text_reader(column: Column) -> Callable[[str], str | None]:
     return read
 
 
+def marker(word: str, levels: Iterable[object]) -> str:
+    """A word of ours beside a column's levels, in as many brackets as make it none of them."""
+    taken = {str(level) for level in levels}
+    while word in taken:
+        word = f"({word})"
+    return word
+
+
 def known_texts(column: Column) -> Callable[[str], bool]:
     """Return what says whether a text is, or means, one of the column's levels."""
     read = text_reader(column) if column.unseen else level_reader(column)
@@ -152,6 +185,17 @@ def _other_fault(column: Column) -> Fault | None:
     if column.other is None or (column.other and read(column.other) == column.other):
         return None
     return "other", f"expected a normalised printable text of at most {MOST_LETTERS} characters"
+
+
+def level_warning(column: Column, *, nominal_rows: int) -> str | None:
+    """What a plan says of a column that lists nearly as many texts as there are rows; or None."""
+    listed = 0 if column.hash_buckets is not None else len(level_codes(column))
+    if listed < max(_FEW_LEVELS, nominal_rows * _NEAR):
+        return None
+    return (
+        f"column {column.name}: lists {listed:,} levels for {nominal_rows:,} nominal_rows; expected"
+        " a public code list, never the values of the table: whatever it lists is published"
+    )
 
 
 def level_caveat(column: Column) -> str | None:

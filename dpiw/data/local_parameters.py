@@ -150,6 +150,11 @@ class LocalParameters:
         return np.array([feature.private for feature in self.features], dtype=bool)
 
     @property
+    def bare(self) -> tuple[str, ...]:
+        """Names of the features that are told as they are: nothing protects them."""
+        return tuple(feature.name for feature in self.features if not feature.private)
+
+    @property
     def dimension(self) -> int:
         """Number of private features."""
         return int(self.private.sum())

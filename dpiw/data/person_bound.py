@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpiw.data.cell_reading import WHITE_SPACE
-from dpiw.data.cells import cell_texts
+from dpiw.data.cells import cell_texts, in_one_form
 from dpiw.data.columns import Column
 from dpiw.data.raw_source import data_row
 from dpiw.errors import SourceError
@@ -87,7 +87,7 @@ def _hashed(cells: Iterable[pd.Series[Any]], file: IO[bytes]) -> tuple[int, int 
     keys, rows = (secrets.token_hex(8), secrets.token_hex(8)), 0
     alone: int | None = None
     for batch in cells:
-        texts = pc.utf8_trim(cell_texts(batch), characters=WHITE_SPACE)
+        texts = pc.utf8_trim(in_one_form(cell_texts(batch)), characters=WHITE_SPACE)
         missing = pc.fill_null(pc.equal(texts, ""), True).to_numpy(zero_copy_only=False)
         hashes = np.zeros(len(texts), dtype=_HASH)
         for name, key in zip(_HASH.names or (), keys, strict=True):

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.dictionary import is_same_file
 from dpiw.data.private_copy import copy_source
 from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema, ScaledTable
@@ -23,7 +22,7 @@ from dpiw.errors import SourceError, SpecError
 FIELD = "weights.post_processing: beta_calibrate.rows"
 
 
-def named_file(step: Mapping[str, Any], path: Path, *, source: Path) -> dict[str, Any]:
+def named_file(step: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """A `beta_calibrate` step with its file's absolute path and SHA-256.
 
     A file whose digest is stated is not looked at, and one that is gone leaves it open: a run that
@@ -31,14 +30,8 @@ def named_file(step: Mapping[str, Any], path: Path, *, source: Path) -> dict[str
 
     Args:
         step: as the spec has it.
-        path: the file.
-        source: the confidential file, which this must not be.
-
-    Raises:
-        SpecError: the confidential file.
+        path: the file, which is not confidential (`dpiw.data.confidential`).
     """
-    if is_same_file(path, source):
-        raise SpecError(f"{FIELD}: this is the confidential source, not a public file")
     digest = step.get("sha256")
     if digest is None:
         with contextlib.suppress(SpecError):

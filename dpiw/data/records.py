@@ -10,13 +10,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from dpiw.data.documents import decimal_of, hexadecimal, plain, record, typed
-from dpiw.errors import ReleaseError, SpecError
+from dpiw.errors import ReleaseError, SpecError, is_plain
 
-__all__ = ["Count", "DecimalText", "Sha256", "settle"]
+__all__ = ["Count", "DecimalText", "Label", "Sha256", "settle"]
+
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,199}")
 
 
 def _count(value: int, *, what: str, error: type[ReleaseError]) -> None:
@@ -29,6 +32,15 @@ DecimalText = Annotated[str, decimal_of]
 
 Sha256 = Annotated[str, functools.partial(hexadecimal, digits=64)]
 """64 lower-case hexadecimal digits."""
+
+
+def _label(text: str, *, what: str, error: type[ReleaseError]) -> None:
+    if _LABEL.fullmatch(text) is None:
+        raise error(f"{what}: expected up to 200 letters of ASCII, digits and `_.:+-`")
+
+
+Label = Annotated[str, _label]
+"""A short name without spaces, so that no sentence can be made of it."""
 
 Count = Annotated[int, _count]
 """A whole number >= 0."""
@@ -69,7 +81,7 @@ def _settled_fields(
 def _settled(value: Any, hint: Any, what: str, error: type[ReleaseError]) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
-        return plain(value)
+        return _plain_texts(plain(value), what, error)
     if origin is Annotated:
         settled = _settled(value, arguments[0], what, error)
         arguments[1](settled, what=what, error=error)
@@ -82,7 +94,10 @@ def _settled(value: Any, hint: Any, what: str, error: type[ReleaseError]) -> Any
     if origin is not None:
         pairs = typed(value, origin, what=what, error=error).items()
         of = arguments[1]
-        return {str(key): _settled(item, of, f"{what} {key!r}", error) for key, item in pairs}
+        return {
+            _plain_texts(str(key), what, error): _settled(item, of, f"{what} {key!r}", error)
+            for key, item in pairs
+        }
     if dataclasses.is_dataclass(hint):
         return _settled_record(value, hint, what, error)
     if issubclass(hint, enum.Enum):
@@ -90,7 +105,22 @@ def _settled(value: Any, hint: Any, what: str, error: type[ReleaseError]) -> Any
             return hint(value)
         except ValueError:
             raise error(f"{what}: not a {hint.__name__} that dpiw knows") from None
-    return typed(value, hint, what=what, error=error)
+    return _plain_texts(typed(value, hint, what=what, error=error), what, error)
+
+
+def _plain_texts(value: Any, what: str, error: type[ReleaseError]) -> Any:
+    """The value, if no text in it, of any depth, has a character that could steer a terminal."""
+    if isinstance(value, str):
+        if not is_plain(value):
+            raise error(f"{what}: text with control or invisible characters, or line ends")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _plain_texts(key, what, error)
+            _plain_texts(item, what, error)
+    elif isinstance(value, list):
+        for item in value:
+            _plain_texts(item, what, error)
+    return value
 
 
 def _settled_record(value: Any, kind: Any, what: str, error: type[ReleaseError]) -> Any:

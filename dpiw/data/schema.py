@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,7 +19,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.confidential import Confidential
 from dpiw.data.constraints import Constraint, in_order, read_constraint
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.names import folded_name
@@ -117,7 +119,7 @@ class PublicSchema:
         )
 
     @classmethod
-    def from_yaml(cls, path: Path | str, *, confidential: Path | None = None) -> Self:
+    def from_yaml(cls, path: Path | str, *, confidential: Confidential | None = None) -> Self:
         """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
         from dpiw.data.dictionary import read_dictionary
         from dpiw.data.yaml import told_in
@@ -133,6 +135,11 @@ class PublicSchema:
             "columns": [column.to_mapping() for column in self.columns],
             **({"constraints": constraints} if constraints else {}),
         }
+
+    def published_mapping(self) -> dict[str, Any]:
+        """Return `to_mapping` without how the source writes its cells, which no release has."""
+        columns = [replace(column, written=CellFormat()) for column in self.columns]
+        return replace(self, columns=tuple(columns)).to_mapping()
 
     @cached_property
     def rules(self) -> Rules | None:

@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -236,21 +237,14 @@ def _csv_tables(
 def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Iterator[RawSource]:
     """Open a Parquet file.
 
-    Embedded Arrow and pandas metadata decide nothing but the time zone of timestamps. Footers are
-    not believed: limits are applied to what was read.
+    Embedded Arrow and pandas metadata decide nothing but the time zone of timestamps, and that
+    dictionaries are read as their values. Footers are not believed: limits are applied to what was
+    read.
 
     Raises:
         SourceError: damaged, encrypted, or other columns than declared.
     """
-    with path.open("rb") as stream:
-        if stream.read(4) != _PARQUET:
-            raise SourceError("the source is not a plain Parquet file; is source.format csv?")
-        file = attempt(
-            # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
-            lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),
-            "the Parquet file is damaged or encrypted",
-        )
-        schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
+    with _parquet_file(path) as (file, schema):
         check_names(list(schema.names), names, max_columns=limits.max_columns)
         yield RawSource(
             types={field.name: _physical_type(field) for field in schema},
@@ -262,32 +256,111 @@ def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Itera
         )
 
 
+@contextlib.contextmanager
+def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
+    with path.open("rb") as stream:
+        if stream.read(4) != _PARQUET:
+            raise SourceError("the source is not a plain Parquet file; is source.format csv?")
+        file = attempt(
+            # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
+            lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),
+            "the Parquet file is damaged or encrypted",
+        )
+        schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
+        if any(pa.types.is_dictionary(kind) for kind in schema.types):
+            file = attempt(lambda: _dense(stream), "the Parquet file's schema is not readable")
+        yield file, schema
+
+
+def _dense(stream: BinaryIO) -> pq.ParquetFile:
+    """The same file, whose dictionaries are read as plain values.
+
+    Arrow's own metadata says that they are dictionaries, and Arrow fails to make one where a text
+    is no UTF-8 or values are too many for its index. So that metadata gets another name.
+    """
+    stream.seek(-8, os.SEEK_END)
+    length = int.from_bytes(stream.read(4), "little")
+    stream.seek(-8 - length, os.SEEK_END)
+    footer = stream.read().replace(b"ARROW:schema", b"ARROW_schema")
+    metadata = pq.read_metadata(io.BytesIO(_PARQUET + footer))
+    return pq.ParquetFile(
+        stream, metadata=metadata, pre_buffer=False, coerce_int96_timestamp_unit="ms"
+    )
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a regular file begins as a Parquet file does."""
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file():
+            with path.open("rb") as stream:
+                return stream.read(4) == _PARQUET
+    return False
+
+
+def parquet_types(path: Path) -> list[tuple[str, str]]:
+    """Names and physical types of a Parquet file's columns, in file order.
+
+    Privacy:
+        Of the footer's schema alone: no row, no statistic and no number of rows is looked at.
+
+    Raises:
+        SourceError: no Parquet file, damaged or encrypted. Quotes nothing of the file.
+    """
+    with _parquet_file(path) as (_, schema):
+        return [(field.name, _physical_type(field)) for field in schema]
+
+
 def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
     """Read a public Parquet file whole; errors as `open_parquet` and `RawSource.whole`."""
     with open_parquet(path, names, limits=limits) as raw:
         return raw.whole(most_bytes=limits.max_memory_bytes)
 
 
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+"""Types whose cells are texts; of the type null, all are missing."""
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which cells are read: of a dictionary its values', of all texts one."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.large_string() if any(is_text(kind) for is_text in _TEXTS) else kind
+
+
 def _physical_type(field: pa.Field) -> str:
-    kind = field.type
-    if (
-        pa.types.is_nested(kind)
-        or pa.types.is_dictionary(kind)
-        or isinstance(kind, pa.ExtensionType)
-    ):
-        raise SourceError(
-            "the Parquet file has a nested, dictionary or extension column; store plain values"
-        )
-    return TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else str(kind)
+    """`text`, the name of an Arrow type, or a word for types that are not read."""
+    kind = _plain_type(field.type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return "extension"
+    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+        return "nested"
+    if pa.types.is_timestamp(kind) and not _is_zone(kind):
+        return "unzoned"
+    return TEXT if pa.types.is_large_string(kind) else str(kind)
+
+
+def _is_zone(kind: pa.DataType) -> bool:
+    """Whether a type of timestamps has no zone, or one that is known here."""
+    with contextlib.suppress(Exception):  # of several libraries of zones
+        pa.array([], type=kind).to_pandas()
+        return True
+    return False
+
+
+def _plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same cells in a plain type: text of one layout, moments in their zone."""
+    if column.type == kind:
+        return column
+    return valid_text(column).cast(kind) if pa.types.is_large_string(kind) else column.cast(kind)
 
 
 def _parquet_tables(
     file: pq.ParquetFile, schema: pa.Schema, columns: list[str]
 ) -> Iterator[pa.Table]:
-    projection = pa.schema([schema.field(name) for name in columns])
+    projection = pa.schema([(name, _plain_type(schema.field(name).type)) for name in columns])
     yield projection.empty_table()
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False):
-        yield pa.Table.from_batches([batch.replace_schema_metadata(None)], schema=projection)
+        cells = [_plain_column(batch.column(field.name), field.type) for field in projection]
+        yield pa.table(cells, schema=projection)
 
 
 def _to_frame(table: pa.Table) -> pd.DataFrame:

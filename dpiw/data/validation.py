@@ -18,11 +18,31 @@ import pandas as pd
 
 from dpiw.data.cell_counts import CellCounts
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.headers import free_check
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SourceError, StageFailedError
 
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _REALS = ("halffloat", "float", "double")
+_DECIMALS = ("decimal32", "decimal64", "decimal128", "decimal256")
+_NUMBERS = (*_INTEGERS, *_REALS, *_DECIMALS)
+_TYPED = {
+    ColumnKind.BOOLEAN: ("bool", *_NUMBERS),
+    ColumnKind.DATE: ("date32", "date64", "timestamp"),
+    ColumnKind.DATETIME: ("date32", "date64", "timestamp"),
+}
+_SUMS = {
+    ("text",): "text",
+    ("text", *_NUMBERS): "text or numbers",
+    ("text", "bool", *_NUMBERS): "text, truth values or numbers",
+    ("text", "date32", "date64", "timestamp"): "text, dates or moments",
+}
+"""What `admissible_types` are in few words."""
+
+_WORDS = {
+    "nested": "lists, structures or maps", "extension": "an extension type",
+    "unzoned": "timestamps of an unknown time zone",
+}  # fmt: skip
 
 Results = dict[str, bool]
 """Verdicts by check: `COLUMN: EXPECTATION`, or `EXPECTATION` for the whole table."""
@@ -31,22 +51,14 @@ Results = dict[str, bool]
 def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
     """Physical types a column may be stored in: `text`, or an Arrow type without its parameters.
 
-    CSV cells are text. In Parquet, text is for categories, booleans and ids; numbers must be
-    stored as numbers and dates as dates.
+    Any that the column's values may take in Parquet: which one a writer chooses depends on cells
+    (a gap makes floats of whole numbers), and whether a run ends must not. CSV cells are text.
     """
     if file_format == "csv":
         return ("text",)
-    if column.role is ColumnRole.IDENTIFIER:
-        return ("text", *_INTEGERS)
-    return {
-        ColumnKind.CONTINUOUS: (*_REALS, *_INTEGERS, "decimal32", "decimal64", "decimal128"),
-        ColumnKind.INTEGER: _INTEGERS,
-        ColumnKind.BOOLEAN: ("bool", "text", *_INTEGERS),
-        ColumnKind.CATEGORICAL: ("text", *_INTEGERS),
-        ColumnKind.ORDINAL: ("text", *_INTEGERS),
-        ColumnKind.DATE: ("date32", "date64", "timestamp"),
-        ColumnKind.DATETIME: ("timestamp",),
-    }[column.kind]
+    if column.role is ColumnRole.IDENTIFIER or column.kind not in _TYPED:
+        return ("text", *_NUMBERS)
+    return ("text", *_TYPED[column.kind])
 
 
 def validate_structure(
@@ -60,11 +72,11 @@ def validate_structure(
         file_format: `csv` or `parquet`.
 
     Raises:
-        SourceError: naming the declared columns at fault, and what is admissible.
+        SourceError: naming all declared columns at fault, and what is admissible.
     """
     import great_expectations.expectations as expect
 
-    plain = {name: kind.split("[")[0].split("(")[0] for name, kind in types.items()}
+    plain = {name: _plain_name(kind) for name, kind in types.items()}
     names = [column.name for column in schema.columns]
     checks = [expect.ExpectTableColumnsToMatchSet(column_set=names, exact_match=True)]
     for column in schema.columns:
@@ -73,14 +85,36 @@ def validate_structure(
     results = run_checks(pd.DataFrame([plain], dtype="str"), checks)
     if not results["expect_table_columns_to_match_set"]:
         raise SourceError("the file's columns are not exactly those the schema declares")
-    for column in schema.columns:
-        if not results[f"{column.name}: expect_column_values_to_be_in_set"]:
-            admissible = list(admissible_types(column, file_format=file_format))
-            raise SourceError(
-                f"column {column.name}: not stored as {column.kind.value}; "
-                f"expected one of {', '.join(admissible)}"
-            )
+    if not all(results.values()):
+        faults = types_fault(types, schema.columns, file_format=file_format)
+        raise SourceError(faults + free_check(None))
     return results
+
+
+def types_fault(types: Mapping[str, str], columns: Sequence[Column], *, file_format: str) -> str:
+    """Every column that is stored in a type of which its cells are not read; empty without one.
+
+    Args:
+        types: physical type by column, as `validate_structure` takes them.
+        columns: the declared ones, each of which is among `types`.
+        file_format: `csv` or `parquet`.
+    """
+    faults = []
+    for column in columns:
+        admissible = admissible_types(column, file_format=file_format)
+        stored = _plain_name(types[column.name])
+        if stored not in admissible:
+            kind = column.role if column.role is ColumnRole.IDENTIFIER else column.kind
+            faults.append(
+                f"column {column.name}: not stored as {kind.value} but as"
+                f" {_WORDS.get(stored, stored)} (expected {_SUMS[admissible]})"
+            )
+    return "; ".join(faults)
+
+
+def _plain_name(kind: str) -> str:
+    """An Arrow type's name without its parameters."""
+    return kind.split("[")[0].split("(")[0].split("<")[0]
 
 
 def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> Results:

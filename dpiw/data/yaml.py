@@ -8,6 +8,7 @@ floats are typed (tests/hostile/bad_inputs/rows.py, row 50).
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -19,6 +20,9 @@ import yaml
 from dpiw.errors import DPIWError, SpecError, nearest
 
 MAX_BYTES = 1 << 20
+SUFFIXES = (".yaml", ".yml")
+"""How every configuration file ends; what is named otherwise is not opened."""
+
 _MAX_DEPTH = 32
 _MOST_TOLD = 6
 
@@ -64,6 +68,10 @@ def _reason(problem: yaml.MarkedYAMLError) -> tuple[str, yaml.Mark | None]:
     return f"not valid YAML: {cause}" if cause else "not valid YAML", mark
 
 
+def _line(mark: yaml.Mark | None) -> str:
+    return f", line {mark.line + 1}" if mark else ""
+
+
 def _place(mark: yaml.Mark | None) -> str:
     return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
@@ -95,9 +103,7 @@ class _StrictLoader(yaml.SafeLoader):
                     "a key is not plain text; with a bracket or ? in it, it stands in quotes", key
                 )
             if key.value in seen:
-                plain = re.fullmatch(r"\w{1,40}", key.value)  # a slip may make a line a key
-                problem = f"duplicate key {key.value!r}" if plain else "duplicate key"
-                raise _refusal(problem, key)
+                raise _refusal("duplicate key", key)
             seen.add(key.value)
             if re.fullmatch(r"\d{1,20}", key.value) and _is_empty(value):
                 raise _refusal(_COMMA, key)
@@ -158,37 +164,53 @@ def load_text(
 
     Raises:
         error: not readable under the rules above; the message says why, with line and column. It
-            never quotes file content except a duplicate key.
+            never quotes the text.
     """
-    failure = ": not valid YAML"
+    failure, at = ": not valid YAML", what
     try:
         return yaml.load(text, Loader=_ExactLoader if exact else _StrictLoader)  # noqa: S506 (a SafeLoader subclass)
     except yaml.MarkedYAMLError as problem:
         reason, mark = _reason(problem)
-        failure = f"{_place(mark)}: {reason}"
+        failure, at = f"{_place(mark)}: {reason}", f"{what}{_line(mark)}"
     except yaml.reader.ReaderError:
         failure = ": not valid YAML: a character that no text file holds"
     except (yaml.YAMLError, ValueError, RecursionError):
         pass
-    raise error(f"{what}{failure}")
+    refusal = error(f"{what}{failure}")
+    refusal.at = at
+    raise refusal
 
 
 def load_file(
     path: Path, *, what: str, error: type[DPIWError] = SpecError, exact: bool = False
 ) -> Any:
-    """Parse a UTF-8 configuration file of at most `MAX_BYTES`; see `load_text`."""
+    """Parse a UTF-8 configuration file of at most `MAX_BYTES`; see `load_text`.
+
+    The one door to such files: another one, such as a table, is refused by its name, unopened.
+    """
     failure = ""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        if len(data) <= MAX_BYTES:
-            return load_text(data.decode("utf-8-sig"), what=what, error=error, exact=exact)
-        failure = f"larger than {MAX_BYTES} bytes"
+        if _is_named_otherwise(path):
+            failure = "expected a YAML file, whose name ends in .yaml or .yml; it was not opened"
+        else:
+            with path.open("rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+            if len(data) <= MAX_BYTES:
+                return load_text(data.decode("utf-8-sig"), what=what, error=error, exact=exact)
+            failure = f"larger than {MAX_BYTES} bytes"
     except OSError as problem:
         failure = _unreadable(path, problem)
     except UnicodeDecodeError:
         failure = "not UTF-8; save it as UTF-8"
-    raise error(f"{what}: {failure}")
+    refusal = error(f"{what}: {failure}")
+    refusal.at = what
+    raise refusal
+
+
+def _is_named_otherwise(path: Path) -> bool:
+    """Whether a file that is there, or what it links to, is not named as YAML is."""
+    named = {path.suffix.lower(), path.resolve().suffix.lower()}
+    return not named <= {*SUFFIXES} and os.path.exists(path) and not path.is_dir()
 
 
 def flow_text(mapping: dict[str, Any]) -> str:
@@ -222,6 +244,7 @@ def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
         yield
     except errors as error:
         if not str(error).startswith((f"{_name(path)}:", f"{_name(path)},")):
+            error.at = f"{_name(path)}{_line(_mark_of(path, str(error)))}"
             error.args = ("\n".join(_placed(path, line) for line in str(error).split("\n")),)
         raise
 

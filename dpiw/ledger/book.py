@@ -11,7 +11,14 @@ from bisect import bisect_right
 from dpiw.errors import LedgerConflictError, UnknownPopulationError, nearest
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import Entry, EntryKind, PublishedHead, check_genesis, check_name
+from dpiw.ledger.entries import (
+    Entry,
+    EntryKind,
+    PublishedHead,
+    check_fields,
+    check_genesis,
+    check_name,
+)
 from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
@@ -83,7 +90,7 @@ class Book:
             GrantSpentError, LedgerConflictError, UnknownPopulationError, UnsupportedRelationError,
             SpecError: it is not a legal transition.
         """
-        _check_author(entry)
+        _check_entry(entry)
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
         elif entry.kind is EntryKind.REGISTER:
@@ -95,7 +102,7 @@ class Book:
 
     def apply(self, entry: Entry) -> None:
         """Check `entry` and take it into account."""
-        _check_author(entry)
+        _check_entry(entry)
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
         elif entry.kind is EntryKind.REGISTER:
@@ -129,6 +136,7 @@ class Book:
         self._accounts[name] = account
 
 
-def _check_author(entry: Entry) -> None:
+def _check_entry(entry: Entry) -> None:
+    check_fields(entry)
     if not entry.authored():
         raise LedgerConflictError("by: its signature is not one over this entry")

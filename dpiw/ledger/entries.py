@@ -38,6 +38,9 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,127}")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_MOMENT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9:]{4,8})"
+)
 
 
 class EntryKind(enum.Enum):
@@ -256,6 +259,21 @@ def _canonical_number(value: Any, *, field: str) -> int | str:
     if isinstance(value, float) and math.isfinite(value):
         return repr(float(value))  # shortest text that reads back as the same float
     raise SpecError(f"{field}: expected a finite number, a short name, a list or an object")
+
+
+def check_fields(entry: Entry) -> None:
+    """Check what an entry holds beside its kind, in reading as in writing: no free text.
+
+    Raises:
+        SpecError: a field is no name, digest, label or moment as the ledger writes them.
+    """
+    if not isinstance(entry.at, str) or not _MOMENT.fullmatch(entry.at):
+        raise SpecError("at: expected a moment in UTC, such as 2027-01-31T06:00:00Z")
+    for field in ("population", "run_key", "stage"):
+        if getattr(entry, field) is not None:
+            check_label(field, getattr(entry, field))
+    if canonical(entry.payload, field="payload") != entry.payload:
+        raise SpecError("payload: expected whole numbers, short names, digests and decimals")
 
 
 def check_genesis(entry: Entry) -> None:

@@ -96,8 +96,11 @@ def missing_releases(
     releases_by_digest = {release.manifest.digest: release for release in releases}
     by_population: dict[str, list[MissingRelease]] = {}
     for digest, release in releases_by_digest.items():
-        if ledger.knows(
-            PublishedHead(hash=release.certificate.ledger_head, manifest_digest=digest)
+        head = release.certificate.ledger_head
+        first = release.manifest.facts.rows_of  # which paid for more rows of its draws
+        paid = None if first is None else releases_by_digest.get(first)
+        if ledger.knows(PublishedHead(hash=head, manifest_digest=first or digest)) or (
+            paid is not None and paid.certificate.ledger_head == head
         ):
             continue
         before = releases_by_digest.get(release.manifest.facts.previous or "")

@@ -292,3 +292,18 @@ class Ledger(AttemptLedger):
             if run.manifest_digest != manifest_digest:
                 raise LedgerConflictError("this run was published with another manifest")
             return run.published
+
+    def publish_rows(self, run_key: str, manifest_digest: str) -> None:
+        """Record more rows of a published run's draws; the same digest again changes nothing.
+
+        Costs nothing: such rows are computed from what the run has paid for.
+
+        Raises:
+            LedgerConflictError: the run is not published, or published this as its first.
+        """
+        check_digest("manifest_digest", manifest_digest)
+        with self._page(write=True) as page:
+            run = known_run(page.book, run_key)
+            if manifest_digest not in run.further:
+                payload = {"manifest_digest": manifest_digest, "rows_of": run.manifest_digest}
+                self._append_for_run(page, run_key, kind=EntryKind.PUBLISH, payload=payload)

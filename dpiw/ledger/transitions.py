@@ -25,6 +25,8 @@ through it. The rules, per stage of an attempt (docs/privacy.md section 3):
   term of the registration; when it is reached, nothing is read, armed or resumed any more.
 * A run whose release was recovered (`dpiw.ledger.recovery`) is spent: it is neither reserved nor
   armed nor voided again.
+* A published run may publish more rows of the same draws, as often as is wanted: a `publish` entry
+  that names the run's first manifest (`rows_of`), another manifest, and no cost.
 * A certificate is written behind an entry of its own, whose hash is the head that it carries. That
   entry holds 256 random bits, so that its hash tells nothing of the entries before it: of other
   populations, of failures, or of how many there are.
@@ -192,6 +194,8 @@ def _certify(book: Book, entry: Entry) -> RunRecord:
 
 def _publish(book: Book, entry: Entry) -> RunRecord:
     run = _own_run(book, entry)
+    if "rows_of" in entry.payload:
+        return _publish_rows(run, entry)
     if run.state is not RunState.COMMITTED:
         raise LedgerConflictError(
             f"this run is {run.state.value}; only one whose stages are all committed "
@@ -199,6 +203,15 @@ def _publish(book: Book, entry: Entry) -> RunRecord:
         )
     digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
     return replace(run, manifest_digest=digest, published=entry.head)
+
+
+def _publish_rows(run: RunRecord, entry: Entry) -> RunRecord:
+    digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
+    if run.manifest_digest is None or entry.payload["rows_of"] != run.manifest_digest:
+        raise LedgerConflictError("rows_of: expected the manifest that this run has published")
+    if digest in (run.manifest_digest, *run.further):
+        raise LedgerConflictError("manifest_digest: this run has published it already")
+    return replace(run, further=(*run.further, digest))
 
 
 def known_run(book: Book, run_key: str | None) -> RunRecord:

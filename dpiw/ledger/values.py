@@ -179,6 +179,7 @@ class RunRecord:
         attempts: in order; attempt n is at place n - 1.
         manifest_digest: SHA-256 of the release's manifest once published.
         published: the publishing entry.
+        further: SHA-256 of the manifests of more rows from the same draws.
         release: its name; None where only earlier versions of dpiw reserved it.
     """
 
@@ -190,6 +191,7 @@ class RunRecord:
     attempts: tuple[AttemptRecord, ...]
     manifest_digest: str | None = None
     published: LedgerHead | None = None
+    further: tuple[str, ...] = ()
     release: str | None = None
 
     @property

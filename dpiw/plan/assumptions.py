@@ -11,15 +11,23 @@ from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_proce
 from dpiw.plan import found_levels, made_elsewhere
 from dpiw.plan.plan import Plan
 from dpiw.privacy.events import PoissonSampledGaussianEvent
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, rows_caveat
+
+_READ_BEFORE = (
+    " The table was read before under another plan, and no draw followed that read. Its custodian"
+    " could see exact counts of its cells before these settings were declared. No epsilon covers a"
+    " setting that follows them."
+)
 
 
-def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
+def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False) -> tuple[str, ...]:
     """Sentences a reader must accept for the certificate's epsilon and delta to hold.
 
     Args:
         plan: the release's.
         max_unpaid_reads: the population's, by its registration.
+        read_before: whether the table was read without a draw, under another plan, before the
+            release's run was reserved.
     """
     unit = plan.spec.privacy_unit
     late = isinstance(plan.generator, FindsLevels)
@@ -27,7 +35,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int) -> tuple[str, ...]:
     levels = "levels (but those of unseen columns, which this release found)" if late else "levels"
     sentences = [
         f"The schema, its bounds and {levels}, nominal_rows and every setting were declared without"
-        " looking at the confidential table.",
+        f" looking at the confidential table.{_READ_BEFORE if read_before else ''}",
         "The operating system's random generator is secure; the guarantee is computational in"
         " that sense.",
         "The confidential workspace and its host are seen by custodians alone; run time and memory"
@@ -88,6 +96,7 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     sentences = ["Synthetic rows are not records of people; single rows carry no information."]
     if isinstance(plan.generator, MadeElsewhere):
         sentences = [*made_elsewhere.caveats(plan.generator)]
+    sentences += filter(None, [rows_caveat(plan.spec.privacy_unit.max_rows)])
     if plan.schema.constraints:
         sentences.append(
             "Every row satisfies the data dictionary's constraints, because it was made to. Whether"

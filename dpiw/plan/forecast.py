@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dpiw.data.schema import PublicSchema
+from dpiw.errors import SpecError
+from dpiw.methods.base import Forecasts, Method, Running
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.spec import ReleaseSpec
 
@@ -54,6 +57,49 @@ def forecast_of(
         tau=weights.predicted_log_weight_noise(schema=schema),
         resolution=resolution,
         feasible=resolution >= RESOLUTION_FLOOR,
+    )
+
+
+LONGEST = 12 * 3600
+"""Seconds beyond which a plan is refused: forecasts are within a factor of 2."""
+
+TOLD = 60
+"""Seconds from which on a plan says how long its methods take."""
+
+
+def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Running | None:
+    """Return what a calibrated method takes; None where it is little, and no method asks.
+
+    Raises:
+        SpecError: it takes longer than `LONGEST`, or holds more than the spec lets a stage hold.
+    """
+    if not isinstance(method, Forecasts):
+        return None
+    running = method.running(schema=schema, nominal_rows=spec.nominal_rows)
+    columns = len(schema.released)
+    fewer = "expected fewer columns or levels, or another method, such as histogram"
+    if running.seconds > LONGEST:
+        raise SpecError(
+            f"method {method.method}: about {running.seconds / 3600:.0f} hours on {columns} columns"
+            f" of {spec.nominal_rows} rows (expected at most {LONGEST // 3600}); {fewer}"
+        )
+    limit = spec.source.max_memory_bytes
+    if running.held_bytes > limit:
+        raise SpecError(
+            f"method {method.method}: about {running.held_bytes >> 20} MiB besides the table;"
+            f" source.max_memory_bytes admits {limit >> 20}; {fewer}"
+        )
+    return running
+
+
+def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str:
+    """How long a method takes and what it holds, for people; empty where it is little."""
+    running = check_running(method, schema, spec)
+    if running is None or running.seconds < TOLD:
+        return ""
+    return (
+        f"about {math.ceil(running.seconds / 60)} minutes and {running.held_bytes >> 20} MiB"
+        f" besides the table for {method.method}, within a factor of 2"
     )
 
 

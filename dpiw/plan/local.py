@@ -208,5 +208,5 @@ def told_plan(parameters: LocalParameters) -> list[str]:
             f"label      told as it is with probability {parameters.response.keep:.4f},"
             f" epsilon {parameters.response.epsilon:.4g} alone"
         ]
-    bare = [feature.name for feature in parameters.features if not feature.private]
-    return [*lines, *([f"not noised, not protected: {', '.join(bare)}"] if bare else [])]
+    bare = ", ".join(parameters.bare)
+    return [*lines, *([f"not noised, not protected: {bare}"] if bare else [])]

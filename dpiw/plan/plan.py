@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from dpiw.data.levels import level_warning
 from dpiw.data.public_rows import FIELD, check_digest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
@@ -21,7 +22,7 @@ from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.plan.forecast import WeightsForecast, forecast_of, infeasible
+from dpiw.plan.forecast import WeightsForecast, check_running, forecast_of, infeasible
 from dpiw.plan.made_elsewhere import check_rows
 from dpiw.plan.promise import run_key, spec_digest
 from dpiw.plan.spec import ReleaseSpec
@@ -181,7 +182,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     if step is not None and step.rows is not None:
         check_digest(Path(step.rows), str(step.sha256), field=FIELD)
     rho, ready = _solve(spec, schema, methods)
-    warnings: list[str] = []
+    warned = (level_warning(c, nominal_rows=spec.nominal_rows) for c in schema.released)
+    warnings = [text for text in warned if text is not None]
     forecast = forecast_of(spec, schema, ready.weights)
     if forecast is not None and not forecast.feasible:
         elsewhere = isinstance(ready.generator, MadeElsewhere)  # it has no use for the budget
@@ -199,6 +201,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             warnings.append(f"{infeasible(forecast)}: kept because the spec says so")
     if ready.weights is not None:
         warnings += ready.weights.warnings(schema=schema, nominal_rows=spec.nominal_rows)
+    for method in ready.by_stage.values():
+        check_running(method, schema, spec)
     if isinstance(ready.generator, MadeElsewhere):
         warnings += check_rows(spec, schema, ready.generator, ready.weights)
     return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))

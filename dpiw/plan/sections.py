@@ -14,12 +14,14 @@ from dpiw.methods.weights.registry import NONE, usual_effort
 from dpiw.plan.spec_types import (
     Count,
     Exact,
+    Flag,
     Location,
     Name,
     PlainText,
     Section,
     Settings,
     Share,
+    Zone,
 )
 
 
@@ -210,6 +212,8 @@ class Places(Section):
     Attributes:
         schema_path: the data dictionary (YAML).
         max_attempts: how often a run may pay for a draw, the first included.
+        time_zone: the IANA name of the zone whose days, weeks and months the periods are.
+        back_fill: whether a worker may publish a period before the last one.
         state: the folder of the ledger and the confidential workspace.
         ledger: path or URL of the ledger, without a password; else it lies in `state`.
         signing_key: the private key that signs the release (`dpiw key new`).
@@ -220,6 +224,8 @@ class Places(Section):
 
     schema_path: PlainText = Field(alias="schema")
     max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
+    time_zone: Zone = "UTC"
+    back_fill: Flag = False
     state: PlainText
     ledger: Location | None = None
     signing_key: PlainText

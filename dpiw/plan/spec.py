@@ -15,15 +15,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpiw.data.cell_formats import settled_formats, source_fault
-from dpiw.data.dictionary import is_same_file, refuse_open
+from dpiw.data.confidential import is_same_file
+from dpiw.data.dictionary import refuse_open
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
-from dpiw.errors import SchemaError, SpecError
+from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
-from dpiw.plan.sections import Places, Promise
+from dpiw.plan.sections import Places, Promise, SourceSpec
 from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_paths import located_spec
+from dpiw.plan.spec_paths import confidential, located_spec
 from dpiw.plan.spec_types import is_plain
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -35,10 +36,6 @@ from dpiw.privacy.units import (
 
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
-
-
-_TABLES = (".csv", ".tsv", ".parquet")
-"""How files end that may hold the confidential table."""
 
 
 class ReleaseSpec(Places, Promise):
@@ -130,8 +127,6 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
 def load_spec(path: Path) -> ReleaseSpec:
     """Read a spec file; relative paths in it become absolute, from the file's own folder."""
     name = path.name or str(path)
-    if path.suffix.lower() in _TABLES:
-        raise SpecError(f"{name}: expected a release spec (YAML), not a table; it was not opened")
     mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
         raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
@@ -163,9 +158,9 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
-    if is_same_file(Path(spec.schema_path), Path(spec.source.path)):
-        raise SpecError("schema: this is source.path, the confidential table")
-    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=Path(spec.source.path))
+    zone = confidential(spec)
+    zone.refuse(Path(spec.schema_path), field="schema")
+    schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=zone)
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (
@@ -175,3 +170,46 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
     with told_in(Path(spec.schema_path), SchemaError):
         settled_formats(schema, spec.source.written, file_format=spec.source.format)
     return schema
+
+
+def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
+    """Refuse a line of names, or a Parquet file's columns, that are not as declared.
+
+    Args:
+        text: a CSV file's first line as somebody typed it, or the path of a Parquet file.
+        source: of the spec.
+        schema: the public schema.
+
+    Returns:
+        That they are as declared, for people.
+
+    Privacy:
+        Of a Parquet file the names and types in its footer are used: no row, no statistic and no
+        number of rows. Which types a writer chose may depend on cells, so none that a column's
+        values may take is refused or named.
+
+    Raises:
+        SchemaError, SourceError: as `typed_line`, `header_cells`, `check_names`; or types of which
+            no cell is read, of all columns at once.
+    """
+    from dpiw.data.headers import check_names, header_cells, typed_line
+    from dpiw.data.sources import is_parquet, parquet_types
+    from dpiw.data.validation import types_fault
+
+    names = [column.name for column in schema.columns]
+    agrees = f"header: its {len(names)} names are those of the data dictionary"
+    if not is_parquet(Path(text)):
+        cells = header_cells(typed_line(text, encoding=source.encoding), names, source.delimiter)
+        check_names(
+            cells, names, max_columns=source.max_columns, encoding=source.encoding, typed=True
+        )
+        return agrees
+    if source.format != "parquet":
+        raise SourceError(f"header: {text} is a Parquet file; expected source.format: parquet")
+    types = parquet_types(Path(text))
+    check_names([name for name, _ in types], names, max_columns=source.max_columns, typed=True)
+    if fault := types_fault(dict(types), schema.columns, file_format="parquet"):
+        raise SourceError(f"header: {fault}")
+    return (
+        f"header: its {len(names)} names are those of the data dictionary, and its types are read"
+    )

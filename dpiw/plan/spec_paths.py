@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.data.public_rows import named_file
+from dpiw.data.confidential import Confidential
+from dpiw.data.public_rows import FIELD, named_file
 from dpiw.errors import SpecError
 from dpiw.ledger.location import absolute_location
 from dpiw.methods.generators.registry import public_settings
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from dpiw.plan.spec import ReleaseSpec
 
 
+_Public = Callable[[str, str], str]
+"""The absolute path of a field's public file, which is none of the confidential ones."""
+
 _FOLDER = "releases or state/releases"
 """What `publish_to` may say, for people."""
 
@@ -26,7 +31,8 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
     """The spec with absolute paths, and the SHA-256 of public rows for a calibration.
 
     Raises:
-        SpecError: a path that cannot be resolved, or a file that is not the one meant.
+        SpecError: a path that cannot be resolved, a public file that is confidential, or a file
+            that is not the one meant.
     """
 
     def absolute(field: str, text: str) -> str:
@@ -34,23 +40,43 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
 
     # The source's last component is not resolved: a symbolic link is refused at ingest.
     source = located(base, "source.path", spec.source.path)
+    places = {
+        "source": spec.source.model_copy(
+            update={"path": str(source.parent.resolve() / source.name)}
+        ),
+        "schema_path": absolute("schema", spec.schema_path),
+        "state": absolute("state", spec.state),
+        "signing_key": absolute("signing_key", spec.signing_key),
+        "publish_to": absolute("publish_to", spec.publish_to),
+        "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
+    }
+    spec = spec.model_copy(update=places)
+
+    def public(field: str, text: str) -> str:
+        path = located(base, field, text)
+        confidential(spec).refuse(path, field=field)
+        return str(path.resolve(strict=False))
+
     truth = spec.public_truth
     return spec.model_copy(
         update={
-            "source": spec.source.model_copy(
-                update={"path": str(source.parent.resolve() / source.name)}
-            ),
-            "generator": _located_generator(spec, base),
+            "generator": _located_generator(spec, public),
             "weights": spec.weights.model_copy(
-                update={"post_processing": _located_steps(spec, base, source)}
+                update={"post_processing": _located_steps(spec, public)}
             ),
-            "schema_path": absolute("schema", spec.schema_path),
-            "state": absolute("state", spec.state),
-            "signing_key": absolute("signing_key", spec.signing_key),
-            "publish_to": absolute("publish_to", spec.publish_to),
-            "public_truth": None if truth is None else absolute("public_truth", truth),
-            "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
+            "public_truth": None if truth is None else public("public_truth", truth),
         }
+    )
+
+
+def confidential(spec: ReleaseSpec) -> Confidential:
+    """Where no public file of a spec may lie.
+
+    Args:
+        spec: with absolute paths.
+    """
+    return Confidential(
+        source=Path(spec.source.path), state=Path(spec.state), releases=Path(spec.publish_to)
     )
 
 
@@ -87,7 +113,7 @@ def check_publish_to(spec: ReleaseSpec) -> None:
         )
 
 
-def _located_generator(spec: ReleaseSpec, base: Path) -> GeneratorSpec:
+def _located_generator(spec: ReleaseSpec, public: _Public) -> GeneratorSpec:
     """The generator with the absolute path of rows that were made elsewhere, if it has such.
 
     They are not looked at: a run that keeps a copy of them goes on without them.
@@ -95,36 +121,23 @@ def _located_generator(spec: ReleaseSpec, base: Path) -> GeneratorSpec:
     method, settings = spec.generator.method, spec.generator.settings
     places = settings.keys() - public_settings(method, settings).keys()
     placed = {
-        name: str(located(base, f"generator.settings.{name}", settings[name]).resolve())
+        name: public(f"generator.settings.{name}", settings[name])
         for name in places
         if isinstance(settings[name], str)
     }
     if not placed:
         return spec.generator
-    for name, path in placed.items():
-        _refuse_workspace(spec, base, f"generator.settings.{name}", Path(path))
     return spec.generator.model_copy(update={"settings": settings | placed})
 
 
-def _refuse_workspace(spec: ReleaseSpec, base: Path, field: str, path: Path) -> None:
-    """A run's folder holds confidential rows, too, and no file of it is public."""
-    state, releases = (
-        located(base, name, getattr(spec, name)).resolve() for name in ("state", "publish_to")
-    )
-    if path.is_relative_to(state) and not path.is_relative_to(releases):
-        raise SpecError(f"{field}: lies in the spec's state folder, the confidential workspace")
-
-
-def _located_steps(spec: ReleaseSpec, base: Path, source: Path) -> list[dict[str, Any]]:
+def _located_steps(spec: ReleaseSpec, public: _Public) -> list[dict[str, Any]]:
     """The post-processing steps, with path and SHA-256 of a file of public rows."""
-
-    def settled(step: dict[str, Any]) -> dict[str, Any]:
-        if "rows" not in files_of(step) or not step.get("rows"):
-            return step
-        path = located(base, "weights.post_processing: beta_calibrate.rows", step["rows"])
-        return named_file(step, path.resolve(strict=False), source=source)
-
-    return [settled(step) for step in spec.weights.post_processing]
+    return [
+        named_file(step, Path(public(FIELD, step["rows"])))
+        if "rows" in files_of(step) and step.get("rows")
+        else step
+        for step in spec.weights.post_processing
+    ]
 
 
 def located(base: Path, field: str, text: str) -> Path:

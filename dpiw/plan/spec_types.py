@@ -6,9 +6,11 @@ import contextlib
 import re
 from decimal import Decimal
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from dpiw.errors import nearest
 from dpiw.ledger.location import check_location
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -77,6 +79,26 @@ def _plain_settings(value: object) -> object:
     return value
 
 
+def _zone(value: object) -> str:
+    if isinstance(value, str) and _ZONE.fullmatch(value) and value not in _LOCAL_ZONES:
+        with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
+            return ZoneInfo(value).key
+    near = nearest(value, available_timezones()) if isinstance(value, str) else ""
+    raise ValueError(f"expected the IANA name of a time zone, such as Europe/Berlin or UTC{near}")
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+_ZONE = re.compile(r"[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
+_LOCAL_ZONES = ("Factory",)
+"""Names that are no place; `localtime` and the like, another zone on each machine, begin small."""
+
+Zone = Annotated[str, BeforeValidator(_zone)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
 Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
 Count = Annotated[int, BeforeValidator(_count)]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import NotPublishableError
+from dpiw.errors import NotPublishableError, PrivacyError
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.registry import make_generator
@@ -27,6 +27,7 @@ from dpiw.plan.made_elsewhere import check_generator
 from dpiw.plan.promise import compact_json
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.events import PrivacyEvent
+from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.resumption import Resumption, Watched
 
 GENERATOR_STAGE = "fit_generator"
@@ -41,6 +42,7 @@ class StagePlan:
     """One private stage: what it will do to the data, and what that would cost alone.
 
     `resumption`: on what terms a killed training goes on; None: it is lost. Its events pay for it.
+    `noise`: as the certificate will state it; of rows that are not there yet, the most it can be.
     """
 
     name: str
@@ -48,6 +50,7 @@ class StagePlan:
     parameters: Mapping[str, Any]
     events: tuple[PrivacyEvent, ...]
     resumption: Resumption | None = None
+    noise: tuple[ReleasedNoise, ...] = ()
 
     @property
     def settings(self) -> str:
@@ -150,9 +153,24 @@ class PrivateMethods:
                 parameters=method.parameters(),
                 events=method.events(schema=schema, unit=spec.privacy_unit),
                 resumption=method.resumption if isinstance(method, Watched) else None,
+                noise=_noise_of(method, spec, schema),
             )
             for name, method in self.by_stage.items()
         )
+
+
+def _noise_of(
+    method: Synthesizer | WeightEstimator, spec: ReleaseSpec, schema: PublicSchema
+) -> tuple[ReleasedNoise, ...]:
+    """What a method states of its noise; PrivacyError: it states nothing at all."""
+    state = getattr(method, "released_noise", None)
+    if state is None:
+        raise PrivacyError(
+            f"method {method.method}: it does not state the noise of what it releases"
+            " (`released_noise`), so no certificate of it can be written; nothing was reserved."
+            " Ask who maintains the method"
+        )
+    return tuple(state(schema=schema, unit=spec.privacy_unit))
 
 
 class _Fitted(Protocol):

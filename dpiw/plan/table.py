@@ -12,7 +12,7 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.provenance import provenance_summary
 from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.weights.post_processing import parse_post_processing
-from dpiw.plan.forecast import RESOLUTION_FLOOR
+from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
 from dpiw.plan.made_elsewhere import told, told_alone
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.plan.stages import rehearsable
@@ -70,8 +70,11 @@ def _bounds(plan: Plan) -> list[str]:
 
 
 def _end(bound: Any) -> str:
-    """A bound or a cut, as text."""
-    return bound if isinstance(bound, str) else f"{bound:,.10g}"
+    """A bound or a cut, as text; whole where ten digits are not all."""
+    if isinstance(bound, str):
+        return bound
+    text = f"{bound:,.10g}"
+    return text if float(text.replace(",", "")) == bound else str(bound)
 
 
 def _cells(plan: Plan) -> list[str]:
@@ -181,6 +184,9 @@ def plan_table(plan: Plan) -> str:
     ]
     for stage in plan.stages:
         lines += _stage(stage, plan)
+    for method in (plan.generator, plan.weights):
+        if method is not None and (text := running_text(method, plan.schema, spec)):
+            lines.append(f"running time: {text}")
     if plan.forecast is None:
         free = "none" if plan.weights is None else f"{plan.weights.method}, free, no forecast"
         lines.append(f"weights: {free}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +17,53 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.errors import UncalibratedError
+from dpiw.privacy.units import NoiseKind
+
 _HEADER = "header"
 _GRANT, _SETTINGS = "grant", "planned_settings"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedNoise:
+    """The noise in one group of released values, as the certificate states it.
+
+    Attributes:
+        values: the group (`one_way`, `gradient`, ...).
+        law: of the noise.
+        scale: of the noise, in units of the values (`dpiw.privacy.units.NoiseLaw`).
+        sensitivity: how far one privacy unit moves the values, L1 for Laplace noise and L2
+            otherwise; None: not stated, by a version of dpiw before it was.
+        event: index of the event that accounts for it, in the stage's events; None as above.
+
+    Raises:
+        UncalibratedError: scale or sensitivity is no finite number > 0.
+    """
+
+    values: str
+    law: NoiseKind
+    scale: float
+    sensitivity: float | None = None
+    event: int | None = None
+
+    def __post_init__(self) -> None:
+        numbers = [self.scale] if self.sensitivity is None else [self.scale, self.sensitivity]
+        if not all(math.isfinite(number) and number > 0 for number in numbers):
+            raise UncalibratedError(
+                f"noise of {self.values}: expected a finite scale and sensitivity > 0"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; what is not stated is left out."""
+        stated = {"sensitivity": self.sensitivity, "event": self.event}
+        return {"values": self.values, "law": self.law.value, "scale": self.scale} | {
+            name: value for name, value in stated.items() if value is not None
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ReleasedNoise:
+        """Read what `to_json` wrote."""
+        return cls(**{**data, "law": NoiseKind(data["law"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +76,16 @@ class Measurement:
         facts: public facts, JSON values only (noise law, sizes, structure, settings).
         publishable: False when the noise was seeded or absent; such a measurement cannot be
             released (`NotPublishableError`).
+        noise: what the certificate states of the noise that was drawn.
+        threshold: the least noisy count of what is shown; None where nothing is left out.
     """
 
     kind: str
     arrays: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
     publishable: bool
+    noise: tuple[ReleasedNoise, ...] = ()
+    threshold: float | None = None
 
     def under(self, grant: str, *, settings: str) -> Measurement:
         """As drawn under an arm of the ledger and the settings of a plan.
@@ -48,6 +98,21 @@ class Measurement:
             settings: digest of the planned stage's method and parameters.
         """
         return replace(self, facts={**self.facts, _GRANT: grant, _SETTINGS: settings})
+
+    @property
+    def stated_noise(self) -> tuple[ReleasedNoise, ...]:
+        """`noise`, or what an earlier version of dpiw left of it among the facts."""
+        if self.noise or "noise" not in self.facts:
+            return self.noise
+        return tuple(
+            ReleasedNoise(
+                values=name.removesuffix("scale").strip("_") or self.kind,
+                law=NoiseKind(self.facts["noise"]),
+                scale=value,
+            )
+            for name, value in sorted(self.facts.items())
+            if name.endswith("scale") and name != "frequency_scale" and isinstance(value, float)
+        )
 
     @property
     def grant(self) -> str | None:
@@ -64,6 +129,10 @@ class Measurement:
     def to_bytes(self) -> bytes:
         """The same bytes for the same measurement, on every run (fixed order, no timestamps)."""
         header = {"kind": self.kind, "facts": dict(self.facts), "publishable": self.publishable}
+        if self.noise:
+            header["noise"] = [law.to_json() for law in self.noise]
+        if self.threshold is not None:
+            header["threshold"] = self.threshold
         text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
         stored = {name: np.asarray(self.arrays[name]) for name in sorted(self.arrays)}
         stored[_HEADER] = np.frombuffer(text.encode(), dtype=np.uint8)
@@ -82,6 +151,9 @@ class Measurement:
             arrays=arrays,
             facts=header["facts"],
             publishable=header["publishable"],
+            noise=tuple(map(ReleasedNoise.from_json, header.get("noise", ()))),
+            # Earlier versions kept it among the facts.
+            threshold=header.get("threshold", header["facts"].get("threshold")),
         )
 
     @property

@@ -54,6 +54,16 @@ class PrivacyUnit:
             )
 
 
+def rows_caveat(max_rows: int) -> str:
+    """What counts are of, where a person may have so many rows; empty where a row is a person."""
+    if max_rows == 1:
+        return ""
+    return (
+        "Every number is of rows, not of people: a person has up to"
+        f" {max_rows} rows and counts once for each."
+    )
+
+
 class NoiseKind(enum.Enum):
     """The noise laws of docs/method.md section 4."""
 

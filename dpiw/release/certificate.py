@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -32,7 +32,7 @@ CHANCE = {"evidence_p_value": 0.05, "signal_p_value": 0.03}
 """By test: beyond this probability its rule takes what was seen for chance, `do not use`."""
 
 _NAME = "certificate.json"
-_ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
+ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +44,15 @@ class CertifiedStage:
         method: the registry's name of the method.
         events: the privacy events, as JSON values (`dpiw.privacy.accounting.event_to_json`).
         parameters: public settings of the mechanism, as JSON values.
-        noise: the laws of the noise in what was released, as JSON values.
+        noise: of each group of released values `law`, `scale`, the `sensitivity` that scale covers
+            and the index in `events` of the `event` that accounts for it; certificates of earlier
+            versions lack the last two (`dpiw.privacy.measurement.ReleasedNoise`).
         standalone_epsilon: what this stage alone would cost at the release's delta; stages
             compose to less than the sum of these. None: not computed.
     """
 
-    stage: str
-    method: str
+    stage: Label
+    method: Label
     events: tuple[Mapping[str, Any], ...]
     parameters: Mapping[str, Any]
     noise: tuple[Mapping[str, Any], ...] = ()
@@ -90,7 +92,8 @@ class Certificate:
         nominal_rows: the public nominal size n0 used in every formula.
         stages: what touched the confidential table, in order.
         generator: method and settings of the generator, JSON values; `made_elsewhere`: of rows that
-            another tool made, what they are declared to cost (see `declared`).
+            another tool made, what they are declared to cost (see `declared`); `more_rows_of`: of
+            more rows from the draws of an earlier release, that release.
         weights: method and settings of the weight estimator, JSON values.
         post_processing: steps after the measurements, in order; they cost nothing.
         diagnostics: computed from released values only (`effective_sample_size`, `k_hat`,
@@ -103,9 +106,9 @@ class Certificate:
         ledger_head: hash of the ledger entry behind which this was written.
     """
 
-    release_id: str
-    population: str
-    period: str
+    release_id: Label
+    population: Label
+    period: Label
     unit: PrivacyUnit
     epsilon: DecimalText
     delta: DecimalText
@@ -133,7 +136,16 @@ class Certificate:
     def __post_init__(self) -> None:
         """Check every field; what is read is checked in the same words as what is written."""
         settle(self, what=_NAME, error=ManifestError)
-        record(self.account, _ACCOUNT, what=f"{_NAME} account", error=ManifestError)
+        record(self.account, ACCOUNT, what=f"{_NAME} account", error=ManifestError)
+        reasons = self.diagnostics.get("reasons", [])
+        if not (isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)):
+            raise ManifestError(f"{_NAME} diagnostics: reasons: expected a list of texts")
+        try:
+            _ = self.declared
+        except (KeyError, TypeError, ValueError):
+            raise ManifestError(
+                f"{_NAME} generator: made_elsewhere: not what dpiw states of such rows"
+            ) from None
 
     @property
     def relation(self) -> NeighbouringRelation:
@@ -160,6 +172,15 @@ class Certificate:
             f" promised by dpiw: epsilon={costs['promised_epsilon']:.6g},"
             f" delta={costs['promised_delta']:.6g}{self._alone(costs)}"
         )
+
+    @property
+    def more_rows_of(self) -> Mapping[str, str] | None:
+        """`release_id` and `manifest` of the release whose draws these rows are made of; or None.
+
+        Then every number of the guarantee is that release's, which paid; nothing was added.
+        """
+        first = self.generator.get("more_rows_of")
+        return first if isinstance(first, Mapping) else None
 
     def _alone(self, costs: Mapping[str, Any]) -> str:
         """Why a plan says another epsilon of our own stage alone; empty where it does not."""

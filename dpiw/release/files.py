@@ -108,7 +108,7 @@ def release_contents(
         file_facts = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
         write_replicates(workspace / REPLICATES, replicates, order=order, facts=file_facts)
     entries = {path.name: _entry(path) for path in sorted(workspace.glob("*.parquet"))}
-    dictionary = document_json(plain(schema.to_mapping()))
+    dictionary = document_json(plain(schema.published_mapping()))
     catalogue_page = croissant_json(
         certificate,
         schema=schema,

@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from dpiw.errors import ReleaseError, nearest
-from dpiw.release.manifest import MANIFEST
+from dpiw.errors import ReleaseError, SpecError, nearest, shown
+from dpiw.release.manifest import MANIFEST, SIGNATURE
 
 
 def release_folders(root: Path) -> list[Path]:
@@ -42,6 +42,20 @@ def _beside(root: Path) -> list[str]:
     return []
 
 
+def refuse_release(path: Path, *, field: str) -> None:
+    """Refuse to write into a published folder, which one file more breaks.
+
+    Raises:
+        SpecError: the path is a release's folder, or lies in one; links are followed.
+    """
+    for folder in (path.resolve(), *path.resolve().parents):
+        if any(os.path.lexists(folder / name) for name in (MANIFEST, SIGNATURE)):
+            raise SpecError(
+                f"{field}: is or lies in a published release, {folder.name}, which one file more"
+                f" breaks; expected a folder of its own, such as --{field} audit"
+            )
+
+
 def publish_anew(folder: Path) -> str:
     """What its publisher does about a published folder that was damaged."""
     return (
@@ -53,10 +67,11 @@ def publish_anew(folder: Path) -> str:
 
 def no_release(folder: Path) -> str:
     """What is there instead of a release, in words; which one was meant, if that can be seen."""
-    text = f"{MANIFEST}: not in {folder.name or 'this folder'}; expected the folder of one release"
+    name = shown(folder.name)
+    text = f"{MANIFEST}: not in {name or 'this folder'}; expected the folder of one release"
     if folder.is_file():
-        return f"{folder.name}: a file; expected the folder of one release, in which it lies"
+        return f"{name}: a file; expected the folder of one release, in which it lies"
     if not folder.is_dir():
-        return f"{folder.name}: no such folder; expected the folder of one release"
+        return f"{name}: no such folder; expected the folder of one release"
     inside = sorted(manifest.parent.name for manifest in folder.glob(f"*/{MANIFEST}"))
-    return f"{text}, such as {folder.name}/{inside[0]}" if inside else text
+    return f"{text}, such as {name}/{shown(inside[0])}" if inside else text

@@ -17,7 +17,13 @@ from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ManifestError
 from dpiw.release.local_certificate import LocalCertificate, LocalManifest
 from dpiw.release.manifest import CERTIFICATE, LOCAL_FORMAT, ArrowField
-from dpiw.release.verification import signed_statement, verified_manifest
+from dpiw.release.verification import (
+    FOOTER,
+    Reader,
+    Readers,
+    signed_statement,
+    verified_contents,
+)
 
 REPORTS = "reports.parquet"
 
@@ -80,15 +86,35 @@ def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = Non
         ReleaseError: as `dpiw.release.verification.verify`.
         PrivacyError: the noise of the parameters does not keep their promise.
     """
-    from dpiw.release.published_rows import read_footer
+    return _verified(Path(folder), public_key=public_key, rows=False)[0]
 
-    folder = Path(folder)
-    manifest = verified_manifest(folder, kind=LocalManifest, public_key=public_key)
-    if set(manifest.files) != _FILES:
-        raise ManifestError(f"a local release holds {', '.join(sorted(_FILES))}, nothing else")
-    certificate = LocalCertificate.from_json((folder / CERTIFICATE).read_bytes())
-    parameters = LocalParameters.read(folder / PARAMETERS)
-    footer, facts = read_footer(folder / REPORTS), manifest.facts
+
+def verify_local_and_read(folder: Path, *, public_key: Path | None) -> tuple[VerifiedLocal, Any]:
+    """As `verify_local`, and the Arrow table of the reports, from the bytes that were compared."""
+    return _verified(Path(folder), public_key=public_key, rows=True)
+
+
+def _verified(
+    folder: Path, *, public_key: Path | Sequence[Path] | None, rows: bool
+) -> tuple[VerifiedLocal, Any]:
+    from dpiw.release.published_rows import RowReader, read_footer
+
+    def readers(manifest: LocalManifest) -> Readers:
+        if set(manifest.files) != _FILES:
+            raise ManifestError(f"a local release holds {', '.join(sorted(_FILES))}, nothing else")
+        size = manifest.files[REPORTS].size if public_key is None else None
+        footer = Reader(parse=read_footer, last=FOOTER)
+        return {
+            CERTIFICATE: Reader(parse=lambda file: LocalCertificate.from_json(file.data)),
+            PARAMETERS: Reader(parse=lambda file: LocalParameters.from_json(file.data)),
+            REPORTS: Reader(parse=RowReader(manifest.facts, size=size)) if rows else footer,
+        }
+
+    manifest, contents = verified_contents(
+        folder, kind=LocalManifest, public_key=public_key, readers=readers
+    )
+    certificate, parameters = contents[CERTIFICATE], contents[PARAMETERS]
+    footer, facts = contents[REPORTS], manifest.facts
     pairs = {
         "certificate": (
             certificate.manifest_facts(columns=facts.columns, published_at=facts.published_at),
@@ -103,10 +129,11 @@ def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = Non
         if one != other:
             raise ManifestError(f"{name}: manifest, certificate and files disagree")
     _check_promise(certificate, parameters)
-    return VerifiedLocal(
+    verified = VerifiedLocal(
         folder=folder, manifest=manifest, certificate=certificate, parameters=parameters,
         pinned=public_key is not None,
     )  # fmt: skip
+    return verified, footer.table
 
 
 def _check_promise(certificate: LocalCertificate, parameters: LocalParameters) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpiw.data.documents import document_json, parse_canonical, plain, record
 from dpiw.data.local_parameters import LocalParameters
-from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -102,7 +102,7 @@ class LocalCertificate:
     """
 
     model: str
-    release_id: str
+    release_id: Label
     unit: PrivacyUnit
     epsilon: DecimalText
     delta: DecimalText

@@ -9,13 +9,15 @@ guessed by hashing candidates).
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Self, get_type_hints
 
 from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import PrivacyUnit
 from dpiw.release.certificate import Certificate
@@ -35,6 +37,7 @@ REPORT = "report.html"
 CROISSANT = "croissant.json"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MORE_ROWS = re.compile(r".+-rows[0-9]+-[0-9a-f]{8}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
@@ -49,6 +52,56 @@ class FileEntry:
     def of(cls, data: bytes) -> FileEntry:
         """Describe a file by its bytes."""
         return cls(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileBytes:
+    """A file that was read once: what is parsed of it are the bytes that were compared.
+
+    Attributes:
+        name: of the file.
+        data: its bytes, or the last of them.
+        skipped: how many came before and were not kept.
+    """
+
+    name: str
+    data: bytes
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, path: Path) -> FileBytes:
+        """Read a file of one's own, which nobody signed."""
+        return cls(name=path.name, data=path.read_bytes())
+
+    def stream(self) -> io.IOBase:
+        """As a file of its whole length; to read what was skipped raises OSError."""
+        return io.BytesIO(self.data) if not self.skipped else _Tail(self)
+
+
+class _Tail(io.RawIOBase):
+    """The end of a file, where readers of Parquet look for its footer."""
+
+    def __init__(self, file: FileBytes) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        size = self._file.skipped + len(self._file.data)
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._at - self._file.skipped
+        if start < 0:
+            raise OSError(f"{self._file.name}: only its footer was kept")
+        data = self._file.data[start : None if size < 0 else start + size]
+        self._at += len(data)
+        return data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +129,7 @@ class Facts:
         published_at: `2027-01-31T06:00:00Z`; the scheduled time, given by the caller.
     """
 
-    release_id: str
+    release_id: Label
     unit: PrivacyUnit
     epsilon: DecimalText
     delta: DecimalText
@@ -104,14 +157,20 @@ class ManifestFacts(Facts):
         constraints_digest: SHA-256 of the public constraints (`schema.json`).
         ledger_head: hash of the ledger entry behind which this was written.
         previous: SHA-256 of the manifest of the population's previous release; None for the first.
+            Of more rows from the same draws: of the release that paid for them.
     """
 
-    population: str
+    population: Label
     cumulative_epsilon: DecimalText
     cumulative_delta: DecimalText
     constraints_digest: Sha256
     ledger_head: Sha256
     previous: Sha256 | None
+
+    @property
+    def rows_of(self) -> str | None:
+        """SHA-256 of the manifest of the release to which this one adds rows; None: it is first."""
+        return self.previous if _MORE_ROWS.fullmatch(self.release_id) else None
 
     @classmethod
     def of_certificate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
+from dpiw.release.manifest import FileBytes
 
 KIND = "bootstrap"
 """What survey packages call weights whose squared differences are added up with one scale."""
 
 _GROUP_ROWS = 65536
+_FREE = 2**24
+"""So many weights are read of a file of any size; of more, each takes a byte at least."""
+
 _TINY = np.finfo(np.float32).tiny
 _ARROW_SCHEMA = "ARROW:schema"
 _FACTS = ("certificate_sha256", "count", "release_id", "scale", "type")
@@ -89,41 +94,77 @@ def write_replicates(
         raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
 
 
-def check_replicates(path: Path, certificate: Certificate, *, rows: int) -> float:
-    """The scale of a file that `write_replicates` wrote for this release.
+@dataclass(frozen=True, kw_only=True)
+class ReplicateFooter:
+    """What a file of replicate weights says of itself.
+
+    Attributes:
+        name: of the file.
+        rows: how many it holds.
+        schema: Arrow's.
+        facts: by name, without the scale.
+        scale: of the sum of squared differences.
+    """
+
+    name: str
+    rows: int
+    schema: Any
+    facts: Mapping[str, str]
+    scale: float
+
+
+def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
+    """Read what a file that `write_replicates` wrote says of itself.
 
     Raises:
-        ManifestError: not such a file, or not of as many rows and replicates as promised.
+        ManifestError: not such a file.
     """
     try:
-        with pq.ParquetFile(path) as file:
-            held, schema = file.metadata.num_rows, file.schema_arrow
-            metadata = dict(file.metadata.metadata or {})
+        with pq.ParquetFile(file.stream()) as parquet:
+            rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
+            metadata = dict(parquet.metadata.metadata or {})
         facts = {key.decode(): value.decode() for key, value in metadata.items()}
         facts.pop(_ARROW_SCHEMA, None)
         scale = float(facts["dpiw.scale"])
     except (pa.ArrowException, OSError, KeyError, ValueError) as reason:
-        raise ManifestError(f"{path.name}: not readable as replicate weights") from reason
-    count = replicates_promised(certificate)
+        raise ManifestError(f"{file.name}: not readable as replicate weights") from reason
+    return ReplicateFooter(name=file.name, rows=rows, schema=schema, facts=facts, scale=scale)
+
+
+def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows: int) -> float:
+    """The scale of a file that `write_replicates` wrote for this release.
+
+    Raises:
+        ManifestError: not of as many rows and replicates as promised.
+    """
+    count, scale = replicates_promised(certificate), footer.scale
     certified_facts = replicate_facts(certificate, count=count, scale=scale)
     expected = {f"dpiw.{name}": value for name, value in certified_facts.items()}
-    good = math.isfinite(scale) and scale > 0
-    if not good or held != rows or not schema.equals(_schema(count)) or facts != expected:
-        raise ManifestError(f"{path.name}: not the replicate weights that the certificate promises")
+    good = math.isfinite(scale) and scale > 0 and footer.rows == rows
+    if not good or not footer.schema.equals(_schema(count)) or footer.facts != expected:
+        raise ManifestError(
+            f"{footer.name}: not the replicate weights that the certificate promises"
+        )
     return scale
 
 
-def read_replicates(path: Path, certificate: Certificate, *, rows: int) -> ReplicateWeights:
+def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> ReplicateWeights:
     """Read a file that `write_replicates` wrote.
 
     Raises:
-        ManifestError: as `check_replicates`, and a weight that is none.
+        ManifestError: as `check_replicates`, and a weight that is none; or far more weights than a
+            file of its size can hold that differ.
     """
-    scale = check_replicates(path, certificate, rows=rows)
-    table = pq.read_table(path, use_threads=False, pre_buffer=False)
+    scale = check_replicates(read_replicate_footer(file), certificate, rows=rows)
+    if rows * replicates_promised(certificate) > _FREE + len(file.data):
+        raise ManifestError(f"{file.name}: holds more weights than bytes")
+    try:
+        table = pq.read_table(pa.BufferReader(file.data), use_threads=False, pre_buffer=False)
+    except (pa.ArrowException, OSError) as reason:
+        raise ManifestError(f"{file.name}: not readable as replicate weights") from reason
     weights = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for r, column in enumerate(table.columns):
         weights[:, r] = column.to_numpy()
     if not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise ManifestError(f"{path.name}: expected finite replicate weights > 0")
+        raise ManifestError(f"{file.name}: expected finite replicate weights > 0")
     return ReplicateWeights(weights=weights, scale=scale)

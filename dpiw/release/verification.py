@@ -6,15 +6,24 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from dpiw.data.documents import parse_canonical
+from dpiw.data.schema import PublicSchema
 from dpiw.data.threads import in_threads
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
+from dpiw.errors import (
+    ChecksumError,
+    ManifestError,
+    ReleaseError,
+    SchemaError,
+    SignatureError,
+    shown,
+)
 from dpiw.release.certificate import Certificate
 from dpiw.release.folders import no_release
 from dpiw.release.manifest import (
@@ -23,6 +32,7 @@ from dpiw.release.manifest import (
     REPLICATES,
     SCHEMA,
     SIGNATURE,
+    FileBytes,
     Manifest,
     SignedManifest,
     listed_row_files,
@@ -37,8 +47,36 @@ AnyManifest = TypeVar("AnyManifest", bound=SignedManifest)
 GET_AGAIN = "; do not use this folder: get it again from its publisher"
 """What a reader does about a folder that is not as it was signed."""
 
+NOBODY = (
+    "nobody vouches for this folder: no public key was given, and whoever made it signed it with a"
+    " key of their own"
+)
+"""What comes before all that such a folder says of itself."""
+
 REQUIRED = (CERTIFICATE, SCHEMA)
 _MANIFEST_LIMIT = 16 * 2**20
+
+FOOTER = 64 * 2**20
+"""Bytes at the end of a Parquet file that may hold its footer."""
+
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """What parses the bytes of a file that were compared with the manifest.
+
+    Attributes:
+        parse: of the file's bytes.
+        last: so many bytes at its end are enough; None: all, which are in memory then.
+    """
+
+    parse: Callable[[FileBytes], Any]
+    last: int | None = None
+
+
+Readers = Mapping[str, Reader]
+"""By name of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +100,24 @@ class VerifiedRelease:
 
     @property
     def statement(self) -> str:
-        """One line for people; a second one where the cost rests on somebody's word."""
-        line = signed_statement("release", self.manifest, pinned=self.pinned)
+        """One line for people; others where the cost is another release's, or somebody's word."""
+        lines = [signed_statement("release", self.manifest, pinned=self.pinned)]
+        if (first := self.certificate.more_rows_of) is not None:
+            lines.append(
+                f"more rows of the draws of {shown(first.get('release_id'))} (manifest"
+                f" {shown(str(first.get('manifest'))[:12])}), whose cost this one states: no"
+                " further cost"
+            )
         declared = self.certificate.declared
-        return line if declared is None else f"{line}\n{declared}"
+        return "\n".join(lines if declared is None else [*lines, shown(declared)])
 
 
 def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> str:
-    """One line for people about a folder that passed every check."""
+    """Lines for people about a folder that passed every check: first, that nobody vouches."""
     trust = "the expected key" if pinned else "not pinned: name the key with --key"
     key_id = manifest.signer.key_id
-    return f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
+    line = f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
+    return line if pinned else f"{NOBODY}\n{line}"
 
 
 def verify(
@@ -94,25 +139,74 @@ def verify(
         ChecksumError: a file's bytes differ from the manifest.
         ReleaseError: the key file cannot be read.
     """
+    return _verified(folder, public_key=public_key, then=then, rows=False)[0]
+
+
+def verify_and_read(
+    folder: Path, *, public_key: Path | None
+) -> tuple[VerifiedRelease, Any, list[Any]]:
+    """As `verify`, and return what the same bytes hold.
+
+    Every file is read into memory once, compared with the manifest, and parsed from there, a few
+    parts of a large table at a time. So neither a file that takes another's place nor one that is
+    rewritten meanwhile can get past the comparison; who can write into this process's memory can.
+
+    Args:
+        folder: the release.
+        public_key: as `verify`. Without it, files that hold far more cells than bytes are refused.
+
+    Returns:
+        The verified release, the data dictionary as JSON values, and the Arrow tables of its rows.
+
+    Raises:
+        ReleaseError: as `verify`; or the rows cannot be decoded, or are too many.
+    """
+    verified, contents = _verified(folder, public_key=public_key, then=GET_AGAIN, rows=True)
+    rows = [contents[name].table for name in listed_row_files(verified.manifest.files)]
+    return verified, contents[SCHEMA], rows
+
+
+def _verified(
+    folder: Path, *, public_key: Path | Sequence[Path] | None, then: str, rows: bool
+) -> tuple[VerifiedRelease, dict[str, Any]]:
     folder = Path(folder)
-    manifest = verified_manifest(folder, kind=Manifest, public_key=public_key, then=then)
-    return VerifiedRelease(
+
+    def readers(manifest: Manifest) -> Readers:
+        return _readers(manifest, trusted=public_key is not None, rows=rows)
+
+    manifest, contents = verified_contents(
+        folder, kind=Manifest, public_key=public_key, readers=readers, then=then
+    )
+    certificate = _check_agreement(contents, manifest)
+    verified = VerifiedRelease(
         folder=folder,
         manifest=manifest,
-        certificate=_check_agreement(folder, manifest),
+        certificate=certificate,
         key_id=manifest.signer.key_id,
         pinned=public_key is not None,
     )
+    return verified, contents
 
 
-def verified_manifest(
+def verified_contents(
     folder: Path,
     *,
     kind: type[AnyManifest],
     public_key: Path | Sequence[Path] | None,
+    readers: Callable[[AnyManifest], Readers],
     then: str = GET_AGAIN,
-) -> AnyManifest:
+) -> tuple[AnyManifest, dict[str, Any]]:
     """The manifest of a kind of release whose signature and files are as they should be.
+
+    Args:
+        folder: the release.
+        kind: of manifest.
+        public_key: as `verify`.
+        readers: of a signed manifest: which of its files are parsed, and how.
+        then: as `verify`.
+
+    Returns:
+        The manifest, and by name what the readers made of the files.
 
     Raises:
         ReleaseError: as `verify`.
@@ -122,8 +216,7 @@ def verified_manifest(
     paths = [public_key] if isinstance(public_key, (str, Path)) else public_key
     expected = None if paths is None else [load_public_key(Path(path)) for path in paths]
     manifest = read_signed(folder, kind=kind, expected=expected, then=then)
-    check_files(folder, manifest, then=then)
-    return manifest
+    return manifest, check_files(folder, manifest, readers=readers(manifest), then=then)
 
 
 def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifest:
@@ -184,8 +277,19 @@ def _signed_by(
     return f"the signature does not verify under key id {' or '.join(ids)}{then}"
 
 
-def check_files(folder: Path, manifest: SignedManifest, *, then: str = "") -> None:
+def check_files(
+    folder: Path, manifest: SignedManifest, *, readers: Readers | None = None, then: str = ""
+) -> dict[str, Any]:
     """Compare the folder's files with the manifest: names, kinds, sizes and digests.
+
+    Args:
+        folder: of the files.
+        manifest: signed.
+        readers: of files that are parsed, too: they get the bytes that were compared.
+        then: what is said after the fault.
+
+    Returns:
+        By name what the readers made of the files.
 
     Raises:
         ManifestError: a file is missing, extra, or not a regular file.
@@ -203,11 +307,55 @@ def check_files(folder: Path, manifest: SignedManifest, *, then: str = "") -> No
     for name, expected in sorted(manifest.files.items()):
         if statuses[name].st_size != expected.size:
             raise ChecksumError(f"{name}: its size differs from the manifest{then}")
-    paths = (folder / name for name in sorted(manifest.files))
-    with closing(in_threads(file_digest, paths)) as digests:  # and no thread reads on
-        for (name, expected), digest in zip(sorted(manifest.files.items()), digests, strict=True):
-            if digest != expected.sha256:
-                raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
+    names = sorted(manifest.files)
+    wanted = {name: (readers or {}).get(name) for name in names}
+
+    def compared(name: str) -> Any:
+        if (reader := wanted[name]) is not None:
+            return reader.parse(signed_bytes(folder, manifest, name, last=reader.last, then=then))
+        if file_digest(folder / name) != manifest.files[name].sha256:
+            raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
+        return None
+
+    with closing(in_threads(compared, names, is_large=True)) as contents:  # and no thread reads on
+        return dict(zip(names, contents, strict=True))
+
+
+def signed_bytes(
+    folder: Path,
+    manifest: SignedManifest,
+    name: str,
+    *,
+    last: int | None = None,
+    then: str = GET_AGAIN,
+) -> FileBytes:
+    """Read a listed file once, and return its bytes if they are those that were signed.
+
+    Args:
+        folder: the release.
+        manifest: signed.
+        name: of the file.
+        last: how many bytes of its end are kept; None: all.
+        then: what is said after the fault.
+
+    Raises:
+        ChecksumError: they differ, or cannot be read.
+    """
+    expected = manifest.files[name]
+    skipped = 0 if last is None else max(0, expected.size - last)
+    digest, left = hashlib.sha256(), skipped
+    try:
+        with _open(folder / name) as stream:
+            while left and (block := stream.read(min(left, _BLOCK))):
+                digest.update(block)
+                left -= len(block)
+            data = stream.read(expected.size - skipped + 1)
+    except OSError as reason:
+        raise ChecksumError(f"{name}: {reason.strerror}{then}") from reason
+    digest.update(data)
+    if skipped + len(data) != expected.size or digest.hexdigest() != expected.sha256:
+        raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
+    return FileBytes(name=name, data=data, skipped=skipped)
 
 
 def file_digest(path: Path) -> str:
@@ -257,20 +405,57 @@ def _read(
     return data
 
 
-def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
-    """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
-    from dpiw.release.levels import check_levels
-    from dpiw.release.parquet import footer_facts
-    from dpiw.release.published_rows import read_footer
-    from dpiw.release.replicate_weights import check_replicates, replicates_promised
+def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
+    """What parses each file of a release; `rows` are decoded, or their footers read alone.
+
+    Where the signer is not trusted, as no key was given, rows are limited by the files' sizes.
+    """
+    from dpiw.release.published_rows import RowReader, read_footer
+    from dpiw.release.replicate_weights import read_replicate_footer
 
     for name in REQUIRED:
         if name not in manifest.files:
             raise ManifestError(f"{name}: every release holds it, and the manifest lists none")
-    data = _read(folder / CERTIFICATE, limit=_MANIFEST_LIMIT, error=ManifestError)
-    certificate = Certificate.from_json(data)
+    names = listed_row_files(manifest.files)
+    if rows:
+        sizes = sum(manifest.files[name].size for name in names)
+        reader = Reader(parse=RowReader(manifest.facts, size=None if trusted else sizes))
+    else:
+        reader = Reader(parse=read_footer, last=FOOTER)
+    lists = [name for name in manifest.files if name.startswith("levels-")]
+    replicates = [name for name in manifest.files if name == REPLICATES]
+    return {
+        CERTIFICATE: Reader(parse=_certificate),
+        SCHEMA: Reader(parse=_dictionary),
+        **dict.fromkeys(lists, Reader(parse=lambda file: file)),
+        **dict.fromkeys(names, reader),
+        **dict.fromkeys(replicates, Reader(parse=read_replicate_footer, last=FOOTER)),
+    }
+
+
+def _certificate(file: FileBytes) -> Certificate:
+    if len(file.data) > _MANIFEST_LIMIT:
+        raise ManifestError(f"{file.name}: larger than {_MANIFEST_LIMIT} bytes")
+    return Certificate.from_json(file.data)
+
+
+def _dictionary(file: FileBytes) -> Any:
+    return parse_canonical(file.data, what=file.name, error=ManifestError)
+
+
+def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certificate:
+    """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
+    from dpiw.release.levels import check_levels
+    from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts
+    from dpiw.release.replicate_weights import check_replicates, replicates_promised
+
+    certificate: Certificate = contents[CERTIFICATE]
     facts = manifest.facts
-    footers = [read_footer(folder / name) for name in listed_row_files(manifest.files)]
+    footers = [contents[name] for name in listed_row_files(manifest.files)]
+    try:
+        declared = arrow_fields(arrow_schema(PublicSchema.from_mapping(contents[SCHEMA])))
+    except (SchemaError, KeyError, TypeError, ValueError, AttributeError):
+        raise ManifestError(f"{SCHEMA}: expected a data dictionary") from None
     pairs = {
         "release_id": (facts.release_id, certificate.release_id),
         "population": (facts.population, certificate.population),
@@ -281,9 +466,14 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
         "cumulative delta": (facts.cumulative_delta, certificate.spent_delta),
         "mechanisms": (facts.mechanisms, certificate.mechanisms),
         "ledger head": (facts.ledger_head, certificate.ledger_head),
+        "release whose draws these rows are": (
+            facts.rows_of,
+            (certificate.more_rows_of or {}).get("manifest"),
+        ),
         "constraints digest": (facts.constraints_digest, manifest.files[SCHEMA].sha256),
         "row count": (facts.rows, sum(footer.rows for footer in footers)),
         "Arrow schema": ({facts.columns}, {footer.columns for footer in footers}),
+        "data dictionary": (facts.columns, declared),
         "facts in the Parquet footer": (
             [footer.facts for footer in footers],
             [footer_facts(certificate)] * len(footers),
@@ -292,9 +482,10 @@ def _check_agreement(folder: Path, manifest: Manifest) -> Certificate:
     for name, (one, other) in pairs.items():
         if one != other:
             raise ManifestError(f"{name}: manifest, certificate and Parquet file disagree")
-    check_levels(folder, certificate, listed=manifest.files)
+    check_levels({name: file for name, file in contents.items() if isinstance(file, FileBytes)},
+                 certificate)  # fmt: skip
     if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):
         raise ManifestError(f"{REPLICATES}: certificate and manifest disagree on whether it exists")
     if REPLICATES in manifest.files:
-        check_replicates(folder / REPLICATES, certificate, rows=facts.rows)
+        check_replicates(contents[REPLICATES], certificate, rows=facts.rows)
     return certificate

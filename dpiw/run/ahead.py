@@ -9,13 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpiw.data.files import check_is_file
-from dpiw.errors import SourceError, SpecError, nearest
-from dpiw.ledger import Ledger, RunState
+from dpiw.errors import AlreadyPaidError, SourceError, SpecError, nearest
+from dpiw.ledger import EntryKind, Ledger, RunRecord, RunState
+from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import lost_half
-from dpiw.run.commands import given_back, key_filled_in, new_key_command
-from dpiw.run.periods import current_period, nearest_period
+from dpiw.run.commands import RELEASE, given_back, key_filled_in, new_key_command
+from dpiw.run.periods import Due, current_and_last, current_period, nearest_period, today_in
+from dpiw.run.run import ledger_url
 
 _STANDS = {
     RunState.RESERVED: "is reserved",
@@ -51,6 +53,15 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     elif not os.path.isfile(key):  # as False where its folder is closed
         told = key_filled_in(lost_half(key), spec) or f"{makes} makes one"
         yield f"signing_key: no such file; {told}"
+
+
+def missing_gpus(plan: Plan) -> Iterator[str]:
+    """Stages that need a GPU, where this machine has none: a worker elsewhere may have one."""
+    for stage in plan.stages:
+        try:
+            check_device(plan.device(stage.name), stage=stage.name, computes=False)
+        except SpecError as error:
+            yield str(error)
 
 
 def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
@@ -94,14 +105,61 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
     if spec.cadence == "once":
         raise SpecError(
             f"period {period}: expected none (or once), for cadence is once; a further release of"
-            " the same people, which pays anew, has a new source.snapshot, or another cadence, such"
-            " as quarterly, in its spec"
+            " the same people, which pays anew, has another name, a new source.snapshot, or another"
+            " cadence, such as quarterly, in its spec"
         )
     meant = f"; did you mean {near!r}?" if near else ""
     raise SpecError(
         f"period {period}: cadence {spec.cadence} has labels such as {current_label(spec)}{meant}"
-        "\n(releases that follow no calendar: cadence: once, and a source.snapshot for each)"
+        "\n(releases that follow no calendar: cadence: once, and a name for each)"
     )
+
+
+def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str:
+    """Why a label is out of turn at a moment: neither the current period's nor the last one's.
+
+    Empty where it is one of them. Whoever may choose any label may spend a lifetime budget.
+    """
+    labels = current_and_last(spec.cadence, moment, spec.time_zone)
+    if label in labels:
+        return ""
+    last = f", nor the last one, {labels[1]}" if labels[1:] else ""
+    return f"period {label} is not the current one, {labels[0]}{last} (time_zone {spec.time_zone})"
+
+
+def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
+    """Refuse that a worker begins a period out of turn; a run that began may go on.
+
+    Args:
+        spec: of the run.
+        key: of the run.
+        label: its period's.
+        due: when the run was due.
+
+    Raises:
+        SpecError: the period is out of turn; nothing was reserved.
+    """
+    fault = "" if spec.back_fill else out_of_turn(spec, label, due.moment)
+    if not fault or _began(spec, key):
+        return
+    raise SpecError(
+        f"{fault}; a worker publishes one of these alone, unless the spec says `back_fill: true`;"
+        f" nothing was reserved\nby hand, which asks before it pays: {RELEASE} --period {label}"
+    )
+
+
+def _began(spec: ReleaseSpec, key: str) -> bool:
+    run = Ledger.open(ledger_url(spec)).find_run(key)
+    return run is not None and run.state is not RunState.VOIDED
+
+
+def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
+    """What a person is asked before a period out of turn is paid; empty: nothing."""
+    now = datetime.datetime.now(datetime.UTC)
+    fault = "" if spec.back_fill else out_of_turn(spec, label, now)
+    if not fault or _began(spec, key):
+        return ""
+    return f"{fault}; a release of it pays {spec.cost}"
 
 
 def period_line(spec: ReleaseSpec, label: str, *, asked: bool) -> list[str]:
@@ -119,8 +177,101 @@ def period_line(spec: ReleaseSpec, label: str, *, asked: bool) -> list[str]:
 
 
 def current_label(spec: ReleaseSpec) -> str:
-    """The label of the current period, at the spec's cadence."""
-    return current_period(spec.cadence, datetime.datetime.now(datetime.UTC).date())
+    """The label of the current period, at the spec's cadence and in its time zone."""
+    return current_period(spec.cadence, today_in(spec.time_zone))
+
+
+def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) -> None:
+    """Refuse a run of a release and period for which another run drew: it would pay again.
+
+    A line that was changed in a spec, or another version of dpiw, makes a run of its own.
+
+    Args:
+        spec: of the run.
+        ledger: of its population.
+        key: of the run.
+        period: its label.
+
+    Raises:
+        AlreadyPaidError: another run of the same population, release and period was drawn.
+    """
+    paid = [run for run in _same_label(spec, ledger, key, period) if run.drawn]
+    is_published = any(run.state is RunState.PUBLISHED for run in paid)
+    runs = [run.run_key for run in paid] + _recovered(spec, ledger, key, period)
+    if not runs:
+        return
+    stands = _STANDS[paid[-1].state] if paid else "was published, and recovered"
+    named = f"release {spec.name}, period {period}"
+    command = f"{RELEASE} --period {period}"
+    more = (
+        f"more rows of its draws, at no cost: {command} --rows {spec.synthetic_rows}; "
+        if is_published
+        else ""
+    )
+    raise AlreadyPaidError(
+        f"{named}: {stands} (run {runs[-1][:8]}), with other settings or another version of dpiw;"
+        " this run would pay a second time, and reserved nothing"
+        f"\nallowed at no cost: the settings and version of that run; {more}or another name"
+        f"\nto pay again, by hand and never by a worker: {command} --pay-again",
+        run=runs[-1],
+        period=period,
+    )
+
+
+def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> None:
+    """Refuse a run that drew nothing yet, where another run of its label drew since it reserved.
+
+    Nobody who reserved it knew of that payment. One that was reserved afterwards was agreed to.
+
+    Args:
+        spec: of the run.
+        ledger: of its population.
+        record: of the run.
+
+    Raises:
+        AlreadyPaidError: with the command that gives the reservation back.
+    """
+    if record.drawn:
+        return
+    since = record.attempts[-1].head.seq
+    for run in _same_label(spec, ledger, record.run_key, record.period):
+        entries = ledger.entries(run_key=run.run_key) if run.drawn else ()
+        if any(entry.kind is EntryKind.ARM and entry.seq > since for entry in entries):
+            raise AlreadyPaidError(
+                f"release {spec.name}, period {record.period}: {_STANDS[run.state]} (run"
+                f" {run.run_key[:8]}) since this run was reserved; it would pay a second time, and"
+                f" draws nothing\n{given_back(spec, record)}"
+                f"\nthen, to pay again, by hand: {RELEASE} --period {record.period} --pay-again",
+                run=run.run_key,
+                period=record.period,
+            )
+
+
+def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
+    """Other runs of a release and period that hold or drew something."""
+    return [
+        run
+        for run in ledger.runs(spec.population)
+        if run.release == spec.name
+        and run.period == period
+        and run.state in _STANDS
+        and run.run_key != key
+    ]
+
+
+def _recovered(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[str]:
+    """First digits of the keys of other runs whose release of this label was recovered.
+
+    A recovery does not state the release's name; its folder does.
+    """
+    return [
+        release.run
+        for recovery in ledger.recoveries(spec.population)
+        for release in recovery.releases
+        if release.period == period
+        and not key.startswith(release.run)
+        and os.path.isdir(Path(spec.publish_to) / f"{spec.name}-{period}-{release.run}")
+    ]
 
 
 def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
@@ -134,28 +285,30 @@ def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
     spec = plan.spec
     label = period or current_label(spec)
     key = plan.run_key(label)
-    same = [
-        run
-        for run in ledger.runs(spec.population)
-        if run.release == spec.name and run.period == label and run.state in _STANDS
-    ]
-    others = [run for run in same if run.run_key != key]
+    others = _same_label(spec, ledger, key, label)
     run = ledger.find_run(key)
-    if others and (run is None or not run.drawn):
-        last = others[-1]
-        held = [run for run in others if run.state is RunState.RESERVED]
-        offers = "".join(f"; {given_back(spec, run)}" for run in held[-_SHOWN:])
-        yield (
-            f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"
-            f" dpiw (run {last.run_key[:8]}): this pays anew{offers}"
-        )
+    if not others or (run is not None and run.drawn):
+        return
+    last = next((run for run in reversed(others) if run.drawn), others[-1])
+    held = [run for run in others if run.state is RunState.RESERVED]
+    offers = "".join(f"; {given_back(spec, run)}" for run in held[-_SHOWN:])
+    what = "only --pay-again releases this, and pays again" if last.drawn else "this pays anew"
+    yield (
+        f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"
+        f" dpiw (run {last.run_key[:8]}): {what}{offers}"
+    )
 
 
 __all__ = [
     "check_label",
+    "check_not_overtaken",
+    "check_not_paid",
+    "check_turn",
     "current_label",
     "missing_files",
+    "out_of_turn",
     "paid_anew",
     "period_line",
+    "question",
     "source_fault",
 ]

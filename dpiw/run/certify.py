@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
+from dataclasses import replace
 from typing import Any
 
-from dpiw.ledger import Ledger, RunRecord
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import own_libraries
-from dpiw.plan.assumptions import assumptions, caveats
-from dpiw.plan.made_elsewhere import certified_facts
+from dpiw.ledger import EntryKind, Ledger, RunRecord
+from dpiw.plan.assumptions import caveats
 from dpiw.plan.plan import Plan, composed_epsilon
-from dpiw.plan.promise import public_generator, public_steps
-from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
-from dpiw.privacy import accounting
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+from dpiw.plan.stages import StagePlan
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.run.as_drawn import check_drawn
+from dpiw.run.certifiable import decimals, planned_facts, stage_record, versions_of
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import admission_of, committed_measurement
-
-_PACKAGES = (
-    "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
-    "pyarrow", "scipy",
-)  # fmt: skip
-
-
-def _decimals(cost: PrivacyCost) -> tuple[str, str]:
-    return (
-        decimal_text(cost.epsilon_units, EPSILON_UNIT),
-        decimal_text(cost.delta_units, DELTA_UNIT),
-    )
-
-
-def _stage_record(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
-    plan = run.plan
-    facts = committed_measurement(run, stage.name).facts
-    # Above which levels were shown, whatever was planned.
-    applied = {"threshold": facts["threshold"]} if "threshold" in facts else {}
-    laws = [
-        {"values": key.removesuffix("scale").strip("_") or stage.method, "scale": value,
-         "law": facts["noise"]}
-        for key, value in sorted(facts.items())
-        if key.endswith("scale") and isinstance(value, float)
-    ]  # fmt: skip
-    return CertifiedStage(
-        stage=stage.name,
-        method=stage.method,
-        events=tuple(accounting.event_to_json(event) for event in stage.events),
-        parameters={**stage.parameters, **applied},
-        noise=tuple(laws),
-        standalone_epsilon=plan.stage_cost(frozenset({stage.name})).epsilon,
-    )
 
 
 def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
@@ -69,15 +32,19 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
     head = ledger.certify(run.key)  # first: what is read after it can only be more
     record = ledger.run(run.key)
-    epsilon, delta = _decimals(record.held)
+    epsilon, delta = decimals(record.held)
     account = ledger.account(spec.population)
-    spent_epsilon, spent_delta = _decimals(account.spent)
-    budget = account.population.budget
+    spent_epsilon, spent_delta = decimals(account.spent)
+    budget, most_reads = account.population.budget, account.population.max_unpaid_reads
+    planned = planned_facts(
+        plan,
+        run.generator,
+        max_unpaid_reads=most_reads,
+        read_before=_read_before(ledger, record),
+    )
     return Certificate(
         release_id=run.release_id,
-        population=spec.population,
         period=run.period,
-        unit=spec.privacy_unit,
         epsilon=epsilon,
         delta=delta,
         attempts=_attempts(record),
@@ -87,31 +54,93 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
             "composition": account.population.composition.value,
             "held": account.held.to_payload(),
             "drawn": account.drawn.to_payload(),
-            "max_unpaid_reads": account.population.max_unpaid_reads,
+            "max_unpaid_reads": most_reads,
         },
         budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
         budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
         accountants=_accountants(plan),
-        plan_digest=plan.digest,
-        nominal_rows=spec.nominal_rows,
-        stages=tuple(_stage_record(run, stage) for stage in plan.stages),
-        generator=_generator_facts(run),
-        weights=_weights_facts(plan),
+        stages=tuple(_certified(run, stage) for stage in plan.stages),
         post_processing=tuple(weights["steps"]),
         diagnostics=diagnostics,
         verdict=diagnostics["verdict"],
         verdict_rule=diagnostics["rule"],
-        assumptions=assumptions(plan, max_unpaid_reads=account.population.max_unpaid_reads),
-        caveats=(*caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run)),
         versions=versions_of(plan),
         ledger_head=head,
+        **planned | {"caveats": (*planned["caveats"], *_constraint_caveats(run))},
     )
 
 
-def versions_of(plan: Plan) -> dict[str, str]:
-    """Of the software that a run's promise rests on."""
-    names = (*_PACKAGES, *own_libraries(plan.generator))
-    return {name: importlib.metadata.version(name) for name in names}
+def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Certificate:
+    """The certificate of more rows from the draws of a published release; nothing is charged.
+
+    All that is promised and was spent is that release's, by its words. What is about rows and
+    weights is of these rows.
+
+    Args:
+        run: of the rows, weighted and diagnosed; its `drawn_id` is the first release's name.
+        ledger: of its population.
+        first: the certificate of that release.
+
+    Raises:
+        LedgerConflictError: as `certify`.
+    """
+    check_drawn(run, ledger)
+    plan = run.plan
+    weights = json.loads((run.directory / "weights.json").read_bytes())
+    diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
+    named = {"release_id": first.release_id, "manifest": ledger.run(run.key).manifest_digest}
+    again = (
+        f"These are more rows from the draws of release {first.release_id}, at no further cost: the"
+        " weights of both carry the same privacy noise, so both together are no second look."
+    )
+    return replace(
+        first,
+        release_id=run.release_id,
+        generator={**first.generator, "more_rows_of": named},
+        post_processing=tuple(weights["steps"]),
+        diagnostics=diagnostics,
+        verdict=diagnostics["verdict"],
+        verdict_rule=diagnostics["rule"],
+        caveats=(
+            *caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run), again,
+        ),
+        versions=versions_of(plan),
+    )  # fmt: skip
+
+
+def _certified(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
+    """A stage as it was drawn."""
+    measurement = committed_measurement(run, stage.name)
+    return stage_record(
+        stage,
+        measurement.stated_noise,
+        threshold=measurement.threshold,
+        alone=run.plan.stage_cost(frozenset({stage.name})).epsilon,
+    )
+
+
+def _read_before(ledger: Ledger, record: RunRecord) -> bool:
+    """Whether the table was read under another plan before this run's first draw, and never drawn.
+
+    This run's settings could have been chosen by the statement of that read. A read that a recovery
+    states was under an unknown plan, and so counts.
+
+    Args:
+        ledger: of any format that can be read.
+        record: of this run.
+    """
+    plans = {run.run_key: run for run in ledger.runs(record.population)}
+    for entry in ledger.entries(population=record.population):
+        if entry.kind is EntryKind.ARM and entry.run_key == record.run_key:
+            return False
+        if entry.kind is EntryKind.RECOVER and entry.payload["reads"]:
+            return True
+        if entry.kind is EntryKind.READ and entry.run_key and entry.attempt:
+            other = plans[entry.run_key]
+            drawn = other.attempts[entry.attempt - 1].committed
+            if other.plan_digest != record.plan_digest and not drawn:
+                return True
+    return False
 
 
 def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
@@ -121,7 +150,7 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
     """
     attempts = []
     for attempt in (attempt for attempt in record.attempts if not attempt.voided):
-        epsilon, delta = _decimals(attempt.held)
+        epsilon, delta = decimals(attempt.held)
         states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
         facts: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
         resumed = {
@@ -142,21 +171,3 @@ def _accountants(plan: Plan) -> dict[str, float]:
     composed = composed_epsilon(plan.spec, plan.stages)  # not as kept: whoever signs, counts
     epsilons = {"pld": composed.pld, "rdp": composed.rdp}
     return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}
-
-
-def _generator_facts(run: ReleaseRun) -> dict[str, Any]:
-    facts, generator = public_generator(run.spec), run.generator
-    if isinstance(generator, MadeElsewhere):
-        facts["made_elsewhere"] = certified_facts(run.plan, generator)
-    return facts
-
-
-def _weights_facts(plan: Plan) -> dict[str, Any]:
-    facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
-    facts["post_processing"] = public_steps(plan.spec)
-    facts["published"] = plan.weights is not None
-    facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
-    has_stage = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)
-    free = GENERATOR_STAGE if plan.weights is not None else None
-    facts["stage"] = WEIGHTS_STAGE if has_stage else free
-    return facts

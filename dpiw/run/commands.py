@@ -14,6 +14,9 @@ from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import NEW_KEY
 from dpiw.run.run import ledger_url
 
+RELEASE = "dpiw release SPEC"
+"""How an error begins a release's command; `filled_in` puts a typed path into it."""
+
 
 def program() -> str:
     """`dpiw` as this person has to type it: with its folder, if the environment is not active."""
@@ -103,6 +106,7 @@ def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
     for generic, typed in commands.items():
         told = told.replace(REGISTER.format(name=generic, ledger="PATH"), typed)
     told = told.replace(AS_IN_THE_SPEC, "")
+    told = told.replace(RELEASE, f"{program()} release {shlex.quote(str(path))}")
     told = told.replace("dpiw ledger show", f"dpiw ledger show --ledger {place}")
     told = told.replace("`dpiw ledger recover`", f"`{recover_command(spec)}`")
     return key_filled_in(told, spec)
@@ -120,6 +124,7 @@ def new_key_command(spec: ReleaseSpec) -> str:
 
 
 __all__ = [
+    "RELEASE",
     "filled_in",
     "given_back",
     "key_filled_in",

@@ -5,8 +5,21 @@ Nothing here changes anything: `dpiw.run.reserve` settles what is told here.
 
 from __future__ import annotations
 
-from dpiw.ledger import RunRecord, StageRecord, StageState
+import enum
+from dataclasses import dataclass
+
+from dpiw.errors import (
+    ClusterError,
+    DPIWError,
+    GrantSpentError,
+    LedgerError,
+    ReleaseError,
+    StageFailedError,
+)
+from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
+from dpiw.ledger.charges import Charge
 from dpiw.run.checkpoints import last_checkpoint
+from dpiw.run.locks import drawing
 from dpiw.run.reserve import is_used_up
 from dpiw.run.run import ReleaseRun
 
@@ -24,7 +37,7 @@ def used_up(run: ReleaseRun) -> str:
     period = "" if run.spec.cadence == "once" else "--period or "
     return (
         f"this run cannot draw again (max_attempts {run.spec.max_attempts}); another"
-        f" {period}source.snapshot is a new run, and pays anew"
+        f" {period}source.snapshot is a new run, and pays anew (the same period: --pay-again)"
     )
 
 
@@ -63,6 +76,116 @@ def counts_more(run: ReleaseRun, name: str) -> bool:
     return armed and not run.measurement(name).exists()
 
 
+class Rerun(enum.Enum):
+    """What a run that failed may do by itself.
+
+    FREE: what is drawn is kept, and no draw is paid. PAID: a lost draw is paid again, within the
+    spec's `max_attempts`. NEVER: a person decides.
+    """
+
+    FREE = "free"
+    PAID = "paid"
+    NEVER = "never"
+
+
+_PASSING = frozenset(
+    kind.exit_code
+    for kind in (StageFailedError, LedgerError, ReleaseError, ClusterError, GrantSpentError)
+)
+"""Codes of failures that may be over when the run starts again: killed, locked, full, busy."""
+
+
+def rerun(run: ReleaseRun, error: DPIWError) -> Rerun:
+    """Whether a run that ended with `error` may start again by itself, by its ledger.
+
+    A rerun never takes the population's last read without a draw: that one is a person's. A ledger
+    that is out of reach is asked again by the rerun itself, before anything is drawn.
+
+    Args:
+        run: that failed.
+        error: that it failed with; of a stage, its exit code says which.
+    """
+    if error.exit_code not in _PASSING:
+        return Rerun.NEVER
+    try:
+        ledger = run.open_ledger()
+        record = ledger.find_run(run.key)
+        return Rerun.FREE if record is None else _rerun_of(run, ledger, record)
+    except LedgerError as reason:
+        return Rerun.FREE if type(reason) is LedgerError else Rerun.NEVER
+
+
+def _rerun_of(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> Rerun:
+    if record.state in (RunState.COMMITTED, RunState.PUBLISHED):
+        kept = all(run.measurement(name).exists() for name in record.stages)
+        return Rerun.FREE if kept else Rerun.NEVER
+    if ledger.recovery_of_run(run.key, run.plan.digest, run.period) is not None:
+        return Rerun.NEVER
+    left = [_left_by(run, stage) for stage in record.stages.values()]
+    if any(stage.missing for stage in left):
+        return Rerun.NEVER
+    reads, lost = _reads_of(run, left), frozenset(stage.name for stage in left if stage.lost)
+    account = ledger.account(record.population)
+    if reads and account.unpaid_reads + reads >= account.population.max_unpaid_reads:
+        return Rerun.NEVER
+    if not lost:
+        return Rerun.FREE
+    mixes = not run.snapshot.exists() and lost < set(record.stages)
+    if record.counted_attempts >= record.max_attempts or mixes:
+        return Rerun.NEVER
+    vector = run.plan.stage_renyi(lost) if account.population.renyi else None
+    whole = lost == {stage.name for stage in run.plan.stages}
+    charge = Charge(cost=run.plan.cost if whole else run.plan.stage_cost(lost), renyi=vector)
+    return Rerun.PAID if account.admits(charge) else Rerun.NEVER
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Left:
+    """What a stage left behind.
+
+    Attributes:
+        name: of the stage.
+        missing: whether it cannot go on: given back, or its committed output is gone.
+        lost: whether its draw was lost.
+        died: whether a process died at it, which the next start counts as a read.
+        waits: whether it has a draw to make.
+    """
+
+    name: str
+    missing: bool = False
+    lost: bool = False
+    died: bool = False
+    waits: bool = False
+
+
+def _left_by(run: ReleaseRun, stage: StageRecord) -> _Left:
+    name, kept = stage.stage, run.measurement(stage.stage).exists()
+    if stage.state is StageState.VOIDED:  # a fault of file or spec gave it back
+        return _Left(name=name, missing=True)
+    if stage.state is StageState.COMMITTED:
+        return _Left(name=name, missing=not kept)
+    if stage.state is not StageState.ARMED:
+        return _Left(name=name, lost=stage.state is StageState.LOST, waits=True)
+    if kept or _is_drawn_now(run, name):
+        return _Left(name=name)
+    return _Left(name=name, lost=last_checkpoint(run, stage) is None, died=True, waits=True)
+
+
+def _reads_of(run: ReleaseRun, left: list[_Left]) -> int:
+    """How many reads without a draw a rerun would add, if it died as well."""
+    ingests = int(any(stage.waits for stage in left) and not run.snapshot.exists())
+    return ingests + sum(stage.died for stage in left)
+
+
+def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
+    """Whether a process is at a stage, which outlives a flow that was killed."""
+    try:
+        with drawing(run, name):
+            return False
+    except GrantSpentError:
+        return True
+
+
 def _can_continue(run: ReleaseRun, stage: StageRecord) -> bool:
     """Whether an armed draw is whole, or goes on from a checkpoint."""
     if stage.state is not StageState.ARMED:
@@ -74,4 +197,4 @@ def _left(record: RunRecord) -> int:
     return record.max_attempts - record.counted_attempts
 
 
-__all__ = ["counts_more", "goes_on", "used_up"]
+__all__ = ["Rerun", "counts_more", "goes_on", "rerun", "used_up"]

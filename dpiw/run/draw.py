@@ -22,7 +22,7 @@ from dpiw.errors import (
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.methods.base import ReadsBatches
 from dpiw.methods.generators.base import Synthesizer, check_fits
-from dpiw.methods.neural.backend import make_backend
+from dpiw.methods.neural.backend import check_device, make_backend
 from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.plan import promised_epsilon
@@ -64,6 +64,7 @@ def ingest(run: ReleaseRun) -> None:
             reserved to repeat another stage is given back.
         LedgerTamperedError: instead of giving back a reservation whose draw is on disk.
         BudgetExceededError: too many reads ended without a draw; nothing was read.
+        SpecError: a stage needs a GPU that is not there; nothing was read.
     """
     ledger = run.open_ledger()
     with drawing(run, "ingest"):
@@ -83,6 +84,8 @@ def ingest(run: ReleaseRun) -> None:
                 "ingest: a stage of this run is armed, and its snapshot is gone; start the flow"
                 " again to settle it"
             )
+        for stage in waiting:  # a read would count, and no draw could follow it here
+            check_device(run.plan.device(stage.stage), stage=stage.stage, computes=True)
         for stage in waiting:
             ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
         ledger.read(run.key, max(stage.attempt for stage in waiting))

@@ -1,10 +1,16 @@
-"""Labels of periods: the one that a day falls in, and whether a label has its cadence's form."""
+"""Labels of periods: the one that a moment falls in, and whether a label has its cadence's form."""
 
 from __future__ import annotations
 
 import datetime
 import re
+import zoneinfo
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+CLOCKS_DIFFER = datetime.timedelta(minutes=5)
+"""How far the clock of a scheduler may be ahead of a worker's."""
 
 _YEAR = r"([12]\d{3})"
 _LOOSE: dict[str, tuple[str, Callable[..., datetime.date]]] = {
@@ -36,6 +42,66 @@ def current_period(cadence: str, today: datetime.date) -> str:
     }[cadence]
 
 
+def period_at(cadence: str, moment: datetime.datetime, zone: str) -> str:
+    """The label of the period that a moment falls in, by the calendar of a time zone.
+
+    >>> midnight = datetime.datetime(2027, 1, 31, 23, tzinfo=datetime.UTC)
+    >>> period_at("monthly", midnight, "UTC"), period_at("monthly", midnight, "Europe/Berlin")
+    ('2027-01', '2027-02')
+    """
+    return current_period(cadence, moment.astimezone(zoneinfo.ZoneInfo(zone)).date())
+
+
+def today_in(zone: str) -> datetime.date:
+    """The day that a time zone has now."""
+    return datetime.datetime.now(zoneinfo.ZoneInfo(zone)).date()
+
+
+def current_and_last(cadence: str, moment: datetime.datetime, zone: str) -> tuple[str, ...]:
+    """The label of a moment's period, and the one of the period before it, if there is one."""
+    day = moment.astimezone(zoneinfo.ZoneInfo(zone)).date()
+    current = current_period(cadence, day)
+    if cadence == "once":
+        return (current,)
+    while current_period(cadence, day) == current:
+        day -= datetime.timedelta(days=1)
+    return current, current_period(cadence, day)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """When a run was due, by the scheduler that started it.
+
+    Attributes:
+        scheduled: the moment that it was scheduled for. Who may create runs may state any.
+        created: when the scheduler made it, by the scheduler's own clock.
+        now: when it works.
+    """
+
+    scheduled: datetime.datetime
+    created: datetime.datetime
+    now: datetime.datetime
+
+    @classmethod
+    def now_alone(cls) -> Self:
+        """Of a run that nobody scheduled."""
+        now = datetime.datetime.now(datetime.UTC)
+        return cls(scheduled=now, created=now, now=now)
+
+    @property
+    def moment(self) -> datetime.datetime:
+        """The moment whose period is the current one for this run, however late it works.
+
+        A run that was scheduled ahead is due at that time. One that was scheduled for a time
+        before it was made is due when it was made, and none is due in the future.
+        """
+        return min(max(self.scheduled, self.created), self.now + CLOCKS_DIFFER)
+
+    def label(self, cadence: str, zone: str) -> str:
+        """The label of the period that the run was scheduled in."""
+        return period_at(cadence, self.scheduled, zone)
+
+
 def nearest_period(cadence: str, label: str) -> str | None:
     """The label of a cadence that `label` is, or was obviously meant for; None where none is.
 
@@ -56,4 +122,4 @@ def nearest_period(cadence: str, label: str) -> str | None:
         return None
 
 
-__all__ = ["current_period", "nearest_period"]
+__all__ = ["Due", "current_and_last", "current_period", "nearest_period", "period_at", "today_in"]

@@ -7,7 +7,7 @@ import datetime
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunState
 from dpiw.methods.late_levels import FindsLevels
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.units import PrivacyBudget
+from dpiw.release.certificate import Certificate
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import Manifest
 from dpiw.release.parquet import PART_ROWS
@@ -83,15 +84,48 @@ def _destination(run: ReleaseRun) -> Path:
 
 
 def _publish(run: ReleaseRun) -> Path:
+    clean(run)
+    key = load_private_key(Path(run.spec.signing_key))
+    ledger = run.open_ledger(key=key)
+    built = _built(run, ledger, key)
+    return make_visible(
+        run, built, ledger, key, record=lambda digest: _record(ledger, run.key, digest)
+    )
+
+
+def clean(run: ReleaseRun) -> None:
+    """Make the folder of releases, and remove what killed publications of the run left."""
     root = Path(run.spec.publish_to)
     make_root(root)
     for folder in (root, run.directory):
         clean_staging(folder)
     for path in (*run.directory.glob(".building-*"), *run.directory.glob(".*_rows.parquet.*")):
         shutil.rmtree(path) if path.is_dir() else path.unlink()  # nobody else is at work
-    key = load_private_key(Path(run.spec.signing_key))
-    ledger = run.open_ledger(key=key)
-    built = _built(run, ledger, key)
+
+
+def make_visible(
+    run: ReleaseRun,
+    built: Path,
+    ledger: Ledger,
+    key: PrivateKey,
+    *,
+    record: Callable[[str], None],
+) -> Path:
+    """Publish a folder that was built, and return the published one.
+
+    Args:
+        run: whose release it is.
+        built: the finished, signed folder.
+        ledger: of the run's population.
+        key: that signs now.
+        record: puts the manifest's digest on record, before the folder is visible; the same digest
+            again is no error.
+
+    Raises:
+        SignatureError: it was signed by another key.
+        LedgerTamperedError: the ledger lacks the entry that it was built on.
+        ReleaseError: as `publish_built`.
+    """
     manifest = verify(built, then="").manifest  # our own folder: nobody else has it
     if manifest.signer != key.public:
         raise SignatureError(
@@ -110,9 +144,9 @@ def _publish(run: ReleaseRun) -> Path:
         built,
         destination=_destination(run),
         key=key.public,
-        commit=lambda digest: _record(ledger, run.key, digest),
+        commit=record,
     )
-    _record(ledger, run.key, publication.manifest_digest)  # also where it was visible before
+    record(publication.manifest_digest)  # also where it was visible before
     return publication.folder
 
 
@@ -159,14 +193,22 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
             sync_directory(run.directory)  # whoever built it may have died before this
             return built
         shutil.rmtree(built)
+    build(run, certify(run, ledger), key, previous=_previous_manifest(run, ledger))
+    return built
+
+
+def build(
+    run: ReleaseRun, certificate: Certificate, key: PrivateKey, *, previous: str | None
+) -> None:
+    """Build and sign the run's folder `built`, which is not there, from its weighted rows."""
+    built = run.directory / "built"
     workspace = run.directory / f".building-{secrets.token_hex(8)}"
     workspace.mkdir(mode=0o700)
     try:
-        contents = _contents(run, ledger, workspace)
+        contents = _contents(run, certificate, workspace, previous=previous)
         build_folder(built, files=contents.files, facts=contents.facts, key=key)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
-    return built
 
 
 def _cost_of(manifest: Manifest) -> PrivacyBudget:
@@ -174,21 +216,23 @@ def _cost_of(manifest: Manifest) -> PrivacyBudget:
     return PrivacyBudget.of(Decimal(facts.epsilon), Decimal(facts.delta), facts.unit.relation)
 
 
-def _contents(run: ReleaseRun, ledger: Ledger, workspace: Path) -> ReleaseContents:
+def _contents(
+    run: ReleaseRun, certificate: Certificate, workspace: Path, *, previous: str | None
+) -> ReleaseContents:
     plan, spec = run.plan, run.spec
     with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
         log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
     truth = spec.public_truth
     rows = read_rows(run, PUBLISHED_ROWS).chosen(chosen)
     return release_contents(
-        certify(run, ledger),
+        certificate,
         frames=prefetched(map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS))),
         log_weights=log_weights,
         log_weight_noise_sd=noise if plan.weights is not None else None,
         schema=rows.schema,
         catalogue=CatalogueEntry(**spec.catalogue.model_dump()),
         published_at=today(),
-        previous=_previous_manifest(run, ledger),
+        previous=previous,
         workspace=workspace,
         rng=np.random.default_rng(secrets.randbits(128)),
         truth=None if truth is None else PublicTruth.read(Path(truth)),
@@ -226,7 +270,8 @@ def _previous_manifest(run: ReleaseRun, ledger: Ledger) -> str | None:
     """Digest of the population's latest manifest, recovered ones too: releases form a chain."""
     latest = None
     for entry in ledger.entries(population=run.spec.population):
-        if entry.kind is EntryKind.PUBLISH and entry.run_key != run.key:
+        adds_rows = "rows_of" in entry.payload  # to a release that is in the chain by itself
+        if entry.kind is EntryKind.PUBLISH and entry.run_key != run.key and not adds_rows:
             latest = str(entry.payload["manifest_digest"])
         if entry.kind is EntryKind.RECOVER and entry.payload["releases"]:
             latest = str(entry.payload["releases"][-1]["manifest_digest"])

@@ -15,15 +15,16 @@ from dpiw.errors import (
     LedgerTamperedError,
     SourceError,
 )
-from dpiw.ledger import Ledger, RunRecord, StageRecord, StageState
+from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
 from dpiw.ledger.charges import Charge
+from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
 from dpiw.privacy.noise_library import check_noise_library
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import load_private_key
-from dpiw.run.ahead import check_label, source_fault
+from dpiw.run.ahead import check_label, check_not_overtaken, check_not_paid, source_fault
 from dpiw.run.as_drawn import check_drawn
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
@@ -36,7 +37,9 @@ def _to_nobody(text: str) -> None:
     """Where nobody waits to be told."""
 
 
-def reserve(run: ReleaseRun, told: Callable[[str], None] = _to_nobody) -> None:
+def reserve(
+    run: ReleaseRun, told: Callable[[str], None] = _to_nobody, *, pay_again: bool = False
+) -> None:
     """Hold the run's budget in the ledger before any private byte is read.
 
     A run that was reserved before is taken up where it stands: a draw whose output is durable is
@@ -47,11 +50,15 @@ def reserve(run: ReleaseRun, told: Callable[[str], None] = _to_nobody) -> None:
     Args:
         run: the run.
         told: is told, before it is paid, what a lost draw costs once more.
+        pay_again: whether a person asked to pay a second time for this release and period.
 
     Raises:
+        AlreadyPaidError: another run drew for this release and period, and nobody asked to pay
+            again.
         ReleaseError: the signing key cannot be read.
         UnknownPopulationError, LedgerError: no such ledger or population.
-        UnsupportedRelationError, SpecError: the spec's promise is not the population's.
+        UnsupportedRelationError, SpecError: the spec's promise is not the population's, or a stage
+            needs a GPU that is not there.
         LedgerConflictError: another stage was drawn, and not as the plan says.
         PrivacyError: the run's plan costs more than the spec promises, or the library that draws
             the noise is of a version whose noise has another law.
@@ -71,8 +78,11 @@ def reserve(run: ReleaseRun, told: Callable[[str], None] = _to_nobody) -> None:
     record = ledger.find_run(run.key)
     _check_not_recovered(run, ledger, record)
     if record is None:
+        _check_not_paid(run, ledger, pay_again=pay_again)
         _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
         return
+    if record.state is RunState.RESERVED:
+        check_not_overtaken(run.spec, ledger, record)
     for stage in record.stages.values():
         _settle(run, ledger, stage)
     record = ledger.run(run.key)
@@ -82,9 +92,15 @@ def reserve(run: ReleaseRun, told: Callable[[str], None] = _to_nobody) -> None:
         if stage.state in (StageState.LOST, StageState.VOIDED)
     )
     if again:
+        _check_not_paid(run, ledger, pay_again=pay_again)
         check_drawn(run, ledger)  # what is paid again has to be published with what was drawn
         _tell_paid_again(run, record, again, told)
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
+
+
+def _check_not_paid(run: ReleaseRun, ledger: Ledger, *, pay_again: bool) -> None:
+    if not pay_again:
+        check_not_paid(run.spec, ledger, key=run.key, period=run.period)
 
 
 def _tell_paid_again(
@@ -121,15 +137,25 @@ def is_used_up(run: ReleaseRun) -> bool:
     )
 
 
-def check_ahead(spec_path: Path, period: str | None) -> None:
+def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False) -> None:
     """Refuse at once, for a person, what `reserve` would; a run that began may go on without.
 
+    Args:
+        spec_path: of the release.
+        period: the label that is asked for; None: the current one.
+        pay_again: as of `reserve`.
+
     Raises:
+        AlreadyPaidError: as `reserve`.
         SourceError: as `source_fault`, with the path from here: only the custodian is told it.
         SpecError: the state folder is open to others; or as `check_label`.
         LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
     """
-    if ReleaseRun.find(spec_path, period=period) is not None:
+    found = ReleaseRun.find(spec_path, period=period)
+    if found is not None:
+        ledger = found.open_ledger()
+        if ledger.find_run(found.key) is None:
+            _check_not_paid(found, ledger, pay_again=pay_again)
         return
     spec = load_spec(spec_path)
     check_label(spec, period)
@@ -138,6 +164,9 @@ def check_ahead(spec_path: Path, period: str | None) -> None:
     check_state_folder(Path(spec.state))
     ledger = Ledger.open(ledger_url(spec))
     check_registered(spec, ledger)
+    if not pay_again:
+        key, label = ReleaseRun.named(spec_path, period=period)
+        check_not_paid(spec, ledger, key=key, period=label)
     account = ledger.account(spec.population)
     if not account.population.renyi:
         account.admit(Charge(cost=spec.cost))
@@ -159,6 +188,8 @@ def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | No
 def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: frozenset[str]) -> None:
     check_paid(run, ledger)
     check_noise_library()
+    for name in sorted(names):
+        check_device(run.plan.device(name), stage=name, computes=False)
     promised_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
     if not run.snapshot.exists():  # it will have to be read
         ledger.account(run.spec.population).check_readable()

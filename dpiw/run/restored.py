@@ -72,7 +72,8 @@ def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[tuple[str, PublishedHe
     registered = {population.name for population in ledger.populations()}
     for _, manifest in manifests_in_sight(spec):
         facts = manifest.facts
-        head = PublishedHead(hash=facts.ledger_head, manifest_digest=manifest.digest)
+        digest = facts.rows_of or manifest.digest  # more rows carry the head of what paid for them
+        head = PublishedHead(hash=facts.ledger_head, manifest_digest=digest)
         if facts.population in registered:
             yield facts.release_id, head
 

@@ -36,7 +36,8 @@ from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
 from dpiw.plan.spec_paths import check_publish_to
 from dpiw.release.signing import PrivateKey, load_private_key
-from dpiw.run.periods import current_period, nearest_period
+from dpiw.run.certifiable import check_certifiable
+from dpiw.run.periods import current_period, nearest_period, today_in
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
 
 PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
@@ -117,9 +118,7 @@ class _Named:
         if period is not None:
             _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
-        label = period or current_period(
-            spec.cadence, today or datetime.datetime.now(datetime.UTC).date()
-        )
+        label = period or current_period(spec.cadence, today or today_in(spec.time_zone))
         spec = remembered(spec, schema, label, state=Path(spec.state))
         return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
 
@@ -160,11 +159,14 @@ class ReleaseRun:
             SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
                 of the confidential zone is open to others.
             NotPublishableError: the spec names a method that is not private.
+            PrivacyError: no certificate of the plan could be written (`check_certifiable`).
             ReleaseError: the signing key cannot be read; told before the plan is computed.
         """
         named = _Named.by(spec_path, period, today)
         with told_in(spec_path, SpecError):
             compiled = None if named.prepared else compile_plan(named.spec, named.schema)
+        if compiled is not None:
+            check_certifiable(compiled)
         check_state_folder(Path(named.spec.state))
         directory = named.directory
         for folder in (directory.parents[1], directory.parent, directory,
@@ -184,6 +186,12 @@ class ReleaseRun:
         if not _Named.by(spec_path, period, today).prepared:
             return None
         return cls.prepare(spec_path, period=period, today=today)
+
+    @classmethod
+    def named(cls, spec_path: Path, *, period: str | None) -> tuple[str, str]:
+        """Key and period of the run that a spec and a label name; nothing is compiled or made."""
+        named = _Named.by(spec_path, period, None)
+        return named.key, named.period
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; later ones only refresh where files lie."""
@@ -227,6 +235,11 @@ class ReleaseRun:
     @property
     def release_id(self) -> str:
         """Name of the published folder: the spec's name, the period, the key's first digits."""
+        return self.drawn_id
+
+    @property
+    def drawn_id(self) -> str:
+        """Name of the release that the draws were paid for."""
         return f"{self.spec.name}-{self.period}-{self.key[:8]}"
 
     @property

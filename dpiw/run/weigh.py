@@ -81,7 +81,7 @@ def published_schema(run: ReleaseRun) -> PublicSchema:
     if not isinstance(generator, FindsLevels):
         return schema
     measurement = committed_measurement(run, GENERATOR_STAGE)
-    provenance = f"earlier release: {run.release_id}, run {run.key}"
+    provenance = f"earlier release: {run.drawn_id}, run {run.key}"
     return generator.found_schema(measurement, schema=schema, provenance=provenance)
 
 

@@ -14,8 +14,8 @@ if len(sys.argv) != 4:
 file, column, by = sys.argv[1:]
 value, group = (f'"{name.replace(chr(34), chr(34) * 2)}"' for name in (column, by))
 means = duckdb.execute(
-    f"select {group}, sum({value} * weight) / sum(weight) as mean from read_parquet(?)"
-    f" where {value} is not null group by {group} order by {group}",
+    f"select {group}, sum(cast({value} as double) * weight) / sum(weight) as mean"
+    f" from read_parquet(?) where {value} is not null group by {group} order by {group}",
     [file],
 )
 print(means.df().to_csv(index=False), end="")

@@ -45,6 +45,7 @@ class PrefectServer:
             "PREFECT_API_URL": self.url,
             "PREFECT_HOME": str(self.home),
             "OMP_NUM_THREADS": "1",
+            "DPIW_ROOT": "/",  # workplaces of tests lie anywhere
             **PATIENCE,
         }
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+import flows.assurance
 from flows.assurance import CHECKOUT, SUITES, AssuranceFailedError, assurance
 
 MAKEFILE = """
@@ -21,19 +20,20 @@ nightly:
 def test_every_suite_runs_and_a_red_one_fails_the_flow(tmp_path, monkeypatch, code) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
     (tmp_path / "Makefile").write_text(MAKEFILE.format(code=code))
+    monkeypatch.setattr(flows.assurance, "CHECKOUT", tmp_path)
     if code:
         with pytest.raises(AssuranceFailedError):
-            assurance.fn(root=str(tmp_path))
+            assurance.fn()
     else:
-        assurance.fn(root=str(tmp_path))
+        assurance.fn()
     assert (tmp_path / "nightly").exists()
     assert (tmp_path / "seen").read_text() == "0\n"
 
 
 @pytest.mark.parametrize("suites", [[], ["clean"], ["proof", "release"]])
-def test_other_targets_are_refused(tmp_path: Path, suites: list[str]) -> None:
+def test_other_targets_are_refused(suites: list[str]) -> None:
     with pytest.raises(AssuranceFailedError):
-        assurance.fn(suites=suites, root=str(tmp_path))
+        assurance.fn(suites=suites)
 
 
 def test_the_makefile_has_the_suites() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
 from dpiw.release.manifest import SIGNATURE
 from flows.audit import key_files, main, places
+from flows.parameters import typed_here
 from tests.support.locations import MISTYPED, SECRET
 
 
@@ -49,9 +51,17 @@ def test_the_audit_flow_is_started_with_a_sound_one(
 def test_a_deployment_names_one_key_or_several(
     key: list[str] | str | None, files: list[str]
 ) -> None:
-    assert key_files(key) == [Path(file) for file in files]
+    with typed_here():
+        assert key_files(key) == [Path(file) for file in files]
 
 
+@pytest.fixture
+def by_a_person() -> Iterator[None]:
+    with typed_here():
+        yield
+
+
+@pytest.mark.usefixtures("by_a_person")
 def test_a_spec_names_its_own_ledger_and_releases(workplace: Any) -> None:
     expected = (f"sqlite:///{workplace.ledger}", workplace.releases)
     assert places(str(workplace.spec), None) == expected
@@ -61,6 +71,7 @@ def test_a_spec_names_its_own_ledger_and_releases(workplace: Any) -> None:
         places("ledger.sqlite", None)
 
 
+@pytest.mark.usefixtures("by_a_person")
 def test_a_ledger_named_like_a_spec_is_a_ledger(tmp_path: Path) -> None:
     """As every command of `dpiw ledger` takes it."""
     file = tmp_path / "books.yaml"
@@ -69,6 +80,7 @@ def test_a_ledger_named_like_a_spec_is_a_ledger(tmp_path: Path) -> None:
         assert places(location, "here") == (location, Path("here"))
 
 
+@pytest.mark.usefixtures("by_a_person")
 def test_the_folder_of_one_release_holds_no_releases(tmp_path: Path) -> None:
     (tmp_path / SIGNATURE).write_bytes(b"")
     with pytest.raises(SpecError, match="is one release; name the folder that holds them"):

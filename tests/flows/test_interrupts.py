@@ -286,7 +286,7 @@ def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(
 ) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
 
-    def hangs_up(*_: object) -> None:
+    def hangs_up(*_: object, **__: object) -> None:
         sys.stdout = nobody_reads
         signal.raise_signal(signal.SIGHUP)
 

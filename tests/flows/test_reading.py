@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import StageFailedError
+from dpiw.errors import AlreadyPaidError, SpecError, StageFailedError
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
 from dpiw.run.ahead import current_label, paid_anew
+from dpiw.run.commands import program
 from dpiw.run.run import ReleaseRun, cells_file
-from flows import console
+from flows import console, server
 from flows.server import ServerLostError
 from tests.support.whole_runs import publish_run
 
@@ -92,7 +95,11 @@ def test_what_pays_anew_is_told_as_a_release_tells_it(
     publish_run(workplace.spec)
     text = workplace.spec.read_text()
     workplace.spec.write_text(text.replace("synthetic_rows: 300", "synthetic_rows: 301"))
-    assert "this pays anew" in line(read(workplace, capsys), "  note:")
+    words = [str(workplace.spec), "--until", "ingest"]
+    assert console.main(never, words) == AlreadyPaidError.exit_code
+    assert f"{program()} release {workplace.spec} --period once --pay" in capsys.readouterr().out
+    assert console.main(never, [*words, "--pay-again"]) == 0
+    assert "pays again" in line(capsys.readouterr().out, "  note:")
     run = ReleaseRun.prepare(workplace.spec, period=None)
     assert [*paid_anew(run.plan, run.open_ledger(), None)]  # also now that it is reserved
 
@@ -148,7 +155,7 @@ def test_an_unfinished_run_of_another_period_is_told_before_anything_is_held(
 def test_what_failed_names_the_period_too(
     workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
-    def failed(*_: Any) -> str:
+    def failed(*_: Any, **__: Any) -> str:
         raise error
 
     monkeypatch.setattr(console, "read_source", failed)
@@ -160,3 +167,45 @@ def test_what_failed_names_the_period_too(
     shown = capsys.readouterr().out
     assert "the same command" not in shown
     assert f"dpiw release {workplace.spec} --period {label} --until ingest`" in shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_period_out_of_turn_is_asked_before_it_is_paid(
+    workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without somebody to ask it is refused; a run that began goes on without a question."""
+    weekly(workplace)
+    words = [str(workplace.spec), "--period", "1000-w01", "--until", "ingest"]
+    entries = Ledger.open(workplace.ledger).entries()
+    for stdin in (io.StringIO("1000-w01\n"), Terminal("no\n"), Terminal("")):
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert console.main(never, words) == SpecError.exit_code
+        assert "period 1000-w01" in capsys.readouterr().out
+        assert Ledger.open(workplace.ledger).entries() == entries
+    monkeypatch.setattr("sys.stdin", Terminal("1000-w01\n"))
+    assert console.main(never, words) == 0
+    assert "a release of it pays epsilon=2" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert console.main(never, words) == 0
+
+
+def test_what_a_person_agreed_to_is_held_before_the_flow_begins(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flow's own parameters cannot agree to anything."""
+    weekly(workplace)
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    monkeypatch.setattr(console, "stages_ahead", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("sys.stdin", Terminal("1000-w01\n"))
+    held = []
+
+    def flow(spec: str, period: str | None) -> str:
+        held.append([run.period for run in Ledger.open(workplace.ledger).runs("town")])
+        raise KeyboardInterrupt
+
+    assert console.main(flow, [str(workplace.spec), "--period", "1000-w01"]) == 130
+    assert held == [["1000-w01"]]

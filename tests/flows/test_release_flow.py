@@ -121,7 +121,8 @@ def check_stages(server, place, done):
 def test_overspending_is_refused_before_a_private_byte_is_read(prefect_server, make_workplace):
     place = make_workplace(epsilon="3")
     plant(place)
-    place.spec.write_text(place.spec.read_text().replace("cadence: once", "cadence: monthly"))
+    cadence = "cadence: monthly\nback_fill: true"
+    place.spec.write_text(place.spec.read_text().replace("cadence: once", cadence))
     done = prefect_server.run_flow(place.spec, "--period", "2026-11")
     assert done.returncode == 0, done.stdout + done.stderr
     check_stages(prefect_server, place, done)

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prefect.events.schemas.automations import AutomationCore
 
 from dpiw.ledger import Ledger
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import PrivateMethods
 from dpiw.release.verification import verify
 from flows import PREFECT_DEFAULTS
-from flows.release import gpu_tags
+from flows.release import gpu_tags, release
 from tests.support.patience import SECONDS, until
 
 pytestmark = pytest.mark.flow
@@ -59,24 +60,34 @@ def wait_until(condition, *, process, log):
 
 def test_the_deployments_are_module_path_entries():
     deployments = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
-    release, audit, training, assurance, collection = deployments
-    assert release["entrypoint"] == training["entrypoint"] == "flows.release.release"
+    monthly, audit, training, assurance, collection = deployments
+    assert monthly["entrypoint"] == training["entrypoint"] == "flows.release.release"
     assert audit["entrypoint"] == "flows.audit.audit"
     assert assurance["entrypoint"] == "flows.assurance.assurance"
     for deployment in deployments:
         assert deployment["concurrency_limit"] == 1
         quiet = deployment["work_pool"]["job_variables"]["env"]
-        assert quiet == release["work_pool"]["job_variables"]["env"]
+        assert quiet == monthly["work_pool"]["job_variables"]["env"]
         assert quiet.items() <= PREFECT_DEFAULTS.items()
-    for deployment, pool in ((release, ""), (audit, ""), (assurance, "-assurance")):
+    for deployment, pool in ((monthly, ""), (audit, ""), (assurance, "-assurance")):
         assert deployment["schedules"][0]["active"] is True
         assert deployment["work_pool"]["name"] == f"dpiw{pool}"  # hours of tests block no release
     assert "parameters" not in assurance  # all suites, every part
     assert collection["entrypoint"] == "flows.local.collect"
     assert "schedules" not in collection  # it ends once
-    for deployment in (release, collection):
+    for deployment in (monthly, collection):
         assert (ROOT / deployment["parameters"]["spec"]).exists()
     assert (ROOT / audit["parameters"]["ledger"]).exists()
+
+
+def test_the_example_automations_are_prefect_s():
+    """One tells a person, one finds runs that fell silent; none starts a release again."""
+    automations = yaml.safe_load((ROOT / "deployments/automations.yaml").read_text())["automations"]
+    read = [AutomationCore.model_validate(automation) for automation in automations]
+    kinds = [action.type for automation in read for action in automation.actions]
+    assert kinds == ["send-notification", "change-flow-run-state"]
+    for automation in read:
+        assert release.name in str(automation.trigger.match_related)
 
 
 def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
@@ -111,6 +122,7 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
         "DPIW_PREFECT_PORT": str(port),
         "PREFECT_HOME": str(tmp_path / "home"),
         "OMP_NUM_THREADS": "1",
+        "DPIW_ROOT": str(place.root),
     }
     url = f"http://127.0.0.1:{port}/api"
     with log.open("wb") as output:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +33,7 @@ from tests.proof import blind as noninterference
 from tests.proof import generator_worlds as generators
 from tests.proof.attacks import Silent, assault
 from tests.support import specs
+from tests.support.draws import check_draws
 from tests.support.noise import check_forks_draw_apart
 
 ingest = importlib.import_module("dpiw.data.ingest")
@@ -54,36 +54,21 @@ class Watching(SeededNoise):
         return super().noisy_argmax(scores, scale=scale)
 
 
-def laws_of(run: Callable[[Any], Any]) -> tuple[list[NoiseLaw], int]:
-    """The laws a measurement drew from, and how many selections it made."""
-    laws, real, noise = [], mechanisms._draw, Watching()
-
-    def draw(law: NoiseLaw, *, step: float, noise: Any) -> Any:
-        laws.append(law)
-        return real(law, step=step, noise=noise)
-
-    with Patch.context() as patch:
-        patch.setattr(mechanisms, "_draw", draw)
-        run(noise)
-    return laws, len(noise.spreads)
-
-
 def check_draws_are_the_events() -> None:
-    """As many draws as events, each of the event's multiplier times the sensitivity."""
+    """As many draws as events, each of the event's multiplier times the sensitivity.
+
+    Of these three, whose bugs are planted here; the contract tests ask every registered method.
+    """
     public_schema = generators.schema(3)
-    for kind, unit, reach in (
-        (NoiseKind.GAUSSIAN, ADD, 1.0), (NoiseKind.LAPLACE, ADD, 1.0),
-        (NoiseKind.GAUSSIAN, REPLACE, math.sqrt(2)), (NoiseKind.LAPLACE, REPLACE, 2.0),
-    ):  # fmt: skip
-        for method in (Histogram(noise=kind), PrivBayes(noise=kind), MST(noise=kind)):
-            ready = method.calibrate(rho=1.0, schema=public_schema, unit=unit, nominal_rows=500)
-            table = generators.neighbours(public_schema, unit)[0]
-            laws, chosen = laws_of(lambda noise, m=ready, t=table: m.measure(t, noise=noise))
-            events = ready.events(schema=public_schema, unit=unit)
-            noisy = [e for e in events if hasattr(e, "noise_multiplier")]
-            wanted = [e.noise_multiplier * reach for e in noisy for _ in range(e.count)]
-            np.testing.assert_allclose([law.scale for law in laws], wanted, rtol=1e-9)
-            assert chosen == sum(e.count for e in events if e not in noisy)
+    for unit in (ADD, REPLACE):
+        for kind in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            for method in (Histogram(noise=kind), PrivBayes(noise=kind), MST(noise=kind)):
+                ready = method.calibrate(rho=1.0, schema=public_schema, unit=unit, nominal_rows=500)
+                one, other = (
+                    lambda noise, m=ready, t=table: m.measure(t, noise=noise)
+                    for table in generators.neighbours(public_schema, unit)
+                )
+                check_draws(ready, schema=public_schema, unit=unit, neighbours=(one, other))
 
 
 def check_a_selection_has_its_law() -> None:

@@ -23,14 +23,15 @@ from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 from tests.proof import blind as noninterference
 from tests.proof import weight_worlds as weights
 from tests.proof.attacks import Silent
-from tests.proof.bugs import ADD, REPLACE, Bug, Patch, laws_of
+from tests.proof.bugs import ADD, REPLACE, Bug, Patch
+from tests.support.draws import drawn
 
 
 # Checks
 def check_weights_draw_once() -> None:
     """One draw of the coefficients, of the event's multiplier times the stated sensitivity."""
     world, public_schema = weights.regression(BetaNoised, 2, tight=0), weights.schema(2)
-    laws, _ = laws_of(lambda noise: world.attack(True, noise))
+    laws, _ = drawn(lambda noise: world.attack(True, noise))
     ready = weights.calibrated(BetaNoised(penalty=20.0), public_schema)
     assert len(laws) == sum(e.count for e in ready.events(schema=public_schema, unit=ADD)) == 1
     wanted = ready.calibrated.multiplier * ready.calibrated.sensitivity
@@ -84,7 +85,7 @@ def check_the_sum_draws_once() -> None:
     for unit in PEOPLE:
         ready, public_schema = measuring(unit, 4)
         table = private(public_schema, [(1.0,) * 4] * 5)
-        laws, _ = laws_of(lambda noise, m=ready, t=table: m.measure(t, None, noise=noise))
+        laws, _ = drawn(lambda noise, m=ready, t=table: m.measure(t, None, noise=noise))
         assert len(laws) == sum(e.count for e in ready.events(schema=public_schema, unit=unit)) == 1
         replaced = unit is REPLACE
         reach = 2.0 if replaced else math.hypot(1.0, 0.5)
@@ -106,7 +107,7 @@ def check_exact_sums() -> None:
             pairs = [([low, *crowd], [top, *crowd]), ([middle], [top])]
         for pair in pairs:
             tables = [private(public_schema, rows) for rows in pair]
-            laws, _ = laws_of(lambda noise, m=ready, t=tables[0]: m.measure(t, None, noise=noise))
+            laws, _ = drawn(lambda noise, m=ready, t=tables[0]: m.measure(t, None, noise=noise))
             ends = [ready.measure(t, None, noise=Silent()).arrays["sum"] for t in tables]
             moved = float(np.linalg.norm(ends[1] - ends[0]))
             assert moved * ready.calibrated.multiplier <= laws[0].scale

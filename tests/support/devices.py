@@ -52,7 +52,7 @@ class PosedGPU:
         self.there, self.handed = True, 0
         self.vanishes_at: int | None = None
         self.kills = False
-        patch.setattr(backend, "_cuda_is_there", lambda: self.there)
+        patch.setattr(backend, "_cuda_is_there", lambda **_: self.there)
         patch.setattr(
             backend, "_torch_backend", lambda name: self if name == "cuda" else real(name)
         )

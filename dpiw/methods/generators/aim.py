@@ -44,11 +44,18 @@ from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import known_one_way, measured_domain
 from dpiw.methods.generators.graphical_model import GraphicalModel
 from dpiw.methods.generators.inference import Inference, check_fits, check_installed
-from dpiw.methods.generators.marginal_noise import noise_scale, stated, typed, useful_bins
+from dpiw.methods.generators.marginal_noise import (
+    marginal_sensitivity,
+    noise_scale,
+    released_counts,
+    stated,
+    typed,
+    useful_bins,
+)
 from dpiw.methods.generators.merging import Merging
 from dpiw.methods.generators.sampling import MOST_CELLS
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -199,6 +206,20 @@ class AIM:
             GaussianEvent(noise_multiplier=ready.part, count=ready.parts + repeated),
         )
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the one-way marginals together, and of one part of a round.
+
+        A round of p parts draws its marginal with this scale over sqrt((1 - `SELECTION`) p).
+        """
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        part = released_counts(
+            "part of a round", NoiseKind.GAUSSIAN, multiplier=ready.part, unit=unit, event=1
+        )
+        reach = marginal_sensitivity(unit, NoiseKind.GAUSSIAN) * sqrt(len(schema.released))
+        return (replace(part, values="one_way", sensitivity=reach, event=0), part)
+
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: rounds fit in a process of their own."""
         check_fits()
@@ -273,6 +294,7 @@ class AIM:
                 "network": [],
                 "next": 1,
             },
+            noise=self.released_noise(schema=domain.schema, unit=ready.unit),
         )  # fmt: skip
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:

@@ -39,7 +39,7 @@ from dpiw.methods.generators.pseudo_posterior import (
 )
 from dpiw.methods.generators.sampling import MOST_CELLS
 from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -204,6 +204,12 @@ class Bayes:
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         count = len(schema.released) * self._events
         return (ExponentialMechanismEvent(epsilon=ready.window.epsilon, count=count),)
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Return nothing: parameters are drawn, and no noise is added."""
+        return ()
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw every column's parameters, as indices into the public grid.

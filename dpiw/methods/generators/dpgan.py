@@ -37,9 +37,10 @@ from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.gan_noise import DPGANNoise
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
-from dpiw.methods.generators.marginal_noise import noise_scale
+from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.generators.marginals_stage import (
     marginals_events,
+    marginals_noise,
     plan_marginals,
     stored_arrays,
     stored_facts,
@@ -50,7 +51,7 @@ from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -154,6 +155,18 @@ class DPGAN(GANSettings):
             first = (GaussianEvent(noise_multiplier=ready.histogram),)
         return (*first, *ready.training.events())
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the histogram that is drawn first, and of every step's sum of gradients."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        first = marginals_noise(ready.marginals, schema=schema, unit=unit)
+        if ready.histogram is not None:
+            multiplier, kind = ready.histogram, NoiseKind.GAUSSIAN
+            first = (released_counts("histogram", kind, multiplier=multiplier, unit=unit, event=0),)
+        before = len(self.events(schema=schema, unit=unit)) - 1
+        return (*first, ready.training.released_noise(event=before))
+
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:
@@ -219,6 +232,7 @@ class DPGAN(GANSettings):
             kind=self.method,
             arrays={**arrays, **stored_arrays(marginals, settled.design)},
             facts={**self._facts(design, ready), **stored_facts(marginals)},
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
             publishable=noise.publishable
             and (resumed is None or resumed.discriminator.publishable),
         )
@@ -263,7 +277,7 @@ class DPGAN(GANSettings):
         return np.zeros(0)
 
     def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
-        """Public facts; keys that end in `scale` are what the certificate states as noise."""
+        """Public facts."""
         facts = {
             "design": design.to_json(),
             "loss": self.loss,

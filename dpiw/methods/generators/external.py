@@ -26,7 +26,7 @@ from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.privacy.declaration import Declaration
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -221,6 +221,12 @@ class External:
         """
         ready_for(self.calibrated, schema, unit, method=self.method)
         return (self.declared(unit),) if self.counted_by is None else ()
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Return nothing: no noise of ours is in rows that were made elsewhere."""
+        return ()
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Which rows are meant; `table` is not looked at.

@@ -31,6 +31,7 @@ from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
     noise_variance,
+    released_counts,
     stated,
     typed,
     useful_bins,
@@ -39,7 +40,7 @@ from dpiw.methods.generators.marginal_noise import (
 from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -120,6 +121,16 @@ class Histogram:
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         return (law(noise_multiplier=ready.multiplier, count=len(schema.released)),)
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of every column's marginal."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        multiplier = ready.multiplier
+        return (
+            released_counts(self.method, self.noise, multiplier=multiplier, unit=unit, event=0),
+        )
+
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw one noisy marginal per released column.
 
@@ -147,6 +158,7 @@ class Histogram:
                 "scale": scale,
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpiw.errors import SpecError, UnsupportedRelationError
+from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 COUNT_NOISES = {kind.value: kind for kind in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE)}
@@ -104,6 +105,19 @@ def marginal_sensitivity(unit: PrivacyUnit, kind: NoiseKind) -> float:
 def noise_scale(kind: NoiseKind, *, multiplier: float, unit: PrivacyUnit) -> float:
     """Noise scale of a marginal in rows; rounded up, against ourselves."""
     return multiplier * marginal_sensitivity(unit, kind) * (1 + 1e-15)
+
+
+def released_counts(
+    values: str, kind: NoiseKind, *, multiplier: float, unit: PrivacyUnit, event: int
+) -> ReleasedNoise:
+    """Noise of marginals that the stage's event at index `event` accounts for."""
+    return ReleasedNoise(
+        values=values,
+        law=kind,
+        scale=noise_scale(kind, multiplier=multiplier, unit=unit),
+        sensitivity=marginal_sensitivity(unit, kind),
+        event=event,
+    )
 
 
 def noise_size(kind: NoiseKind, scale: float) -> float:

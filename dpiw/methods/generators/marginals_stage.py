@@ -22,7 +22,7 @@ from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.histogram import Histogram, known_laws
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_size, useful_bins
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 BINS = 32
@@ -101,6 +101,18 @@ def marginals_events(
         return ()
     (all_columns,) = histogram.events(schema=schema, unit=unit)
     return (replace(all_columns, count=1),) * all_columns.count
+
+
+def marginals_noise(
+    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
+) -> tuple[ReleasedNoise, ...]:
+    """Noise of the histogram, which its equal events account for; nothing where there is none."""
+    if histogram is None:
+        return ()
+    return tuple(
+        replace(law, values="marginals")
+        for law in histogram.released_noise(schema=schema, unit=unit)
+    )
 
 
 def with_distributions(design: Design, measured: Measurement | None) -> Design:

@@ -20,7 +20,13 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import (
+    TABLE_ROW_SECONDS,
+    TABLE_SECONDS,
+    CriticKind,
+    Running,
+    check_effort,
+)
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.consistency import project_to_total
@@ -32,6 +38,7 @@ from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
     noise_variance,
+    released_counts,
     selection_epsilon,
     stated,
     typed,
@@ -49,7 +56,7 @@ from dpiw.methods.generators.pair_scores import (
 from dpiw.methods.generators.sampling import MOST_CELLS
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -179,6 +186,30 @@ class MST:
             law(noise_multiplier=ready.pair, count=ready.pairs),
         )
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of one-way and of two-way marginals; selections have no scale."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        stated = partial(released_counts, kind=self.noise, unit=unit)
+        one_way = stated("one_way", multiplier=ready.one_way, event=0)
+        return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int) -> Running:
+        """As `Forecasts`: every admissible pair is counted, and the tree of pairs is fitted.
+
+        The fit took 37 s for 20 columns of 8 codes and 79 s for 60, on one of two shared cores;
+        twelve minutes for 300.
+        """
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        sizes = Domain.from_schema(schema, bins=ready.bins).sizes
+        pairs = [sizes[a] * sizes[b] for a, b in admissible_pairs(sizes, self.max_cells)]
+        columns = len(sizes)
+        counted = len(pairs) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        fitted = 16 + 0.9 * columns + 0.005 * columns**2
+        cells = sum(sorted(pairs)[-ready.pairs :]) if ready.pairs else 0
+        return Running(seconds=counted + fitted, held_bytes=32 * (cells + sum(sizes)))
+
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: `model` fits in a process of its own."""
         check_fits()
@@ -217,6 +248,7 @@ class MST:
             arrays=arrays,
             facts={**facts, "network": [list(pair) for pair in pairs]},
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def _select(

@@ -48,6 +48,7 @@ from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
 from dpiw.methods.generators.marginal_noise import marginal_multiplier
 from dpiw.methods.generators.marginals_stage import (
     marginals_events,
+    marginals_noise,
     plan_marginals,
     stored_arrays,
     stored_facts,
@@ -59,7 +60,7 @@ from dpiw.methods.generators.teachers import Student, Teachers, deal
 from dpiw.methods.generators.vote_noise import VoteNoise, vote_sensitivity
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
@@ -138,6 +139,20 @@ class PATEGAN(PATESettings):
         votes = law(noise_multiplier=ready.multiplier, count=self.counts)
         return (*marginals_events(ready.marginals, schema=schema, unit=unit), votes)
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the histogram that is drawn first, and of every count of votes."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        votes = ReleasedNoise(
+            values="votes",
+            law=self.noise,
+            scale=ready.scale,
+            sensitivity=float(vote_sensitivity(unit, ready.teachers)),
+            event=len(self.events(schema=schema, unit=unit)) - 1,
+        )
+        return (*marginals_noise(ready.marginals, schema=schema, unit=unit), votes)
+
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:
@@ -203,6 +218,7 @@ class PATEGAN(PATESettings):
                 "votes_scale": law.scale,
             },
             publishable=state.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def _chance(self, schema: PublicSchema) -> PublicRandom:

@@ -21,7 +21,13 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import (
+    TABLE_ROW_SECONDS,
+    TABLE_SECONDS,
+    CriticKind,
+    Running,
+    check_effort,
+)
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
     Family,
@@ -43,6 +49,7 @@ from dpiw.methods.generators.marginal_noise import (
     noise_scale,
     noise_size,
     noise_variance,
+    released_counts,
     selection_epsilon,
     stated,
     typed,
@@ -52,7 +59,7 @@ from dpiw.methods.generators.marginal_noise import (
 from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -192,6 +199,23 @@ class PrivBayes:
             events.append(law(noise_multiplier=ready.family, count=columns - 1))
         return tuple(events)
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of one-way marginals and of families' marginals; selections have no scale."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        stated = partial(released_counts, kind=self.noise, unit=unit)
+        one_way = stated("one_way", multiplier=ready.one_way, event=0)
+        if len(schema.released) == 1:
+            return (one_way,)
+        return (one_way, stated("family", multiplier=ready.family, event=2))
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int) -> Running:
+        """As `Forecasts`: every candidate is counted; 40 columns of 100,000 rows took 9 s."""
+        candidates = candidate_count(len(schema.released), self.degree)
+        seconds = candidates * (TABLE_SECONDS / 10 + TABLE_ROW_SECONDS * nominal_rows)
+        return Running(seconds=seconds, held_bytes=32 * self.max_cells * len(schema.released))
+
     def cell_cap(self) -> int:
         """Most cells of a family: `max_cells`, or fewer for theta-usefulness. Public.
 
@@ -243,6 +267,7 @@ class PrivBayes:
                 "family_scale": self._scale(ready, ready.family),
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )
 
     def _network(

@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column
 from dpiw.data.discretisation import Domain
-from dpiw.data.levels import NOISY_COUNT, level_file
+from dpiw.data.levels import NOISY_COUNT, guarded, level_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale
+from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
 from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.partition_selection import ThresholdEvent, level_threshold
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.rounding import float_below
@@ -152,6 +152,14 @@ class UnseenLevels:
             ThresholdEvent(delta=ready.delta, count=len(columns)),
         )
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of every text's count."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        kind, multiplier = NoiseKind.GAUSSIAN, ready.multiplier
+        return (released_counts(self.method, kind, multiplier=multiplier, unit=unit, event=0),)
+
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
@@ -182,9 +190,10 @@ class UnseenLevels:
                 "levels": levels,
                 "noise": NoiseKind.GAUSSIAN.value,
                 "scale": ready.scale,
-                "threshold": ready.threshold,
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
+            threshold=ready.threshold,
         )
 
     def found_schema(
@@ -199,15 +208,18 @@ class UnseenLevels:
         )
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
-        """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket."""
+        """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket.
+
+        A text that a spreadsheet would compute has an apostrophe before it (`guarded`).
+        """
         files = {}
         for place, name in enumerate(measurement.facts["columns"]):
             text = io.StringIO(newline="")
             writer = csv.writer(text, lineterminator="\n")
-            writer.writerow([name, NOISY_COUNT])
+            writer.writerow([guarded(name), NOISY_COUNT])
             counts = measurement.arrays[f"counts_{place}"]
             pairs = zip(measurement.facts["levels"][place], counts, strict=True)
-            writer.writerows([level, f"{count:.2f}"] for level, count in pairs)
+            writer.writerows([guarded(level), f"{count:.2f}"] for level, count in pairs)
             files[level_file(place + 1)] = text.getvalue().encode()
         return files
 

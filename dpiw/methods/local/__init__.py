@@ -10,7 +10,7 @@ the first draw (`pip install './dpiw[local]'`).
 
 from dpiw.data.local_parameters import Feature, LocalParameters
 from dpiw.methods.local.calibration import calibrated
-from dpiw.methods.local.client import report_once
+from dpiw.methods.local.client import refuse_unnamed, report_once
 from dpiw.methods.local.reports import privatise, told_numbers, told_record
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "LocalParameters",
     "calibrated",
     "privatise",
+    "refuse_unnamed",
     "report_once",
     "told_numbers",
     "told_record",

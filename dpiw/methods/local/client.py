@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpiw.data.documents import document_json, parse_canonical, record, typed
 from dpiw.data.files import sync_directory, write_durably
-from dpiw.data.local_parameters import RESERVED, LocalParameters
-from dpiw.errors import ManifestError, NotPublishableError, ReleaseError
+from dpiw.data.local_parameters import NAME, RESERVED, LocalParameters
+from dpiw.errors import ManifestError, NotPublishableError, PrivacyError, ReleaseError
 from dpiw.methods.local.reports import privatise, told_record
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
 
@@ -24,6 +24,7 @@ def report_once(
     person: Mapping[str, Any],
     *,
     parameters: LocalParameters,
+    bare: Collection[str] = (),
     noise: NoiseSource | None = None,
 ) -> dict[str, Any]:
     """The report of a person: drawn and kept if the file is not there, else the one in it.
@@ -34,6 +35,8 @@ def report_once(
         person: a number for each feature, a level for the label, by name. Not looked at if there
             is a report already: a record that changed makes no second one.
         parameters: of the collection, checked again before anything is drawn.
+        bare: names of the features that the person agrees to tell as they are, unprotected. No
+            other feature is sent without noise.
         noise: None: the operating system's, exact (`SecureNoise`).
 
     Returns:
@@ -41,7 +44,8 @@ def report_once(
         once), and what is told by name: features in [-1, 1] with noise, the label's level.
 
     Raises:
-        PrivacyError: the parameters do not keep their promise.
+        PrivacyError: the parameters do not keep their promise, or leave a feature unprotected that
+            `bare` does not name.
         NotPublishableError: the noise is from a seed.
         SourceError: a value is missing or not admissible; the text never holds it.
         ManifestError: the file holds something else, or another collection's report.
@@ -50,6 +54,7 @@ def report_once(
     Privacy:
         Unit: one record, replaced by any other. Event: as `privatise`, once for each file.
     """
+    refuse_unnamed(parameters, bare)
     path, source = Path(path), SecureNoise() if noise is None else noise
     try:
         if not os.path.lexists(path):
@@ -58,6 +63,26 @@ def report_once(
     except OSError as reason:
         raise ReleaseError(f"{path.name}: {reason.strerror}") from reason
     return _read(data, path.name, parameters)
+
+
+def refuse_unnamed(parameters: LocalParameters, bare: Collection[str]) -> None:
+    """Refuse parameters that leave a feature unprotected, unless it is named.
+
+    Args:
+        parameters: of the collection.
+        bare: names of features, each exact; a single text is one name.
+
+    Raises:
+        PrivacyError: names the features; nothing was drawn.
+    """
+    agreed = {bare} if isinstance(bare, str) else set(bare)
+    unnamed = [name for name in parameters.bare if name not in agreed]
+    if unnamed:
+        raise PrivacyError(
+            f"{NAME}: tells {', '.join(map(repr, unnamed))} as it is, without noise: nothing"
+            " protects it; expected private features alone, or your word for each: bare=[NAME],"
+            " or --bare NAME. Nothing was drawn"
+        )
 
 
 def _new_report(

@@ -269,11 +269,30 @@ def make_backend(device: str, *, torch: bool = False) -> Backend:
     return _torch_backend("cuda") if has_cuda else on_cpu
 
 
-def _cuda_is_there() -> bool:
+def check_device(device: str, *, stage: str, computes: bool) -> None:
+    """Refuse `cuda` where torch finds no GPU, before anything is reserved or read.
+
+    Args:
+        device: what a spec asks for.
+        stage: that would train on it.
+        computes: whether to ask the GPU for a sum; it holds memory of the GPU for this process.
+
+    Raises:
+        SpecError: there is none; `auto` and `cpu` need none.
+    """
+    if device == "cuda" and not _cuda_is_there(computes=computes):
+        raise SpecError(
+            f"stage {stage}: device: cuda, and torch finds no CUDA device on this machine. Start"
+            " the run where one is (a worker of the pool dpiw-gpu), or say device: auto or cpu"
+        )
+
+
+def _cuda_is_there(*, computes: bool = True) -> bool:
     """Whether a CUDA device computes: one that is counted and does not answer is not there."""
     try:
         import torch
 
-        return bool(torch.cuda.is_available()) and bool(torch.ones(1, device="cuda").sum() == 1)
+        counted = bool(torch.cuda.is_available())
+        return counted and (not computes or bool(torch.ones(1, device="cuda").sum() == 1))
     except (ImportError, RuntimeError):
         return False

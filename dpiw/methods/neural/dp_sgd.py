@@ -36,10 +36,11 @@ from dpiw.methods.neural.losses import RowLoss
 from dpiw.methods.neural.optimisers import Adam, Optimiser
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy.events import PoissonSampledGaussianEvent
+from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_sum
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 PublicGradient = Callable[[AnyNetwork, int], Array]
 """Gradient of public rows at a network and a step (from 0), shape (p,): not noised, not private."""
@@ -181,6 +182,16 @@ class PrivateTraining:
                 noise_multiplier=self._multiplier,
                 count=self.drawn,
             ),
+        )
+
+    def released_noise(self, *, event: int) -> ReleasedNoise:
+        """Noise of every lot's sum, which the event at index `event` accounts for."""
+        return ReleasedNoise(
+            values="gradient",
+            law=NoiseKind.GAUSSIAN,
+            scale=self.scale,
+            sensitivity=self.unit.max_rows * self.clip,
+            event=event,
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from dpiw.methods.weights.settings import real
 from dpiw.methods.weights.signal import FitFacts
 from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, solve
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
@@ -135,6 +135,23 @@ class BetaRegression(FeatureSettings):
         if self.noise is NoiseKind.GAUSSIAN:
             return (GaussianEvent(noise_multiplier=ready.multiplier),)
         return (LaplaceEvent(noise_multiplier=ready.multiplier),)
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the coefficients."""
+        return (self._noise,)
+
+    @property
+    def _noise(self) -> ReleasedNoise:
+        ready = self._ready()
+        return ReleasedNoise(
+            values="coefficients",
+            law=ready.law.kind,
+            scale=ready.law.scale,
+            sensitivity=ready.sensitivity,
+            event=0,
+        )
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
         """K/Lam: the standard deviation of z.x at a reference row.
@@ -293,6 +310,7 @@ class BetaRegression(FeatureSettings):
             arrays={"coefficients": coefficients},
             facts={**self._facts(), "schema": schema, "synthetic_rows": synthetic_rows},
             publishable=publishable,
+            noise=(self._noise,),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
@@ -310,11 +328,7 @@ class BetaRegression(FeatureSettings):
         law = NoiseLaw(
             kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=coefficients.size
         )
-        fit = FitFacts(
-            penalty=facts["penalty"],
-            nominal_rows=facts["nominal_rows"],
-            synthetic_rows=facts["synthetic_rows"],
-        )
+        fit = FitFacts.of_measurement(facts)
         return BetaRatio(law=law, coefficients=coefficients, map=features, fit=fit)
 
     def calibrated_on(

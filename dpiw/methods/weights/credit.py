@@ -48,6 +48,7 @@ class Misfit:
         spreads: variance of the base's features over that of the noise, shape (d,).
         rows: N, private rows.
         base_rows: M.
+        max_rows: k, most rows of one person among the private ones.
     """
 
     axes: Array = field(repr=False)
@@ -55,6 +56,7 @@ class Misfit:
     spreads: Array = field(repr=False)
     rows: float
     base_rows: int
+    max_rows: int = 1
 
     @classmethod
     def by_part(
@@ -89,12 +91,17 @@ class Misfit:
             spreads=np.maximum(spreads, 0.0),
             rows=targets.rows,
             base_rows=rows,
+            max_rows=targets.max_rows,
         )
 
     @property
     def chance(self) -> Array:
-        """Variances of the distances if the generator is right on the features, shape (d,)."""
-        return 1 + self.spreads * (1 / self.rows + 1 / self.base_rows)
+        """Variances of the distances if the generator is right on the features, shape (d,).
+
+        At most: a person's k rows may be alike. Tests ask it; the credit is that of rows that are
+        not, which believes the generator less.
+        """
+        return 1 + self.spreads * (self.max_rows / self.rows + 1 / self.base_rows)
 
     def chi_square(self) -> tuple[float, float]:
         """Statistic and p-value of: the generator is right on the features, d degrees of freedom.
@@ -138,7 +145,8 @@ class Misfit:
 
     def log_evidence(self) -> Array:
         """Log density of the distances at every credit of the grid, up to a constant."""
-        variances = self.chance + self.spreads / self.credits[:, None]
+        chance = 1 + self.spreads * (1 / self.rows + 1 / self.base_rows)
+        variances = chance + self.spreads / self.credits[:, None]
         return np.asarray(-0.5 * (np.log(variances) + self.distances**2 / variances).sum(axis=1))
 
     def least_credit(self) -> float:

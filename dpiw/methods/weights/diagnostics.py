@@ -29,6 +29,12 @@ ESS_CARE = 50.0
 NOISE_USE, NOISE_CARE = 0.25, 0.5
 RESOLUTION_USE, RESOLUTION_CARE = 0.5, 0.25
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
+STANDS_OUT = 0.25
+"""Least share of the sum of squared weights by which the five largest, the fewest that a tail is
+fitted to, exceed the others for a large k-hat to count. Of Pareto weights of shape 0.7 and more it
+is a quarter or more nearly always. Weights that are nearly tied, or of two values with a little
+noise, have a large k-hat as well, up to 10, and no tail: of them it is less from 500 rows on."""
+
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.03
 SIGNAL_USE = 1.0
 
@@ -44,10 +50,11 @@ RULE = (
     " 0.05 for 0.03); for a network's weights: what R trainings on synthetic rows alone give, so"
     " p >= 1/(R + 1), and `use` needs R >= 999."
     " Signal-to-noise: that variance less its chance part, over the chance part. k-hat: shape of"
-    " a generalised Pareto law fitted to the largest weights; none when they are all equal, "
-    "which passes. Noise: standard deviation of the privacy noise in a log weight (root mean "
-    "square over rows, by weight). Resolution: public forecast of the share of the log ratio's "
-    "variance that survives shrinkage."
+    " a generalised Pareto law fitted to the largest weights; none when they are all equal, or when"
+    " it is too large and the five largest exceed the others by less than a quarter of the sum of"
+    " squared weights, which passes. Noise: standard deviation of the privacy noise in a log weight"
+    " (root mean square over rows, by weight). Resolution: public forecast of the share of the log"
+    " ratio's variance that survives shrinkage."
 )
 """The verdict's rule. Its numbers are the constants of this module."""
 
@@ -69,7 +76,8 @@ class Diagnostics:
         effective_sample_size: Kish: (sum w)^2 / sum w^2. Right when the estimating functions'
             outer product is constant; a fair default. It does not include the privacy noise.
         design_effect: rows / effective_sample_size, >= 1.
-        k_hat: Pareto shape of the upper tail; None when the tail is constant or too short to fit.
+        k_hat: Pareto shape of the upper tail; None when the tail is constant, too short to fit, or
+            none (`STANDS_OUT`).
         noise: standard deviation of the privacy noise in a log weight; None when not given.
         resolution: the plan's forecast; None when not given.
         signal: the log ratio's spread against chance; None when not given.
@@ -187,26 +195,88 @@ def k_hat_threshold(rows: int) -> float:
     return min(1 - 1 / math.log10(max(rows, 2)), K_HAT_USE)
 
 
-def _findings(facts: Diagnostics) -> list[tuple[Verdict, str]]:
-    findings: list[tuple[Verdict, str]] = []
+Finding = tuple[Verdict, str]
+"""The best verdict that something leaves, and why."""
+
+
+def _finding(bad: bool, worse: bool, text: str) -> list[Finding]:
+    return [(Verdict.DO_NOT_USE if worse else Verdict.CARE, text)] if bad or worse else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stability:
+    """How far a few rows carry weights: the one rule of a release and of its intervals.
+
+    Attributes:
+        rows: number of weights.
+        effective_sample_size: Kish.
+        k_hat: as `Diagnostics.k_hat`.
+        whose: which weights it is about, where they are not the published ones.
+    """
+
+    rows: int
+    effective_sample_size: float
+    k_hat: float | None
+    whose: str = ""
+
+    @classmethod
+    def of(cls, log_weights: Array, *, tail: Array | None = None, whose: str = "") -> Stability:
+        """Judge log weights, shape (n,), of any scale.
+
+        Args:
+            log_weights: of the rows.
+            tail: those whose tail k-hat is of; None: the same.
+            whose: such as ` of the base weights`.
+
+        Raises:
+            WeightError: no rows, or a log weight that is not finite.
+        """
+        size = effective_sample_size(log_weights)
+        shape = _tail_shape(log_weights if tail is None else tail)
+        return cls(rows=log_weights.size, effective_sample_size=size, k_hat=shape, whose=whose)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What keeps the weights from `use`."""
+        size, share = self.effective_sample_size, self.effective_sample_size / self.rows
+        few = share < ESS_SHARE_CARE or (share < 0.999 and size < ESS_CARE)
+        return [
+            *_finding(self.rows < MIN_ROWS, False, f"{self.rows} rows are too few for a tail fit"),
+            *_finding(
+                share < ESS_SHARE_USE, few,
+                f"effective sample size{self.whose} {size:.1f} ({share:.0%} of the rows)",
+            ),
+            *tail_findings(self.k_hat, self.rows, whose=self.whose),
+        ]  # fmt: skip
+
+
+def tail_findings(shape: float | None, rows: int, *, whose: str = "") -> list[Finding]:
+    """What a k-hat of so many rows leaves; see `Stability`."""
+    if shape is None:
+        return []
+    most = k_hat_threshold(rows)
+    text = f"k-hat{whose} {shape:.2f} (expected < {most:.2f})"
+    return _finding(shape >= most, shape >= K_HAT_CARE, text)
+
+
+def _tail_shape(log_weights: Array) -> float | None:
+    """k-hat; None where it is too large and yet no few weights stand out (`STANDS_OUT`)."""
+    shape = k_hat(log_weights)
+    if shape is None or shape < k_hat_threshold(log_weights.size):
+        return shape
+    count = tail_length(log_weights.size)
+    weights = _weights(log_weights)
+    largest = np.sort(np.partition(weights, -count - 1)[-count - 1 :])
+    beyond = float((largest[-5:] ** 2 - largest[0] ** 2).sum())
+    return shape if beyond >= STANDS_OUT * float((weights**2).sum()) else None
+
+
+def _findings(facts: Diagnostics) -> list[Finding]:
+    findings: list[Finding] = []
 
     def note(bad: bool, worse: bool, text: str) -> None:
-        if bad or worse:
-            findings.append((Verdict.DO_NOT_USE if worse else Verdict.CARE, text))
+        findings.extend(_finding(bad, worse, text))
 
-    share = facts.effective_sample_size / facts.rows
-    note(facts.rows < MIN_ROWS, False, f"{facts.rows} rows are too few for a tail fit")
-    note(
-        share < ESS_SHARE_USE,
-        share < ESS_SHARE_CARE or (share < 0.999 and facts.effective_sample_size < ESS_CARE),
-        f"effective sample size {facts.effective_sample_size:.1f} ({share:.0%} of the rows)",
-    )
-    if facts.k_hat is not None:
-        note(
-            facts.k_hat >= k_hat_threshold(facts.rows),
-            facts.k_hat >= K_HAT_CARE,
-            f"k-hat {facts.k_hat:.2f} (expected < {k_hat_threshold(facts.rows):.2f})",
-        )
     if facts.noise is not None:
         note(
             facts.noise > NOISE_USE,
@@ -261,19 +331,19 @@ def diagnose(
         WeightError: no rows, or a log weight that is not finite.
     """
     weights = _weights(log_weights)
-    size = effective_sample_size(log_weights)
+    stability = Stability.of(log_weights, tail=raw)
     facts = Diagnostics(
         rows=weights.size,
-        effective_sample_size=size,
-        design_effect=weights.size / size,
-        k_hat=k_hat(log_weights if raw is None else raw),
+        effective_sample_size=stability.effective_sample_size,
+        design_effect=weights.size / stability.effective_sample_size,
+        k_hat=stability.k_hat,
         noise=None if noise is None else math.sqrt(np.average(noise**2, weights=weights)),
         resolution=resolution,
         verdict=Verdict.USE,
         reasons=(),
         signal=signal,
     )
-    findings = _findings(facts)
+    findings = stability.findings + _findings(facts)
     if not assessed:
         findings.append((Verdict.CARE, "neither signal nor noise was assessed"))
     worst = Verdict.USE

@@ -24,7 +24,7 @@ from dpiw.methods.weights.density_ratio import RatioWithoutLaw
 from dpiw.methods.weights.settings import real
 from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
 
@@ -108,6 +108,12 @@ class DiscriminatorWeights(RatioEstimator):
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """None: nothing is read."""
+        return ()
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Return nothing: no noise is drawn."""
         return ()
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:

@@ -34,7 +34,7 @@ from dpiw.methods.weights.reference_rows import reference_rows
 from dpiw.methods.weights.settings import real, whole
 from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource, SeededNoise
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import PrivacyUnit
@@ -173,6 +173,12 @@ class DensityNetwork(RatioEstimator):
         ready = self._ready_for(schema)
         calibrated_for(ready, ready.unit == unit, method=self.method)
         return ready.training.private.events()
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of every step's sum of gradients."""
+        return (self._ready_for(schema).training.private.released_noise(event=0),)
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
         """Standard deviation of the log weights where there is nothing to find, by playing it.
@@ -326,6 +332,7 @@ class DensityNetwork(RatioEstimator):
                 "synthetic_rows": synthetic_rows,
             },
             publishable=state.publishable,
+            noise=self.released_noise(schema=schema, unit=self._ready().unit),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.means_replicates import drawn_replicates
-from dpiw.methods.weights.means_verdict import ROWS_CARE, objections
+from dpiw.methods.weights.means_verdict import base_objections, objections
 from dpiw.methods.weights.objections import Objection
 from dpiw.methods.weights.targets import ridge_of
 
@@ -77,6 +77,9 @@ class MeansLaw:
         relative: credit of each feature's part over alpha (`Targets.relative`); None: one for all.
         bins: in which bin each row's value lies, shape (n,), of columns of numbers whose marginal
             the generator knows.
+        max_rows: most rows of one person among the private ones.
+        base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
+        count_noise: standard deviation of the generator's noisy counts; 0 where not known.
         residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
             not known, and intervals rest on the doubt alone.
     """
@@ -92,6 +95,9 @@ class MeansLaw:
     relative: Array | None = field(default=None, repr=False)
     residual: Array | None = field(default=None, repr=False)
     bins: Mapping[str, NDArray[np.int32]] = field(default_factory=dict, repr=False)
+    max_rows: int = 1
+    base_k_hat: float | None = None
+    count_noise: float = 0.0
 
     @property
     def nominal_rows(self) -> float:
@@ -253,7 +259,8 @@ class MeansLaw:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
 
         Of the rows' sampling error the sandwich holds what calibration leaves. `prior` is what
-        nothing measured says: shrinkage, and what no feature reaches.
+        nothing measured says: shrinkage, and what no feature reaches. Where a person may have k
+        rows, `people` is (k - 1) mean(w g^2)/N: all k may be alike.
         """
         pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
@@ -264,20 +271,20 @@ class MeansLaw:
             step = np.where(is_known, STEP_IN_BIN, STEP)
             inside = np.where(is_known, estimate.facts["inside"], 0.0)
         means, prior = self.variances(estimate.influence, step=step)
-        return {"rows": self.repeats * rows, "means": means, "prior": prior + inside**2}
+        parts = {"rows": self.repeats * rows, "means": means, "prior": prior + inside**2}
+        if self.max_rows > 1:
+            share = self.weights / len(self.weights)
+            parts["people"] = (self.max_rows - 1) / self.rows * (share @ estimate.influence**2)
+        return parts
 
     def support(self, estimate: Estimate) -> Array:
         """`share_seen` of an estimate."""
         return self.share_seen(estimate.influence)
 
     def objections(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Objection]]:
-        """Of each value, what keeps it from `use`: `means_verdict`.
-
-        Published rows that are too few for `use with care` count as a base of so few.
-        """
-        rows = self.effective_rows
-        behind = min(rows, self.base_rows) if rows < ROWS_CARE else self.base_rows
-        return objections(estimate, self.support(estimate), parts, base_rows=behind)
+        """Of each value, what keeps it from `use`: `means_verdict`."""
+        base = base_objections(self.effective_rows, self.base_rows, self.base_k_hat)
+        return objections(estimate, self.support(estimate), parts, base=base)
 
     def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.

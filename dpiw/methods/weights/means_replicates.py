@@ -29,8 +29,8 @@ def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> Rep
 
     Each is w (1 + step e), e = jitter + theta.(phi - m) + chance: random signs times the prior's
     standard deviations; a tilt theta that takes back what was measured of them and adds noise and
-    sampling error of the means; random signs for the rows' own sampling. `step` keeps every weight
-    positive.
+    sampling error of the means; random signs for the rows' own sampling, and for the private rows'
+    where a person may have several (`MeansLaw.parts`). `step` keeps every weight positive.
 
     Args:
         law: of the published weights.
@@ -41,6 +41,7 @@ def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> Rep
     spread = np.sqrt(n * law.prior / np.maximum(w, _LEAST))
     root = np.linalg.cholesky(law.error)
     chance = np.sqrt(law.repeats)
+    people = np.sqrt((law.max_rows - 1) / law.rows * n / np.maximum(w, _LEAST))[:, None]
     replicates = np.empty((n, count))
     for start in range(0, count, _DRAWN):
         size = min(_DRAWN, count - start)
@@ -52,6 +53,8 @@ def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> Rep
         theta += law.base_error @ rng.standard_normal(theta.shape)
         theta += np.outer(law.pull, rng.standard_normal(size))
         moved = jitter + law.features @ theta + sampling
+        if law.max_rows > 1:
+            moved += people * _signs(rng, n, size)
         replicates[:, start : start + size] = moved - w @ moved / n
     step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
     replicates *= step

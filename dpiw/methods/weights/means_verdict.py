@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.diagnostics import Verdict, tail_findings
 from dpiw.methods.weights.objections import Objection, unsupported
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ GUESSED = 0.6
 of benchmarks/coverage_populations.py, where others held the truth 88% of the time. Not asked of
 quantiles: their guess depends on where they fall, and it is small where they fell wrong."""
 
+MANY = 10**6
+"""Rows of a base, of which at least 10,000 are drawn: k-hat's bound is 0.7 from 2,155 on."""
+
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
@@ -43,13 +46,17 @@ def least_support(estimate: Estimate) -> Array:
 
 
 def guessed(parts: dict[str, Array]) -> Array:
-    """Share of each value's variance that is a guess, in [0, 1], shape (p,)."""
-    total = np.asarray(sum(parts.values()), dtype=np.float64)
+    """Share of each value's variance that is a guess, in [0, 1], shape (p,).
+
+    Without `people`, a bound, which may be far too large: it makes no guess better.
+    """
+    known = [part for name, part in parts.items() if name != "people"]
+    total = np.asarray(sum(known), dtype=np.float64)
     return np.divide(parts["prior"], total, out=np.zeros_like(total), where=total > 0)
 
 
 def objections(
-    estimate: Estimate, support: Array, parts: dict[str, Array], *, base_rows: float
+    estimate: Estimate, support: Array, parts: dict[str, Array], *, base: list[Objection]
 ) -> list[list[Objection]]:
     """Of each value, all that keeps it from `use`.
 
@@ -57,12 +64,12 @@ def objections(
         estimate: of p values.
         support: of each, shape (p,).
         parts: of each value's variance, shape (p,) each.
-        base_rows: effective ones behind the weights.
+        base: what the base leaves of every value (`base_objections`).
     """
-    least, few = least_support(estimate), few_rows(base_rows)
+    least = least_support(estimate)
     shares = guessed(parts) if estimate.facts.get("smooth", True) else np.zeros(support.size)
     return [
-        unsupported(seen, use=enough, care=SUPPORT_CARE) + guess(share) + few
+        unsupported(seen, use=enough, care=SUPPORT_CARE) + guess(share) + base
         for seen, enough, share in zip(
             support.tolist(), least.tolist(), shares.tolist(), strict=True
         )
@@ -77,11 +84,25 @@ def guess(share: float) -> list[Objection]:
     return [Objection(Verdict.CARE, text)]
 
 
+def base_objections(published: float, base_rows: float, k_hat: float | None) -> list[Objection]:
+    """What keeps the base from `use`: the one rule of a release and of its intervals.
+
+    Args:
+        published: effective rows of the published ones. Too few for `use with care`, they count as
+            a base of so few.
+        base_rows: effective rows of the base.
+        k_hat: of the base's weights; None: they have no tail.
+    """
+    behind = min(published, base_rows) if published < ROWS_CARE else base_rows
+    tail = tail_findings(k_hat, MANY, whose=" of the base weights")
+    return few_rows(behind) + [Objection(*finding) for finding in tail]
+
+
 def few_rows(base_rows: float) -> list[Objection]:
     """What so few effective base rows leave."""
     if base_rows >= ROWS_USE:
         return []
     leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE
-    text = f"{math.floor(base_rows)} effective rows are behind the weights"
+    text = f"{math.floor(base_rows * (1 + 1e-9))} effective rows are behind the weights"
     text += f" (expected >= {ROWS_USE:.0f})"
     return [Objection(leaves, text)]

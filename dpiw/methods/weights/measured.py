@@ -38,7 +38,7 @@ from dpiw.methods.weights.settings import frequency_scales, real, shares_of_part
 from dpiw.methods.weights.stack import Stack, public_shares, with_first_moments
 from dpiw.methods.weights.targets import Targets
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -187,6 +187,21 @@ class Measured(WeightEstimator):
         calibrated_for(ready, ready.unit == unit, ready.is_of(stack), method=self.method)
         return (GaussianEvent(noise_multiplier=ready.multiplier),)
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the sum."""
+        ready, law = self._ready(), self._ready().law
+        return (
+            ReleasedNoise(
+                values=self.method,
+                law=law.kind,
+                scale=law.scale,
+                sensitivity=ready.sensitivity,
+                event=0,
+            ),
+        )
+
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
         """Standard deviation of a mean's noise over a row's norm: what one feature is known to."""
         ready = self._ready()
@@ -290,6 +305,7 @@ class Measured(WeightEstimator):
             kind=MEASUREMENT_KIND, publishable=noise.publishable,
             arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
             facts={**self._facts(), "schema": table.schema.name, "ranges": ranges.to_json()},
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )  # fmt: skip
 
     def for_rows(self, published: SyntheticTable) -> Self:
@@ -353,4 +369,6 @@ class Measured(WeightEstimator):
             scale=ready.law.scale, rows=rows, constant=ready.constant, about=about, known=law
         )
         means = np.concatenate([sums / rows, shares])
-        return Targets(means=means, covariance=noise, rows=rows, fresh=sums.size)
+        return Targets(
+            means=means, covariance=noise, rows=rows, fresh=sums.size, max_rows=ready.unit.max_rows
+        )

@@ -30,7 +30,7 @@ from dpiw.methods.weights.features import FeatureMap
 from dpiw.methods.weights.penalty import calibration
 from dpiw.methods.weights.settings import whole
 from dpiw.methods.weights.signal import FitFacts, sampling_covariance
-from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
@@ -234,6 +234,36 @@ class OutputNoised(BetaRegression):
             raise WeightError(f"output_noised: expected the planned {self.rows} rows")
         return replace(self, published=published)
 
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the published rows' log ratios; before `for_rows`, at most that."""
+        reach = self._ready().bounds.norm * math.sqrt(self._check_rows(schema))
+        spectral = reach if self.published is None else self._spectral_norm(self.published)
+        law, sensitivity = self._law(spectral)
+        return (
+            ReleasedNoise(
+                values=self.method, law=law.kind, scale=law.scale, sensitivity=sensitivity, event=0
+            ),
+        )
+
+    def _spectral_norm(self, published: SyntheticTable) -> float:
+        """Of the published rows' features, rounded up; public."""
+        x = self.feature_map(published.schema).matrix(published.scaled)
+        return float(np.linalg.norm(x, 2)) * (1 + 1e-9)
+
+    def _law(self, spectral: float) -> tuple[NoiseLaw, float]:
+        """Law of the noise and sensitivity at a spectral norm of the published rows."""
+        ready, rows = self._ready(), self.rows or 1
+        sensitivity = spectral * ready.sensitivity
+        law = calibrated_law(
+            kind=self.noise,
+            noise_multiplier=ready.multiplier,
+            sensitivity=sensitivity,
+            dimension=rows,
+        )
+        return law, sensitivity
+
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
     ) -> Measurement:
@@ -250,19 +280,13 @@ class OutputNoised(BetaRegression):
             UncalibratedError: before `calibrate` or `for_rows`, or for another schema.
             WeightError: no synthetic rows to fit on.
         """
-        ready, schema, published = self._ready(), table.schema, self.published
+        schema, published = table.schema, self.published
         if published is None or published.schema != schema:
             raise UncalibratedError("output_noised: give the published rows by `for_rows` first")
         problem = self.regression(table, synthetic)
         x = self.feature_map(schema).matrix(published.scaled)
-        spectral = float(np.linalg.norm(x, 2)) * (1 + 1e-9)
-        sensitivity = spectral * ready.sensitivity
-        law = calibrated_law(
-            kind=self.noise,
-            noise_multiplier=ready.multiplier,
-            sensitivity=sensitivity,
-            dimension=published.rows,
-        )
+        spectral = self._spectral_norm(published)
+        law, sensitivity = self._law(spectral)
         exact = x @ self.solution(problem)
         return Measurement(
             kind=MEASUREMENT_KIND,
@@ -277,6 +301,7 @@ class OutputNoised(BetaRegression):
                 "scale": law.scale,
             },
             publishable=noise.publishable,
+            noise=self.released_noise(schema=schema, unit=self._ready().unit),
         )
 
     def ratio(  # type: ignore[override]
@@ -293,15 +318,10 @@ class OutputNoised(BetaRegression):
         if released.shape != (self.rows,):
             raise WeightError(f"{self.method}: the measurement does not fit these settings")
         law = NoiseLaw(kind=self.noise, scale=facts["scale"], dimension=released.size)
-        fit = FitFacts(
-            penalty=facts["penalty"],
-            nominal_rows=facts["nominal_rows"],
-            synthetic_rows=facts["synthetic_rows"],
-        )
         return OutputRatio(
             law=law,
             coefficients=released,
             digest=facts["published_rows"],
             map=self.feature_map(schema),
-            fit=fit,
+            fit=FitFacts.of_measurement(facts),
         )

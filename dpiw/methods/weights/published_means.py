@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ def law_of_means(
     *,
     scale: float,
     constant: float,
+    max_rows: int,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
     """The law of published rows' weights, from public facts.
@@ -41,6 +43,7 @@ def law_of_means(
         log_weights: theirs, shape (n,).
         scale: of the noise of the features' sums.
         constant: by which a row counts; 0 where their number is public.
+        max_rows: most rows of one person.
         facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
             it has them `least_credit`, `calibration`, `one_way`, `residual` and `ranges`.
 
@@ -65,7 +68,9 @@ def law_of_means(
         about=weights @ features / len(features),
         known=one_way,
     )
+    counts = () if one_way is None else one_way.variances
     law = MeansLaw(
+        count_noise=math.sqrt(max(counts, default=0.0)),
         bins={} if one_way is None else one_way.bins_of(rows),
         features=features,
         weights=weights,
@@ -77,6 +82,7 @@ def law_of_means(
         calibration=float(facts.get("calibration", np.inf)),
         residual=residual,
         relative=_relative(facts, credit, stack, size=features.shape[1]),
+        max_rows=max_rows,
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
     if not all(0 < number < np.inf for number in positive):

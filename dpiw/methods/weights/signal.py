@@ -12,7 +12,9 @@ nothing. Imports nothing but NumPy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import polynomial
@@ -55,19 +57,32 @@ class Signal:
 
 @dataclass(frozen=True, kw_only=True)
 class FitFacts:
-    """Public facts of a regression fit: Lam, n0 and the number of synthetic rows it used."""
+    """Public facts of a regression fit.
+
+    Attributes:
+        penalty: Lam.
+        nominal_rows: n0.
+        synthetic_rows: N_G, that it used.
+        max_rows: k, most rows of one person.
+    """
 
     penalty: float
     nominal_rows: int
     synthetic_rows: int
+    max_rows: int = 1
+
+    @classmethod
+    def of_measurement(cls, facts: Mapping[str, Any]) -> FitFacts:
+        """As a measurement of these weights states them."""
+        return cls(**{field.name: facts[field.name] for field in fields(cls)})
 
 
 def sampling_covariance(features: Array, fit: FitFacts) -> Array:
     """Covariance of the exact coefficients when real and synthetic law agree, shape (d', d').
 
     At b = 0 every row's slope is 1/2 and curvature 1/4. With C and M the covariance and second
-    moment of the features, the gradient's covariance is (n0/4)(1 + n0/N_G) C and the Hessian
-    Lam I + (n0/2) M. Assumes that the real table has about n0 rows.
+    moment of the features, the gradient's covariance is at most (n0/4)(k + n0/N_G) C, as a person's
+    k rows may be alike, and the Hessian Lam I + (n0/2) M. Assumes a real table of about n0 rows.
 
     Args:
         features: rows x of a table with the synthetic law, shape (n, d').
@@ -75,7 +90,8 @@ def sampling_covariance(features: Array, fit: FitFacts) -> Array:
     """
     size, rows = fit.nominal_rows, len(features)
     centred = features - features.mean(axis=0)
-    gradient = size / 4 * (1 + size / fit.synthetic_rows) * (centred.T @ centred) / rows
+    chance = fit.max_rows + size / fit.synthetic_rows
+    gradient = size / 4 * chance * (centred.T @ centred) / rows
     hessian = size / 2 * (features.T @ features) / rows
     hessian[np.diag_indices_from(hessian)] += fit.penalty
     half = np.linalg.solve(hessian, gradient)

@@ -25,6 +25,7 @@ class Targets:
             tell how far it is from the truth. None: all.
         relative: of each feature, the credit that its part of the features deserves over alpha, in
             (0, 1], shape (d,); None: one credit for all.
+        max_rows: most rows of one person among the private ones.
     """
 
     means: Array = field(repr=False)
@@ -32,6 +33,7 @@ class Targets:
     rows: float
     fresh: int | None = None
     relative: Array | None = field(default=None, repr=False)
+    max_rows: int = 1
 
     def __post_init__(self) -> None:
         """Raises WeightError: shapes differ, or a number is not finite or out of range."""

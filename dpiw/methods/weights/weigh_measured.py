@@ -18,9 +18,9 @@ from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.debiasing import normalised
-from dpiw.methods.weights.diagnostics import Diagnostics, Verdict, diagnose
+from dpiw.methods.weights.diagnostics import Diagnostics, Stability, Verdict, diagnose
 from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.means_verdict import ROWS_CARE, ROWS_USE
+from dpiw.methods.weights.means_verdict import base_objections
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.ranges import Ranges
@@ -36,7 +36,6 @@ from dpiw.privacy.measurement import Measurement
 
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
 GAIN_USE = 0.2
-K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 
 _WRITTEN = 2**24
 """Entries of a feature matrix that is written down, at most, where passes need none: 128 MiB."""
@@ -46,14 +45,18 @@ _TOLD = 20_000
 or so."""
 
 RULE = (
-    "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, and k-hat of"
-    " the base weights < 0.7. use with care: p <= 0.05, effective base rows >= 50, k-hat < 1. do"
-    " not use: otherwise. Evidence test: whether the noisy means are further from the generator's"
-    " than privacy noise and sampling error bring about, by the ratio of the evidences, simulated;"
+    "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, k-hat of the"
+    " base weights < 0.7, and of the published rows at least 25, effective ones >= 30% and k-hat <"
+    " min(1 - 1/log10(rows), 0.7). use with care: p <= 0.05, effective base rows >= 50, k-hat < 1,"
+    " effective published rows >= 5% and >= 50. do not use:"
+    " otherwise. Evidence test: whether the noisy means are further from the generator's than"
+    " privacy noise and sampling error bring about, by the ratio of the evidences, simulated;"
     " a generator that is right on the features is told to be wrong with probability p. Expected"
     " gain: Stein's estimate of the share of the means' squared error that the weights remove."
-    " Effective base rows: Kish's, of the base the published rows were chosen from. k-hat: shape of"
-    " a generalised Pareto law fitted to the largest base weights."
+    " Effective rows: Kish's; the base: the rows that the published ones were chosen from. k-hat:"
+    " shape of a generalised Pareto law fitted to the largest weights; none, which passes, when"
+    " they are all equal, or when it is too large and the five largest exceed the others by less"
+    " than a quarter of the sum of squared weights. Intervals ask the same of both kinds of rows."
 )
 """The verdict's rule. Its numbers are the constants of this module, `ROWS_*` of `means_verdict`."""
 
@@ -212,6 +215,7 @@ def law_of_measured(
         log_weights,
         scale=noise.law.scale,
         constant=noise.constant,
+        max_rows=noise.unit.max_rows,
         facts=facts,
     )
 
@@ -240,22 +244,21 @@ def _judged(
     Their noise is given of those in `subset`.
     """
     shares = np.exp(published[subset] - published.max())
+    stable, of_base = diagnose(published), Stability.of(base)
     diagnostics = replace(
-        diagnose(published), noise=math.sqrt(np.average(noise**2, weights=shares))
+        stable,
+        noise=math.sqrt(np.average(noise**2, weights=shares)),
+        k_hat=of_base.k_hat,
+        rule=RULE,
     )
-    base_facts = diagnose(base)
     findings = [
-        *_too_low("effective base rows", base_facts.effective_sample_size, ROWS_USE, ROWS_CARE),
+        *base_objections(
+            stable.effective_sample_size, of_base.effective_sample_size, of_base.k_hat
+        ),
         *_too_high("evidence test p", reweighted.p_value, P_VALUE_USE, P_VALUE_CARE),
         *_too_low("expected gain", reweighted.gain, GAIN_USE, -1.0),
     ]
-    if base_facts.k_hat is not None:
-        findings += _too_high("k-hat of the base weights", base_facts.k_hat, K_HAT_USE, K_HAT_CARE)
-    worst = Verdict.USE
-    for verdict, _ in findings:
-        worst = verdict if worst is not Verdict.DO_NOT_USE else worst
-    reasons = tuple(text for _, text in findings)
-    return replace(diagnostics, k_hat=base_facts.k_hat, verdict=worst, reasons=reasons, rule=RULE)
+    return diagnostics.judged_with(findings, rule="")
 
 
 def _too_low(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:

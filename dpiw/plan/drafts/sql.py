@@ -19,8 +19,10 @@ from dpiw.plan.drafts.reading import one_of, read_text
 
 _WHAT = "SQL"
 _ROWS = re.compile(
-    r"(^|;)\s*(insert\s+(\w+\s+)*into|copy|replace\s+into|load\s+data)\s", re.I | re.M
+    r"(^|;)[^\S\n]*+(insert\s++(?:\w++\s++){0,4}?into|copy|replace\s++into|load\s++data)\s",
+    re.I | re.M,
 )
+"""A statement with rows. Linear: no repeat reaches beyond its line, or is tried a second time."""
 _MAX_STATEMENTS = 10_000
 _WHOLE = re.compile(r"^(U?(BIG|SMALL|TINY|MEDIUM)?INT\d*|U?INT|(BIG|SMALL)?SERIAL|YEAR)$")
 _REAL = re.compile(r"^(DECIMAL\d*|UDECIMAL|FLOAT|DOUBLE|UDOUBLE|MONEY|SMALLMONEY|BIGDECIMAL|REAL)$")

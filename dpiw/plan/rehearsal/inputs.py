@@ -1,13 +1,11 @@
-"""Public rows that a curator offers as a stand-in population, and what may never be offered.
+"""Public rows that a curator offers as a stand-in population.
 
-The confidential source is compared by name and by inode, and never opened. A copy of it under
-another name cannot be told from public rows: that they are public is the curator's word.
+A copy of the confidential table cannot be told from public rows: that they are public is the
+curator's word. What is never offered is said in `dpiw.data.confidential`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tempfile
 import warnings
 from pathlib import Path
@@ -23,27 +21,10 @@ from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.methods.weights.post_processing import parse_post_processing
 from dpiw.plan.rehearsal.populations import ResampledRows, WeightedRows
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.spec_paths import confidential
 
 LEAST_ROWS = 50
 """Fewer rows are no population to draw from."""
-
-
-def refuse_confidential(path: Path, spec: ReleaseSpec, *, field: str) -> None:
-    """Refuse a path that is the spec's source, or lies in its state folder. Opens nothing.
-
-    Raises:
-        SpecError: names the field; symbolic and hard links to the source are found too.
-    """
-    source, state = Path(spec.source.path), Path(spec.state).resolve()
-    resolved = path.resolve()
-    same = resolved == source.resolve()
-    with contextlib.suppress(OSError):  # one of them is not there
-        same = same or os.path.samefile(resolved, source)
-    if same:
-        raise SpecError(f"{field}: this is the spec's confidential source; never read here")
-    releases = Path(spec.publish_to).resolve()
-    if resolved.is_relative_to(state) and not resolved.is_relative_to(releases):
-        raise SpecError(f"{field}: lies in the spec's state folder, the confidential workspace")
 
 
 def public_rows(
@@ -65,7 +46,7 @@ def public_rows(
         raise SpecError(
             "--public-rows: expected --i-declare-these-rows-public as well: only you can know"
         )
-    refuse_confidential(path, spec, field="--public-rows")
+    confidential(spec).refuse(path, field="--public-rows")
     scaled = _read(path, spec, schema)
     if scaled.rows < LEAST_ROWS:
         raise SourceError(f"--public-rows: expected at least {LEAST_ROWS} rows")
@@ -78,15 +59,12 @@ def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
     """How many public rows the spec's calibration is fitted on; 0 without one on public rows.
 
     Raises:
-        SpecError: the file is confidential; nothing was opened.
-        SourceError: its structure is not as declared.
+        SourceError: the file's structure is not as declared.
     """
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is None or step.rows is None:
         return 0
-    path = Path(step.rows)
-    refuse_confidential(path, spec, field="weights.post_processing: beta_calibrate.rows")
-    return _read(path, spec, schema).rows
+    return _read(Path(step.rows), spec, schema).rows
 
 
 def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:

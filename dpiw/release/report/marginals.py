@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.levels import marker
 from dpiw.data.schema import PublicSchema
 
 BINS = 20
@@ -43,7 +44,7 @@ class Axis:
 
 def axis(column: Column) -> Axis:
     """Return the public axis of a column."""
-    missing = (MISSING,) if column.nullable else ()
+    missing = (marker(MISSING, column.level_names),) if column.nullable else ()
     if column.is_discrete:
         labels = (*column.level_names, *missing)
         return Axis(labels=labels, edges=(), cells=len(labels), nullable=column.nullable)
@@ -125,4 +126,4 @@ def _bound(column: Column, value: float) -> str:
     if column.kind in _SECONDS:
         moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=value * _SECONDS[column.kind])
         return moment.isoformat(sep=" ", timespec="minutes").removesuffix(" 00:00")
-    return f"{value:g}" if abs(value) < 1e15 else f"{value:.3g}"
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e19 else f"{value:g}"

@@ -10,6 +10,8 @@ import functools
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from dpiw.errors import shown
+
 
 def render(template: str, view: object) -> str:
     """Return one page; the same view gives the same text.
@@ -26,10 +28,15 @@ def compiled(template: str) -> Template:
     return _environment().get_template(template)
 
 
+def _finalized(value: object) -> object:
+    """Texts without what would turn or hide the text behind them; markup of ours as it is."""
+    return shown(value, most=None, lines=True) if type(value) is str else value
+
+
 @functools.cache
 def _environment() -> Environment:
     """One for all pages, as it keeps a template that it has compiled."""
     return Environment(
         loader=PackageLoader("dpiw", ""), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        finalize=_finalized, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip

@@ -48,20 +48,27 @@ def test_linear_posterior_is_the_conjugate_one():
     posterior = analysis.linear_posterior((table, w), "y", ["x"], prior_scale=3.0, noise_shape=2.0,
                                           noise_rate=1.5)  # fmt: skip
     _, scaled = scaled_weights((table, w))
+    (x, x_mean, x_unit), (y, y_mean, y_unit) = (by_hand(table[name], scaled) for name in "xy")
     precision, mean, shape, rate = np.eye(2) / 9, np.zeros(2), 2.0, 1.5
-    for weight, x, y in zip(scaled, table["x"], table["y"], strict=True):
-        row = np.array([1.0, x])
+    for weight, feature, target in zip(scaled, x, y, strict=True):
+        row = np.array([1.0, feature])
         updated = precision + weight * np.outer(row, row)
-        moved = np.linalg.solve(updated, precision @ mean + weight * row * y)
-        rate += (weight * y**2 + mean @ precision @ mean - moved @ updated @ moved) / 2
+        moved = np.linalg.solve(updated, precision @ mean + weight * row * target)
+        rate += (weight * target**2 + mean @ precision @ mean - moved @ updated @ moved) / 2
         precision, mean, shape = updated, moved, shape + weight / 2
-    np.testing.assert_allclose(posterior.mean, mean, rtol=1e-9)
-    assert (posterior.noise_shape, posterior.noise_rate) == (
-        pytest.approx(shape),
-        pytest.approx(rate),
-    )
+    back = np.array([[1.0, -x_mean / x_unit], [0.0, 1 / x_unit]]) * y_unit
+    np.testing.assert_allclose(posterior.mean, back @ mean + [y_mean, 0], rtol=1e-9)
+    assert posterior.noise_shape == pytest.approx(shape)
+    assert posterior.noise_rate == pytest.approx(rate * y_unit**2)
     expected = np.linalg.inv(precision) * rate / (shape - 1)  # of a t law with 2 shape degrees
-    np.testing.assert_allclose(posterior.covariance, expected, rtol=1e-9)
+    np.testing.assert_allclose(posterior.covariance, back @ expected @ back.T, rtol=1e-9)
+
+
+def by_hand(values, weights):
+    """A column over its weighted mean and standard deviation, and both of them."""
+    mean = np.average(values, weights=weights)
+    unit = np.sqrt(np.average((values - mean) ** 2, weights=weights))
+    return (values - mean) / unit, mean, unit
 
 
 def test_linear_draws_have_the_posteriors_moments():
@@ -83,7 +90,9 @@ def test_logistic_posterior_against_a_grid():
     a, b = np.meshgrid(np.linspace(-1.5, 1.5, 151), np.linspace(-0.5, 3.0, 151), indexing="ij")
     t = a[..., None] + b[..., None] * table["x"].to_numpy()
     y = table["flag"].to_numpy(dtype=float)
-    log = (scaled * (y * t - np.logaddexp(0, t))).sum(axis=-1) - (a**2 + b**2) / 8
+    _, middle, unit = by_hand(table["x"], scaled)
+    prior = (a + b * middle) ** 2 + (b * unit) ** 2  # log odds at the mean, and by a deviation
+    log = (scaled * (y * t - np.logaddexp(0, t))).sum(axis=-1) - prior / 8
     mass = np.exp(log - log.max())
     mass /= mass.sum()
     mode = np.unravel_index(np.argmax(log), log.shape)

@@ -10,7 +10,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.coefficients_law import CoefficientsLaw
-from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, size_objections
+from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, NONE, size_objections
 from dpiw.analysis.sample import WeightedSample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -27,6 +27,7 @@ def sample():
         nominal_rows=PEOPLE, fitting_rows=10**9, debias=False,
     )  # fmt: skip
     table = pd.DataFrame({"x": x, "y": x**2, "g": np.where(x < 0.002, "few", "rest"), "all": 1.0})
+    table["ten"] = 10.0
     return WeightedSample(table=table, weights=np.ones(ROWS), law=law)
 
 
@@ -65,7 +66,7 @@ def test_verdicts_hold_the_size_and_intervals_what_is_possible(sample):
     assert edge.lower[0] == 0
     assert edge.upper[1] == 1
     assert 0 < edge.upper[0] < edge.lower[1] < 1
-    assert analysis.total(sample, "all", population=9.0, where="x < 0.002").interval().lower[0] < 0
+    assert analysis.total(sample, "all", population=9.0, where="x < 0.002").interval().lower[0] == 0
 
 
 def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
@@ -125,9 +126,10 @@ def test_a_handful_of_rows_is_no_use_and_many_equal_ones_have_no_error(sample):
 
     assert "9.0 effective synthetic rows are behind it (expected >= 10)" in why(9, "x").told()[0]
     assert why(9, "x").upper[0] < 0.01  # a spread that is seen is kept
-    assert why(9, "all").upper[0] == np.inf
+    assert why(9, "ten").upper[0] == np.inf
     assert "synthetic row" not in why(10, "x").told()[0]
-    assert why(10, "all").lower[0] == why(10, "all").upper[0] == 1
+    assert why(10, "ten").lower[0] == why(10, "ten").upper[0] == 10  # of no known bounds
+    assert why(10, "all").lower[0] < why(10, "all").upper[0] == 1  # a share
     uneven = np.where(np.arange(ROWS) == 0, 1000.0, 1.0)
     heavy = replace(sample, weights=uneven / uneven.mean())
     interval = analysis.mean(
@@ -225,7 +227,7 @@ def test_a_level_of_few_rows_is_used_with_care(uneven):
         if any(one.startswith(f"{name.split('=')[1]},") for one in crossed.names)
     }  # fmt: skip
     nobody = analysis.value_counts(uneven, "few", where="few != 'three'")
-    assert size_objections(nobody)[nobody.names.index("few=three")] == [LEVEL]
+    assert size_objections(nobody)[nobody.names.index("few=three")] == [NONE]
 
 
 def test_public_bounds_are_the_limits_of_a_mean_and_of_a_quantile(released):

@@ -139,7 +139,7 @@ def test_forgotten_corrections_are_found():
     features, labels = people(40_000, 2, rng)
     sample = told(parameters, features, labels, rng)
     honest = least_squares(sample, "home", level="yes")
-    x = np.column_stack([np.ones(len(sample)), sample.in_units([0, 1])[0]])
+    x = np.column_stack([np.ones(len(sample)), HALF + HALF * sample.features])
     for response in (labels, sample.indicator("yes")):
         naive = np.linalg.lstsq(x, response, rcond=None)[0]
         error = np.sqrt(np.diag(honest.covariance))

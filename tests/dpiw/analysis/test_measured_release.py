@@ -33,10 +33,11 @@ from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measu
 from dpiw.plan.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.release.certificate import UNSEEN
-from dpiw.release.manifest import REPLICATES
+from dpiw.release.manifest import REPLICATES, FileBytes
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
     check_replicates,
+    read_replicate_footer,
     read_replicates,
     replicate_facts,
     replicates_promised,
@@ -337,6 +338,10 @@ def test_promise_and_files_agree(publishing, tmp_path):
             verify(folder)
 
 
+def footer(path):
+    return read_replicate_footer(FileBytes.of(path))
+
+
 def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
     _, release = publishing(weights=WITH_REPLICATES)
     certificate, full = release.certificate, release.replicate_weights
@@ -349,7 +354,7 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         write_replicates(path, replicates, order=order[: len(weights)], facts=facts)
         return path
 
-    assert check_replicates(written("good"), certificate, rows=300) == full.scale
+    assert check_replicates(footer(written("good")), certificate, rows=300) == full.scale
     assert written("same").read_bytes() == (tmp_path / "good").read_bytes()
     metadata = pq.ParquetFile(tmp_path / "good").metadata.metadata
     assert metadata[b"dpiw.type"] == b"bootstrap"
@@ -362,9 +367,9 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         written("no number", scale="many"),
     ):
         with pytest.raises(ManifestError):
-            check_replicates(path, certificate, rows=300)
+            check_replicates(footer(path), certificate, rows=300)
     np.testing.assert_array_equal(
-        read_replicates(tmp_path / "good", certificate, rows=300).weights,
+        read_replicates(FileBytes.of(tmp_path / "good"), certificate, rows=300).weights,
         full.weights.astype(np.float32),
     )
     good = pq.read_table(tmp_path / "good")
@@ -375,10 +380,10 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
             writer.write_table(good.set_column(3, good.schema.field(3), column))
             writer.add_key_value_metadata(key_values)
         with pytest.raises(ManifestError, match="finite replicate weights > 0"):
-            read_replicates(tmp_path / "odd", certificate, rows=300)
+            read_replicates(FileBytes.of(tmp_path / "odd"), certificate, rows=300)
     pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
     with pytest.raises(ManifestError, match="not readable as replicate weights"):
-        check_replicates(tmp_path / "plain", certificate, rows=1)
+        check_replicates(footer(tmp_path / "plain"), certificate, rows=1)
     for wrong in (-full.weights, full.weights * np.nan):
         with pytest.raises(ReleaseError, match="finite weight"):
             written("wrong", wrong)

@@ -10,7 +10,6 @@ from sklearn.preprocessing import StandardScaler
 from dpiw import analysis
 from dpiw.analysis.design import design
 from dpiw.analysis.optional import optional
-from dpiw.analysis.regression import LOGISTIC, fit_glm
 from dpiw.errors import ReleaseError, WeightError
 
 
@@ -149,12 +148,11 @@ def test_what_cannot_be_fitted_is_refused():
     frame, w = source()
     frame["twice"] = 2 * frame["x"]
     frame["none"] = 0.0
-    for features in (["x", "twice"], ["x", "none"]):
-        same = rf"'{features[1]}' is the same in every row that counts, or a combination of interc"
-        with pytest.raises(WeightError, match=same):
-            analysis.linear_regression((frame, w), "y", features)
-        with pytest.raises(WeightError, match=same):
-            analysis.logistic_regression((frame, w), "flag", features)
+    for added, fault in (("twice", "a combination of x in the"), ("none", "the same in every")):
+        with pytest.raises(WeightError, match=f"'{added}' is {fault}"):
+            analysis.linear_regression((frame, w), "y", ["x", added])
+        with pytest.raises(WeightError, match=f"'{added}' is {fault}"):
+            analysis.logistic_regression((frame, w), "flag", ["x", added])
     with pytest.raises(WeightError, match="truth values"):
         analysis.logistic_regression((frame, w), "y", ["x"])
     frame["sure"] = frame["flag"].astype(float)
@@ -217,15 +215,15 @@ def test_a_level_of_no_counts_is_named():
 def test_where_nothing_separates_columns_alike_are_told_as_such():
     """A separated target among features of which one repeats another: the first is told first."""
     frame, w = separated(again=lambda t: 3 * t["z"] + 1)
-    with pytest.raises(WeightError, match=r"'again' is the same .* combination of intercept, z"):
+    with pytest.raises(WeightError, match="'again' is a combination of z"):
         analysis.logistic_regression((frame, w), "flag", ["z", "again"])
 
 
 def test_logistic_is_exact_far_from_zero():
     # Two cells, saturated model: the fit is the log odds of the weighted shares.
-    x = np.array([[1.0, 0], [1, 0], [1, 1], [1, 1]])
-    y = np.array([1.0, 0, 1, 0])
-    coefficients = fit_glm(x, y, np.array([1.0, 999.0, 300.0, 1.0]), LOGISTIC)
+    frame = pd.DataFrame({"x": [0, 0, 1, 1], "y": [1, 0, 1, 0]})
+    weighted = frame, np.array([1.0, 999.0, 300.0, 1.0])
+    coefficients = analysis.logistic_regression(weighted, "y", ["x"]).values
     np.testing.assert_allclose(
         coefficients, [np.log(1 / 999), np.log(300) - np.log(1 / 999)], rtol=1e-6
     )

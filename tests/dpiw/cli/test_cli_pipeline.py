@@ -295,12 +295,16 @@ def test_the_flows_commands_hand_on_what_was_typed(
     path, words = list(sys.path), list(sys.argv)
     assert main(["release", a_spec]) == 0
     assert main(["release", a_spec, "--period=2027-q1"]) == 0
+    assert main(["release", a_spec, "--rows=7", "--period=2027-q1"]) == 0
+    assert main(["release", a_spec, "--pay-again"]) == 0
     assert main(["audit", "--ledger", "l", "--key", "k.pub"]) == 34
     assert main(["audit", "--ledger", "l", "--key", "k.pub", "--key=-2.pub", "--out", "o"]) == 34
     assert main(["audit", "--ledger", "l"]) == 34
     assert heard == [
         ["flows.release", "a.yaml"],
         ["flows.release", "a.yaml", "--period=2027-q1"],
+        ["flows.release", "a.yaml", "--period=2027-q1", "--rows=7"],
+        ["flows.release", "a.yaml", "--pay-again"],
         ["flows.audit", "--ledger=l", "--key=k.pub", "--out=audit"],
         ["flows.audit", "--ledger=l", "--key=k.pub", "--key=-2.pub", "--out=o"],
         ["flows.audit", "--ledger=l", "--out=audit"],

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.confidential import Confidential
 from dpiw.data.provenance import PROVENANCES, provenance_summary
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError
@@ -112,8 +113,9 @@ def test_a_file_of_levels_is_not_the_confidential_source_nor_beside_levels(tmp_p
     (tmp_path / "codes").mkdir()
     table = tmp_path / "codes" / "jobs.csv"
     table.write_text("job\nsecret\n")
-    message = refused(dictionary(tmp_path, LEVELS), confidential=table)
-    assert message == f"{LEVELS_PLACE} this is the confidential source"
+    zone = Confidential(source=table, state=tmp_path / "state", releases=tmp_path / "releases")
+    message = refused(dictionary(tmp_path, LEVELS), confidential=zone)
+    assert message.startswith(f"{LEVELS_PLACE} this is source.path")
     both = "columns: [{name: job, kind: categorical, levels: [a], levels_file: codes/jobs.csv}]"
     assert "no `levels` beside it" in refused(dictionary(tmp_path, both))
 

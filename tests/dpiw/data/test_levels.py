@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from dpiw.data.columns import Column
+from dpiw.data.confidential import Confidential
 from dpiw.data.levels import bucket_names, bucket_of, known_texts
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError
@@ -111,7 +112,10 @@ def hierarchy(folder: Path, text: str | None, name: str = "codes.csv") -> Public
     path = folder / "schema.yaml"
     fields = f"name: cause, kind: categorical, hierarchy_file: {name}"
     path.write_text(f"name: town\ncolumns: [{{{fields}}}]\n")
-    return PublicSchema.from_yaml(path, confidential=folder / "table.csv")
+    zone = Confidential(
+        source=folder / "table.csv", state=folder / "state", releases=folder / "releases"
+    )
+    return PublicSchema.from_yaml(path, confidential=zone)
 
 
 def test_a_file_of_groups_is_levels_and_members(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ def test_a_file_of_groups_is_levels_and_members(tmp_path: Path) -> None:
         ("code\nsecret\n", "codes.csv", "expected a .csv file"),
         ("code,chapter\nsecret\n", "codes.csv", "expected a .csv file"),
         ("secret A\n", "codes.txt", "expected a .csv file"),
-        ("secret,A\n", "table.csv", "this is the confidential source"),
+        ("secret,A\n", "table.csv", "this is source.path"),
     ],
 )
 def test_a_file_of_groups_that_cannot_be_read_is_told_without_its_words(
@@ -151,5 +155,5 @@ def test_a_quoted_break_of_lines_joins_nothing(tmp_path: Path) -> None:
 
 
 def test_a_code_of_two_groups_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="levels: two levels are equal"):
+    with pytest.raises(SchemaError, match="hierarchy_file: two levels are equal"):
         hierarchy(tmp_path, "code,chapter\nA1,A\nA1,B\n")

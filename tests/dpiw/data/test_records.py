@@ -80,7 +80,8 @@ def test_a_record_reads_back_what_it_writes() -> None:
         ({"parts": [{"size": 1}]}, "whole.json parts: key 'whole' is missing"),
         ({"parts": [{"size": 1, "whole": True, "m": 777}]}, "whole.json parts: unknown key 'm'"),
         ({"named": []}, "whole.json named: expected Mapping, found list"),
-        ({"named": {"a\n": 777}}, "whole.json named 'a\\n': expected an object"),
+        ({"named": {"a b": 777}}, "whole.json named 'a b': expected an object"),
+        ({"named": {"a\n": 777}}, "whole.json named: text with control or invisible characters"),
         ({"free": {"x": {777}}}, "a value of type set cannot be written"),
     ],
 )  # fmt: skip

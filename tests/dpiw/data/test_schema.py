@@ -161,7 +161,7 @@ def test_yaml_dates_and_no_stay_text(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("name: s\nname: t\ncolumns: []", "duplicate key 'name'"),
+        ("name: s\nname: t\ncolumns: []", "line 2, column 1: duplicate key"),
         ("name: s\ncolumns:\n- {name: a, kind: boolean, kind: integer}", "duplicate key"),
         ("name: !!python/object/apply:os.system ['true']\ncolumns: []", "tags"),
         ("name: !!str s\ncolumns: []", "tags"),

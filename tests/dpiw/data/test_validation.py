@@ -61,13 +61,22 @@ def test_other_columns_are_refused(change):
 @pytest.mark.parametrize(
     ("column", "kind"),
     [
-        ("n", "text"), ("n", "double"), ("x", "text"), ("d", "text"), ("t", "date32[day]"),
-        ("c", "double"), ("b", "double"), ("id", "double"), ("x", "list<item: double>"),
+        ("n", "bool"), ("n", "binary"), ("x", "date32[day]"), ("d", "int64"), ("t", "time64[us]"),
+        ("c", "bool"), ("b", "timestamp[us]"), ("id", "date32[day]"), ("x", "nested"),
+        ("n", "extension"), ("t", "unzoned"), ("x", "duration[ns]"),
     ],
 )  # fmt: skip
 def test_wrong_types_are_refused_by_name(column, kind):
     with pytest.raises(SourceError, match=f"column {column}: not stored as"):
         validate_structure(PARQUET | {column: kind}, SCHEMA, file_format="parquet")
+
+
+def test_all_wrong_types_are_named_at_once():
+    wrong = {"n": "binary", "x": "nested", "d": "extension", "t": "unzoned"}
+    with pytest.raises(SourceError) as caught:
+        validate_structure(PARQUET | wrong, SCHEMA, file_format="parquet")
+    assert all(f"column {name}: not stored as" in str(caught.value) for name in wrong)
+    assert "dpiw plan SPEC --header FILE" in str(caught.value)
 
 
 def test_types_are_declared_per_kind():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger import EntryKind, Grant, Ledger, RunState, StageState
 from tests.support.ledger import (
@@ -17,6 +18,7 @@ from tests.support.ledger import (
     OUT,
     RUN,
     ask,
+    chain,
     cost,
     digest,
     finish,
@@ -53,6 +55,37 @@ def test_the_whole_way(ledger: Ledger) -> None:
     assert ledger.find_run(digest(99)) is None
     assert ledger.runs("adult") == (run,)
     assert ledger.verify().ok
+
+
+def test_more_rows_of_a_published_run(ledger: Ledger) -> None:
+    """Further manifests, each once, at no cost; and every illegal neighbour of that."""
+    unknown = lambda: ledger.publish_rows(RUN, digest(5))  # noqa: E731
+    refused(ledger, LedgerConflictError, "no reservation", unknown)
+    ledger.reserve(**ask())
+    for _ in range(2):
+        refused(ledger, LedgerConflictError, "rows_of", unknown)  # reserved; then committed
+        if ledger.run(RUN).state is RunState.RESERVED:
+            finish(ledger)
+    ledger.publish(RUN, MANIFEST)
+    spent, account = ledger.spent("adult"), ledger.account("adult")
+    first = lambda: ledger.publish_rows(RUN, MANIFEST)  # noqa: E731
+    refused(ledger, LedgerConflictError, "published it already", first)
+    for number in (5, 6, 5):
+        ledger.publish_rows(RUN, digest(number))
+    run = ledger.run(RUN)
+    assert (run.further, run.manifest_digest) == ((digest(5), digest(6)), MANIFEST)
+    assert (run.state, ledger.spent("adult")) == (RunState.PUBLISHED, spent)
+    assert ledger.account("adult") == account
+    assert ledger.publish(RUN, MANIFEST) == run.published
+    refused(ledger, SpecError, "manifest_digest", lambda: ledger.publish_rows(RUN, "x"))
+    assert ledger.verify().ok
+    counted = tally(list(ledger.export()))
+    assert (counted.findings, counted.runs[RUN].further) == ([], [digest(5), digest(6)])
+    for field, value in (("rows_of", digest(8)), ("manifest_digest", MANIFEST), ("rows_of", None)):
+        entries = [dict(entry) for entry in ledger.export()]
+        entries[-1]["payload"] = {**entries[-1]["payload"], field: value}
+        codes = [finding.code for finding in tally(chain(entries)).findings]
+        assert codes == ["illegal_step"]
 
 
 def bring(ledger: Ledger, state: StageState) -> Grant | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
@@ -29,7 +30,7 @@ from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.parquet import FACTS, write_synthetic
-from dpiw.release.published_rows import read_synthetic
+from dpiw.release.published_rows import as_frame
 from tests.support.kinds import CELLS, KINDS, MANY, Kind, table
 from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD
@@ -94,7 +95,7 @@ def read_back(one: Played, path: Path) -> pd.DataFrame:
         facts=dict.fromkeys(FACTS, "-"),
         rng=np.random.default_rng(1),
     )
-    frame, _, _ = read_synthetic(path.parent, ["synthetic.parquet"])
+    frame, _, _ = as_frame([pq.read_table(path.parent / "synthetic.parquet")])
     return frame
 
 

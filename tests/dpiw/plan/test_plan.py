@@ -15,6 +15,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.weights.beta import BetaNoised
 from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.plan import table
 from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
     PRIVATE_STAGES,
@@ -305,3 +306,15 @@ def test_a_kept_plan_is_refused_what_a_new_one_would_be():
     record = {"effort": plan.effort, "publishes_weights": True, "forecast": None, "warnings": []}
     with pytest.raises(SpecError, match="expected no steps"):
         restore_plan(plan.spec.model_copy(update={"weights": weights}), SCHEMA, record)
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        (9007199254740992, "9007199254740992"), (-9007199254740993, "-9007199254740993"),
+        (123456789012, "123456789012"), (9_000_000, "9,000,000"), (2015, "2,015"),
+        (1234567.890625, "1234567.890625"), (0.25, "0.25"), ("2020-01-01", "2020-01-01"),
+    ],
+)  # fmt: skip
+def test_a_bound_is_shown_whole(bound, text):
+    assert table._end(bound) == text

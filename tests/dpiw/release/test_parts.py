@@ -165,7 +165,8 @@ def test_replicates_follow_their_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         rng=np.random.default_rng(1),
     )
     assert sorted(order) == [*range(200)]
-    _, _, logs = published_rows.read_synthetic(tmp_path, PARTS)
+    tables = [pq.read_table(tmp_path / name) for name in PARTS]
+    _, _, logs = published_rows.as_frame(tables)
     assert logs == pytest.approx(np.linspace(-1, 1, 200)[order], abs=0)
 
 

@@ -21,6 +21,7 @@ from dpiw.data.columns import ColumnKind
 from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.release.manifest import FileBytes
 from dpiw.release.parquet import (
     FACTS,
     ROW_GROUP_ROWS,
@@ -184,7 +185,7 @@ def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path: Path) -> None:
     schema = pq.read_schema(path)
     assert b"pandas" not in (schema.metadata or {})
     assert schema.names == [*DTYPES, "weight", "log_weight"]
-    facts = read_footer(path).facts
+    facts = read_footer(FileBytes.of(path)).facts
     assert facts["dpiw.epsilon"] == "1"
     assert facts["dpiw.unit"] == "max_rows=2; id_column=person"
     assert facts["dpiw.mechanisms"] == "generator:privbayes,weights:beta_debiased"
@@ -265,14 +266,14 @@ def test_a_column_s_metadata_hold_nothing_beside_the_list(tmp_path: Path) -> Non
     field = pa.field("a", pa.int64(), metadata={"role": "feature", "least": "canary"})
     pq.write_table(pa.table({"a": [1]}, schema=pa.schema([field])), tmp_path / "p")
     with pytest.raises(ManifestError, match="column a: unknown key in its metadata"):
-        read_footer(tmp_path / "p")
+        read_footer(FileBytes.of(tmp_path / "p"))
 
 
 def test_a_footer_key_beside_the_list_is_refused(tmp_path: Path) -> None:
     table = pa.table({"a": [1]}).replace_schema_metadata({"host": "canary"})
     pq.write_table(table, tmp_path / "p")
     with pytest.raises(ManifestError, match="unknown footer key 'host'"):
-        read_footer(tmp_path / "p")
+        read_footer(FileBytes.of(tmp_path / "p"))
 
 
 def test_mean_one_weights_survive_large_logs() -> None:

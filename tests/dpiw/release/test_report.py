@@ -211,9 +211,6 @@ def test_chance_is_what_the_rules_of_verdicts_say() -> None:
 def test_every_text_is_escaped() -> None:
     mean = "<script>alert('x')</script>&\""
     certificate = example_certificate(
-        release_id=mean,
-        population=mean,
-        period=mean,
         verdict=mean,
         verdict_rule=mean,
         assumptions=(mean,),
@@ -226,8 +223,6 @@ def test_every_text_is_escaped() -> None:
     )
     stage = replace(
         certificate.stages[0],
-        stage=mean,
-        method=mean,
         parameters={mean: mean},
         events=({mean: mean},),
         noise=({mean: mean},),

@@ -307,12 +307,12 @@ def test_a_run_that_can_only_be_refused_is_not_told_for_ever(
 @pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
 def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
-    rewritten(workplace, "cadence: once", "cadence: monthly")
+    rewritten(workplace, "cadence: once", "cadence: monthly\nback_fill: true")
     entries = len(Ledger.open(workplace.ledger).entries())
     for typed, hint in [
         ("2026-1", r"monthly has labels such as 20\d\d-\d\d; did you mean '2026-01'\?\n"),
         ("2026-13", r"such as 20\d\d-\d\d\n\(releases that follow no calendar: cadence: once, and"),
-        ("2026-q4", "a source.snapshot for each"),
+        ("2026-q4", "a name for each"),
     ]:
         with pytest.raises(SpecError, match=f"^period {typed}: .*(?s:.*){hint}"):
             door(workplace.spec, typed)
@@ -326,18 +326,18 @@ def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
 def test_a_label_is_refused_where_there_is_one_period(workplace: Any, door: Any) -> None:
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
     ledger = Ledger.open(workplace.ledger)
-    with pytest.raises(SpecError, match=r"period 2026-q4: expected none .*new source.snapshot, or"):
+    with pytest.raises(SpecError, match=r"period 2026-q4: expected none .*another name, a new"):
         door(workplace.spec, "2026-q4")
     assert not (workplace.root / "state/workspace").exists()
     assert not ledger.runs("town")
     door(workplace.spec, "once")
-    rewritten(workplace, "cadence: once", "cadence: quarterly")
+    rewritten(workplace, "cadence: once", "cadence: quarterly\nback_fill: true")
     door(workplace.spec, "2026-q4")
 
 
 @pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
 def test_a_run_that_began_under_such_a_label_goes_on(workplace: Any, door: Any) -> None:
-    ReleaseRun.prepare(workplace.spec, period="2026-q4")
+    steps.reserve(ReleaseRun.prepare(workplace.spec, period="2026-q4"))
     door(workplace.spec, "2026-q4")
 
 

@@ -36,11 +36,15 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.entries import chained
 from dpiw.plan.sections import SourceSpec
 from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 3
+NOTHING = PrivacyCost(
+    epsilon_units=0, delta_units=0, relation=NeighbouringRelation.ADD_OR_REMOVE_ONE
+)
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 TORN = "age,income,region,ill\n1,2,north,true,5\n"
 
@@ -339,3 +343,65 @@ def test_the_rate_that_the_documents_state() -> None:
     text = " ".join((ROOT / "docs" / "privacy.md").read_text().split())
     assert f"with F = {MAX_UNPAID_READS}, {bits(MAX_UNPAID_READS)} bits in 20 reads" in text
     assert f"{bits(120)} bits spread over 120 monthly ones" in text
+
+
+# A setting that may follow a read
+
+
+def first_assumption(run: ReleaseRun) -> str:
+    for step in (steps.draw_synthetic, steps.debias, steps.diagnose):
+        step(run)
+    folder = steps.publish(run)
+    sentences = json.loads((folder / "certificate.json").read_bytes())["assumptions"]
+    assert not any("under another plan" in sentence for sentence in sentences[1:])
+    return str(sentences[0])
+
+
+def changed(place: Any) -> None:
+    """Another plan: as a curator writes it who obeys what a statement advises."""
+    place.write_spec(population="village", weights="none", epsilon=1)
+
+
+def settled(place: Any, run: ReleaseRun) -> None:
+    steps.ingest(run)
+
+
+@pytest.mark.parametrize("end", [torn, crashed, given_back, settled])
+@pytest.mark.parametrize("another", [False, True])
+def test_the_first_assumption_states_a_read_under_another_plan(
+    place: Any, end: Callable[..., None], another: bool
+) -> None:
+    end(place, prepared(place, "2027-01"))
+    if another:
+        changed(place)
+    run = prepared(place, "2027-02")
+    drawn(run)
+    assert ("read before under another plan" in first_assumption(run)) == another
+
+
+def test_reads_that_a_draw_paid_for_or_that_came_later_change_no_assumption(place: Any) -> None:
+    before = prepared(place, "2027-01")
+    drawn(before)
+    changed(place)
+    run = prepared(place, "2027-02")
+    drawn(run)
+    place.write_spec(population="village", weights="none", epsilon=0.5)
+    settled(place, prepared(place, "2027-03"))
+    assert "another plan" not in first_assumption(run)
+
+
+def test_a_setting_that_was_chosen_between_two_reserved_plans_is_stated(place: Any) -> None:
+    """Both reserved before anything was read: the choice may follow the read all the same."""
+    read = prepared(place, "2027-01")
+    changed(place)
+    run = prepared(place, "2027-02")
+    settled(place, read)
+    drawn(run)
+    assert "another plan" in first_assumption(run)
+
+
+def test_a_read_that_a_recovery_states_was_under_an_unknown_plan(place: Any) -> None:
+    Ledger.open(place.ledger).recover("village", [], loss=NOTHING, reads=1)
+    run = prepared(place, "2027-02")
+    drawn(run)
+    assert "another plan" in first_assumption(run)

@@ -14,6 +14,7 @@ from dpiw.cli.main import main
 from dpiw.errors import (
     ChecksumError,
     ManifestError,
+    PrivacyError,
     ReleaseError,
     SignatureError,
     SourceError,
@@ -289,10 +290,16 @@ def test_a_spec_is_read_strictly(old, new, named, desk, capsys):
 
 def test_a_client_types_one_command(desk, capsys):
     (desk / "me.json").write_text(json.dumps({"age": 44, "city": 1, "home": "no"}))
-    words = ["local", "report", str(desk / "parameters.json"), str(desk / "me.json"), "--out"]
+    words = ["local", "report", str(desk / "parameters.json"), str(desk / "me.json")]
+    for named in ([], ["--bare", "age"], ["--bare", "cit"], ["--bare", "city "]):
+        refused = [*words, *named, "--out", str(desk / "report.json")]
+        assert main(refused) == PrivacyError.exit_code
+        assert "'city'" in capsys.readouterr().err
+        assert not (desk / "report.json").exists()
+    words += ["--bare", "city", "--out"]
     assert main([*words, str(desk / "report.json")]) == 0
     shown = capsys.readouterr().out
-    assert "delta=0.000001; told as it is, not protected: city" in shown
+    assert shown.startswith("told as it is, not protected, as --bare says: 'city'\nreport ")
     assert f"next: send {desk / 'report.json'} to the collector" in shown
     first = (desk / "report.json").read_bytes()
     assert main([*words, str(desk / "report.json")]) == 0
@@ -303,7 +310,8 @@ def test_a_client_types_one_command(desk, capsys):
     assert "next, each client:    dpiw local report " in shown
     assert f"with all reports: dpiw local collect {desk / 'collection.yaml'}\n" in shown
     (desk / "me.json").write_text('{"age": "canary"')
-    assert main([*words, str(desk / "other.json")]) == SourceError.exit_code
+    broken = [*words, str(desk / "other.json")]
+    assert main(broken) == SourceError.exit_code  # after it said what goes bare
     assert "canary" not in capsys.readouterr().err
     parts = (({"city": 1, "home": "no"}, "feature age"), ({"age": 44, "city": 1}, "label home"))
     for record, named in parts:

@@ -43,7 +43,7 @@ SPEC = {
     "47 unknown weights": ("method: beta_debiased", "method: magic", "weights.method", SpecError),
     # 50: YAML
     "50 a bomb": ("format: 1\n", BOMB + "format: 1\n", "anchors and aliases", SpecError),
-    "50 a key twice": ("epsilon: 2", "epsilon: 2\nepsilon: 1", "key 'epsilon'", SpecError),
+    "50 a key twice": ("epsilon: 2", "epsilon: 2\nepsilon: 1", "duplicate key", SpecError),
     "50 a tag": ("name: town", "name: !!python/object/apply:os.getcwd []", "tags", SpecError),
     "50 no is no boolean": ("max_attempts: 1", "max_attempts: no", "max_attempts", SpecError),
     "50 a date is text": ("epsilon: 2", "epsilon: 2026-11-30", "epsilon", SpecError),

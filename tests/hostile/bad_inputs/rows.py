@@ -95,7 +95,7 @@ ROWS: tuple[Row, ...] = (
         "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error",
         note="a flipped bit that still reads as an admissible table is not noticed under"
         " add/remove, where no number of rows is known; under replace-one the number is compared"),
-    row(30, "encrypted, nested, dictionary, extension", "S", "refused", STRUCTURE,
+    row(30, "encrypted, nested, bytes, extension", "S", "refused", STRUCTURE,
         f"{SOURCE}::test_parquet_structure_is_refused"),
     row(31, "links, pipes, devices, odd names", "C", "names C; a source that is no plain file S",
         SPEC,

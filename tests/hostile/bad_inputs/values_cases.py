@@ -24,7 +24,7 @@ VALUES = [
     (5, "region", "mars", "other"), (5, "region", CANARY, "other"), (5, "trade", "x", "other"),
     # 6: near-duplicates: the declared normaliser, else the catch-all; padding is always dropped
     (6, "region", "North", "other"), (6, "region", " north\t", "north"),
-    (6, "region", "su\u0308d", "other"), (6, "trade", "BA\u0308CKER ", "Bäcker"),
+    (6, "region", "su\u0308d", "s\xfcd"), (6, "trade", "BA\u0308CKER ", "Bäcker"),
     # 17: unparsable: fill or missing
     (17, "age", "abc", 7), (17, "income", "12..5", MISSING), (17, "age", CANARY, 7),
     # 18: huge numbers, exactly: never through a float that would be wrong or overflow

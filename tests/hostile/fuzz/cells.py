@@ -88,7 +88,10 @@ WRITTEN = (
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 ZONES = (None, "UTC", "Europe/Berlin", "+05:30", "-23:59", "America/New_York", "Pacific/Apia")
 ARROW: dict[str, tuple[pa.DataType, ...]] = {
-    "text": (pa.string(), pa.large_string()),
+    "text": (
+        pa.string(), pa.large_string(), pa.string_view(), pa.null(),
+        pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string()),
+    ),
     **{f"{sign}int{bits}": (getattr(pa, f"{sign}int{bits}")(),)
        for sign in ("", "u") for bits in (8, 16, 32, 64)},
     "halffloat": (pa.float16(),),
@@ -97,6 +100,7 @@ ARROW: dict[str, tuple[pa.DataType, ...]] = {
     "decimal32": (pa.decimal32(9, 0), pa.decimal32(9, 9), pa.decimal32(1, 0)),
     "decimal64": (pa.decimal64(18, 0), pa.decimal64(18, 6)),
     "decimal128": (pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(10, 2)),
+    "decimal256": (pa.decimal256(76, 0), pa.decimal256(50, 2)),
     "bool": (pa.bool_(),),
     "date32": (pa.date32(),),
     "date64": (pa.date64(),),
@@ -202,6 +206,12 @@ class Case:
 
 def array(kind: pa.DataType | None, cells: Sequence[Any]) -> pa.Array:
     """Raw cells as an Arrow array, without any check of what they mean."""
+    if pa.types.is_null(kind):
+        return pa.nulls(len(cells))
+    if pa.types.is_string_view(kind):
+        return array(pa.string(), cells).cast(kind)
+    if pa.types.is_dictionary(kind):
+        return array(kind.value_type, cells).dictionary_encode().cast(kind)
     if pa.types.is_string(kind):
         return pa.array(cells, pa.binary()).view(kind)
     if pa.types.is_large_string(kind):
@@ -238,10 +248,11 @@ def make_kinds(seed: int, index: int) -> dict[str, pa.DataType | None]:
     rng = np.random.default_rng([seed, index, 2])
     if index % 3 == 2:
         return dict.fromkeys(column.name for column in SCHEMA.columns)
-    return {
+    kinds = {
         column.name: _pick(rng, ARROW[_pick(rng, admissible_types(column, file_format="parquet"))])
         for column in SCHEMA.columns
     }
+    return kinds | {"person": pa.string()} if pa.types.is_null(kinds["person"]) else kinds
 
 
 def make_case(seed: int, index: int) -> Case:
@@ -283,13 +294,15 @@ def draw_cells(
 def _draw(rng: np.random.Generator, kind: pa.DataType | None, *, needed: bool) -> Any:
     if not needed and rng.random() < 0.1:
         return None
-    if kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if kind is None or kind in ARROW["text"]:
         text = _text(rng)
         return b"p" + text[: LONGEST - 1] if needed else text
     if pa.types.is_boolean(kind):
         return bool(rng.integers(2))
     if pa.types.is_floating(kind):
-        return _real(rng, kind)
+        while (real := _real(rng, kind)) != real and needed:
+            pass
+        return real
     if pa.types.is_decimal(kind):
         top = 10**kind.precision - 1
         whole = _pick(rng, (0, 1, -1, top, -top, int(rng.integers(-9, 10))))

@@ -29,7 +29,6 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import read_snapshot, write_snapshot
 from dpiw.data.sources import IngestLimits, read_csv, read_parquet
 from dpiw.data.validation import admissible_types, scaled_extremes, scaled_limits
-from dpiw.errors import SourceError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -75,12 +74,8 @@ def arrow_types():
 
 
 def name_of(kind):
-    """What `validate_structure` goes by, or None where the reader refuses it."""
-    try:
-        physical = sources._physical_type(pa.field("x", kind))
-    except SourceError:
-        return None
-    return physical.split("[")[0].split("(")[0]
+    """What `validate_structure` goes by."""
+    return sources._physical_type(pa.field("x", kind)).split("[")[0].split("(")[0]
 
 
 def test_every_type_that_is_admitted_is_drawn():
@@ -152,7 +147,12 @@ def scaled_of(case: Case, folder) -> list[ScaledTable]:
     """What the rows of a case become, read from its file and, if of Parquet, from memory too."""
     frames = [frame_of(case, folder)]
     if case.file_format == "parquet":
-        frames.append(sources._to_frame(case.table()))
+        table = case.table().combine_chunks()
+        plain = [
+            _in_memory(column.combine_chunks(), sources._plain_type(column.type))
+            for column in table.columns
+        ]
+        frames.append(sources._to_frame(pa.table(plain, names=table.column_names)))
     tables = []
     for frame in frames:
         assert len(frame) == case.rows, "another number of rows"
@@ -171,6 +171,12 @@ def scaled_of(case: Case, folder) -> list[ScaledTable]:
         assert back.equals(scaled.take(within_unit)), "another snapshot"
         tables.append(scaled)
     return tables
+
+
+def _in_memory(column, kind):
+    if pa.types.is_dictionary(column.type):
+        return _in_memory(column.dictionary, kind).take(column.indices)
+    return sources._plain_column(column, kind)
 
 
 def check_admissible(scaled: ScaledTable) -> None:

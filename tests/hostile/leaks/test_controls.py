@@ -35,7 +35,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server", "database",
-           "interrupts", "reading", "step_log", "summary", "failures", "deployed"}  # fmt: skip
+           "interrupts", "reading", "step_log", "summary", "failures", "deployed",
+           "parameters"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 

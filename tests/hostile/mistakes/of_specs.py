@@ -22,7 +22,7 @@ SPECS: dict[str, Mistake] = {
     "a key left out": in_spec(
         "epsilon: 2\n", "", "release.yaml: epsilon: missing; expected an exact decimal such as"),
     "a key twice": in_spec(
-        "delta: 1e-6", "epsilon: 1", PLACE + "10, column 1: duplicate key 'epsilon'"),
+        "delta: 1e-6", "epsilon: 1", PLACE + "10, column 1: duplicate key"),
     "a key in the wrong place": in_spec(
         "format: csv}", "format: csv, epsilon: 1}", PLACE + "6, column 39: source.epsilon",
         "unknown key; known: format, encoding, delimiter"),
@@ -154,7 +154,7 @@ SPECS: dict[str, Mistake] = {
     "the dictionary for the spec": typed(
         "plan schema.yaml", 10, "a data dictionary; expected the release spec that names it"),
     "the table for the spec": typed(
-        "plan data.csv", 10, "data.csv: expected a release spec (YAML), not a table; it was not"),
+        "plan data.csv", 10, "data.csv: expected a YAML file, whose name ends in"),
     "an encoding's name elsewhere": in_spec(
         "format: csv}", "format: csv, encoding: windows-1252}", "did you mean 'cp1252'?"),
     "a date as people write it": in_spec(

@@ -23,7 +23,7 @@ from dpiw.methods.neural import dp_sgd
 from dpiw.plan.assumptions import assumptions
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.run.certify import versions_of
+from dpiw.run.certifiable import versions_of
 from tests.dpiw.methods.generators.neural_world import UNIT, Counting, bytes_of, without
 from tests.support.specs import SCHEMA as REGION
 from tests.support.specs import spec

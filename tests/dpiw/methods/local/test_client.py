@@ -26,6 +26,20 @@ from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.local import collection, people
 
+
+class NeverAsked(SeededNoise):
+    """Publishable by its word, and an error when something is drawn from it."""
+
+    publishable = True
+
+    def __init__(self):
+        super().__init__(0)
+
+    def __getattribute__(self, name):
+        assert name in ("publishable", "__class__"), name
+        return super().__getattribute__(name)
+
+
 ME = {"a": 3.0, "b": 9.5, "home": "yes"}
 
 
@@ -73,6 +87,48 @@ def test_nothing_is_drawn_from_a_seed_or_for_a_broken_promise(tmp_path):
     with pytest.raises(PrivacyError, match="do not report"):
         report_once(tmp_path / "me", ME, parameters=lying)
     assert not os.listdir(tmp_path)
+
+
+SHAPES = [(False,), (True, False), (False, True), (False, False, True), (True, True), (False,) * 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "levels"),
+    [(shape, ("no", "yes")) for shape in SHAPES] + [(shape, ()) for shape in SHAPES if any(shape)],
+)
+def test_no_feature_goes_bare_that_nobody_named(shape, levels, tmp_path):
+    """Whatever the parameters: the refusal names each, draws nothing and leaves no file."""
+    parameters = collection(private=shape, levels=levels)
+    bare = [name for name, is_private in zip("abc", shape, strict=False) if not is_private]
+    assert parameters.bare == tuple(bare)
+    me = {"a": 3.0, "b": 9.5, "c": 1.0, "home": "yes"}
+
+    def refuses(agreed):
+        with pytest.raises(PrivacyError) as refused:
+            report_once(tmp_path / "me", me, parameters=parameters, bare=agreed, noise=NeverAsked())
+        assert not os.listdir(tmp_path)
+        return str(refused.value)
+
+    for left in range(len(bare)):  # all but one are not enough, nor are names that look alike
+        others = [name for place, name in enumerate(bare) if place != left]
+        for agreed in (others, [*others, bare[left].upper()], [*others, f"{bare[left]} "],
+                       {"abc": 1}, "abc", [*others, "home"]):  # fmt: skip
+            assert f"'{bare[left]}'" in refuses(agreed)
+    if bare:
+        assert all(f"'{name}'" in refuses(()) for name in bare)
+    for agreed in (bare, set(bare), [*bare, "home", "b"]):
+        name = f"me{len(os.listdir(tmp_path))}"
+        report = report_once(tmp_path / name, me, parameters=parameters, bare=agreed)
+        assert [report[name] for name in bare] == [me[name] / 5 - 1 for name in bare]
+    if len(bare) == 1:
+        assert report_once(tmp_path / "me0", me, parameters=parameters, bare=bare[0])
+
+
+def test_a_report_that_is_there_is_not_handed_out_unnamed_either(tmp_path):
+    parameters = collection(private=(True, False))
+    report_once(tmp_path / "me", ME, parameters=parameters, bare=["b"])
+    with pytest.raises(PrivacyError, match="'b'"):
+        report_once(tmp_path / "me", ME, parameters=parameters)
 
 
 @pytest.mark.parametrize(

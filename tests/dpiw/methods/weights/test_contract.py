@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError
 from dpiw.methods.weights.base import WeightEstimator
+from dpiw.methods.weights.beta import BetaNoised
 from dpiw.methods.weights.feature_settings import FeatureSettings
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.methods.weights.weigh import Normalisation, RatioEstimator, weigh
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
+from tests.support.draws import PROVED_ELSEWHERE, check_draws
 
 MAPS = [
     {},
@@ -26,6 +30,7 @@ MAPS = [
     {"features": "fourier", "omega_seed": 3, "frequencies": 15},
 ]
 EXTRA = {
+    "measured": {"omega_seed": 1, "frequencies": 5},
     "output_noised": {"rows": 300, "allow_more_rows": True},
     "dp_mlp": {"hidden": [4], "steps": 10, "replays": 0},
 }
@@ -160,7 +165,7 @@ def test_a_method_that_forgets_its_cost_cannot_be_made():
         def weigh(self, measurement, rows, weighing, *, rng):
             return None
 
-    with pytest.raises(TypeError, match="calibrate, events, parameters"):
+    with pytest.raises(TypeError, match="calibrate, events, parameters, released_noise"):
         Forgetful()
 
     class Careless(Forgetful):
@@ -173,4 +178,80 @@ def test_a_method_that_forgets_its_cost_cannot_be_made():
         def parameters(self):
             return {}
 
+        def released_noise(self, *, schema, unit):
+            return ()
+
     assert not Careless().private  # so publication refuses it
+
+
+def check_draws_of(estimator, unit, tables, synthetic, mixed):
+    one, two = (
+        lambda noise, table=table: estimator.measure(table, synthetic, noise=noise)
+        for table in tables
+    )
+    check_draws(estimator, schema=mixed, unit=unit, neighbours=(one, two))
+
+
+NOISES = {"beta_debiased": ["gaussian", "laplace", "spherical"],
+          "beta_noised": ["gaussian", "laplace", "spherical"],
+          "output_noised": ["gaussian", "spherical"]}  # fmt: skip
+DRAWN = [
+    (name, settings_of(name, own) | ({"noise": noise} if noise else {}), relation)
+    for name, method in WEIGHTS.items()
+    if name not in PROVED_ELSEWHERE
+    for own in (MAPS[:2] if issubclass(method, FeatureSettings) else MAPS[:1])
+    for noise in NOISES.get(name, [None])
+    for relation in ("add", "replace")
+]
+
+
+@pytest.fixture
+def neighbours(mixed, rows):
+    """Neighbouring tables by relation."""
+    rng = np.random.default_rng(3)
+    base = rows(mixed, 80, rng, power=2.0)
+    one, two = (rows(mixed, 1, rng) for _ in range(2))
+    added, replaced = (ScaledTable.concatenate([base, row]) for row in (one, two))
+    tables = {"add": (base, added), "replace": (replaced, added)}
+    return {
+        name: tuple(PrivateTable(schema=mixed, scaled=table) for table in pair)
+        for name, pair in tables.items()
+    }
+
+
+@pytest.mark.parametrize(("name", "settings", "relation"), DRAWN, ids=str)
+def test_draws_are_the_events(
+    name, settings, relation, neighbours, mixed, rows, unit, replace_unit
+):
+    """Every registered method, measured weights too, but for those with a test named for them."""
+    own = unit if relation == "add" else replace_unit
+    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 300, np.random.default_rng(5)))
+    estimator = WEIGHTS[name](**settings).calibrate(
+        rho=1.0, schema=mixed, unit=own, nominal_rows=500
+    )
+    check_draws_of(estimator.for_rows(synthetic), own, neighbours[relation], synthetic, mixed)
+
+
+class ThirdOfTheNoise(BetaNoised):
+    """A toy: it draws with a third of the noise that its event declares."""
+
+    def measure(self, table, synthetic, *, noise):
+        ready = self.calibrated
+        low = replace(ready, law=replace(ready.law, scale=ready.law.scale / 3))
+        return BetaNoised.measure(replace(self, calibrated=low), table, synthetic, noise=noise)
+
+
+class DrawsTwice(BetaNoised):
+    """A toy: it draws twice and declares one event."""
+
+    def measure(self, table, synthetic, *, noise):
+        super().measure(table, synthetic, noise=noise)
+        return super().measure(table, synthetic, noise=noise)
+
+
+@pytest.mark.parametrize("toy", [ThirdOfTheNoise, DrawsTwice])
+def test_weights_that_draw_otherwise_are_found(toy, neighbours, mixed, rows, unit):
+    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 50, np.random.default_rng(5)))
+    ready = toy().calibrate(rho=1.0, schema=mixed, unit=unit, nominal_rows=500)
+    with pytest.raises(AssertionError):
+        check_draws_of(ready, unit, neighbours["add"], synthetic, mixed)

@@ -1,0 +1,168 @@
+"""Names of columns: as a table has them, as an analyst types them, and as other layers read them.
+
+Python, pandas and formulaic give words such as `inf`, `log` or `1` a meaning of their own, and
+Python changes the Unicode form of an identifier. So a condition or a formula reaches them with
+private names, and a name is looked up here alone: as it is typed, else in the normal form NFKC, in
+which the data dictionary compares names too (`dpiw.data.names.folded_name`).
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+from dpiw.errors import ReleaseError, nearest
+
+_TEXT = r"'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
+_BACKTICKS = r"`(?P<name>(?:[^`]|``)+)`"
+
+TOKENS = re.compile(rf"(?:{_TEXT})|{_BACKTICKS}|#[^\n]*|[&|]", re.DOTALL)
+"""Quoted text, names in backticks (group `name`), comments, and the signs `&` and `|`."""
+
+_WORD = r"(?<![\w.])(?P<word>[^\W\d][^\s!-,/:-@\[-^`{-~\-]*)"
+_QUOTED = r"(?<![\w.])Q\(\s*(?P<sign>['\"])(?P<quoted>.+?)(?P=sign)\s*\)"
+
+_FORMULA_TOKENS = re.compile(rf"{_QUOTED}|(?:{_TEXT})|{_BACKTICKS}|{_WORD}", re.DOTALL)
+"""`Q('name')`, quoted text, names in backticks, and words, which may hold dots."""
+
+
+def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
+    """The column of that name.
+
+    Raises:
+        ReleaseError: as `column_name`.
+    """
+    return table[column_name(table, name)]
+
+
+def column_name(table: pd.DataFrame, name: str, *, normalised: bool = False) -> str:
+    """The table's own spelling of a column's name.
+
+    Args:
+        table: the rows.
+        name: as typed, or the same in another Unicode form.
+        normalised: whether Python has changed its form, so that an exact match says nothing.
+
+    Raises:
+        ReleaseError: there is none, with the nearest; or the name could be one of several columns.
+    """
+    alike = _alike(table, name)
+    if name in table.columns and (not normalised or len(alike) < 2):
+        if not table.columns.is_unique and list(table.columns).count(name) > 1:
+            raise ReleaseError(f"column {name!r}: several columns have this name; rename them")
+        return name
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise ReleaseError(
+            f"column {name!r}: the names {', '.join(map(ascii, alike))} differ in their Unicode"
+            " form alone; write the one you mean in backticks"
+        )
+    raise no_column(table, name)
+
+
+def known_name(table: pd.DataFrame, name: str) -> str:
+    """`column_name`, or the name as it is where there is no such column."""
+    alike = _alike(table, name)
+    return name if name in table.columns or len(alike) != 1 else alike[0]
+
+
+def no_column(table: pd.DataFrame, name: str) -> ReleaseError:
+    """The error of a name that no column has exactly; names the nearest."""
+    names = [str(column) for column in table.columns]
+    if alike := _alike(table, name):
+        hint = f"; the table spells it {alike[0]!a}"
+    else:
+        hint = nearest(name, names) or f"; its columns: {', '.join(names)}"
+    return ReleaseError(f"column {name!r}: not in this table{hint}")
+
+
+def _alike(table: pd.DataFrame, name: str) -> list[str]:
+    """The table's names that have the same normal form, each once."""
+    if not isinstance(name, str):
+        return []
+    form = _normal(name)
+    names = (column for column in table.columns if isinstance(column, str))
+    return list(dict.fromkeys(column for column in names if _normal(column) == form))
+
+
+def _normal(name: str) -> str:
+    return unicodedata.normalize("NFKC", name)
+
+
+def as_typed(name: str) -> str:
+    """A column's name as conditions and formulas have it: in backticks unless it is one word."""
+    if name.isidentifier() and not keyword.iskeyword(name):
+        return name
+    return f"`{_doubled(name)}`"
+
+
+def _doubled(name: str) -> str:
+    return name.replace("`", "``")
+
+
+def unquoted(name: str) -> str:
+    """What stands between backticks, where a doubled one is one."""
+    return name.replace("``", "`")
+
+
+def unused_stem(texts: Iterable[str]) -> str:
+    """The beginning of names that occur in none of the texts, in no Unicode form."""
+    known, stem = [_normal(text) for text in texts], "column_"
+    while any(stem in text for text in known):
+        stem = f"c{stem}"
+    return stem
+
+
+def private_formula(table: pd.DataFrame, formula: str) -> tuple[str, Mapping[str, str]]:
+    """A formula with private names for columns, and the columns by these names.
+
+    Columns are what stands in backticks or in `Q(...)`, and words that are a column's name, but for
+    functions (before a bracket), attributes and arguments of functions (before `=`).
+
+    Raises:
+        ReleaseError: a name in backticks is no column, or a name could be one of several.
+    """
+    found: list[tuple[slice, str]] = []
+    for match in _FORMULA_TOKENS.finditer(formula):
+        quoted = match["quoted"] or match["name"]
+        if quoted is not None:
+            found.append((slice(*match.span()), column_name(table, unquoted(quoted))))
+        elif match["word"] is not None and not re.match(r"\s*(\(|=(?!=))", formula[match.end() :]):
+            name, length = _longest_name(table, match["word"])
+            if name is not None:
+                found.append((slice(match.start(), match.start() + length), name))
+    columns = dict.fromkeys(name for _, name in found)
+    texts = (str(level) for name in columns for level in _texts(table[name]))
+    stem = unused_stem([formula, *texts])
+    private = {name: f"{stem}{place}_" for place, name in enumerate(columns)}
+    coded = formula
+    for place, name in reversed(found):
+        coded = f"{coded[: place.start]}{private[name]}{coded[place.stop :]}"
+    return coded, {new: name for name, new in private.items()}
+
+
+def _longest_name(table: pd.DataFrame, word: str) -> tuple[str | None, int]:
+    """The column that a word, or what stands before one of its dots, names; and its length."""
+    part = word
+    while part:
+        if part.replace(".", "_").isidentifier() and _alike(table, part):
+            return column_name(table, part), len(part)
+        part = part.rpartition(".")[0]
+    return None, 0
+
+
+def _texts(values: pd.Series) -> Iterable[object]:
+    """Different values of a column of text."""
+    return values.dropna().unique() if values.dtype == object or values.dtype.kind == "O" else ()
+
+
+def restored(text: str, names: Mapping[str, str]) -> str:
+    """A text with the columns' own names in the place of private ones."""
+    for private, name in names.items():
+        text = text.replace(private, name)
+    return text

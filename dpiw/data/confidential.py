@@ -1,0 +1,143 @@
+"""What no public file may be: the confidential table, a file beside it, or rows of such a table.
+
+Every public file that a spec, a data dictionary or a rehearsal names passes here before it is
+opened. The confidential table itself is compared by name and by inode, and never opened, so that
+a check costs nothing. A copy of it cannot be told from public rows by its bytes; a list can be
+told from a table by what it holds itself (`table_fault`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpiw.data.names import folded_name
+from dpiw.errors import DPIWError, SpecError
+
+_DELIMITERS = (",", ";", "\t", "|", ":", "^", "~")
+_FIRST_LINES = 5
+"""Lines in which a header is looked for: a title or a comment may stand above it."""
+
+_FEWEST = 3
+"""Columns of a table that is told without its header: `code: label` is no row of two columns."""
+
+_BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confidential:
+    """Where the confidential zone of a spec lies.
+
+    Attributes:
+        source: the confidential table.
+        state: the folder of the ledger, the keys and the confidential workspace.
+        releases: the folder of published releases, which may lie in `state`.
+    """
+
+    source: Path
+    state: Path
+    releases: Path
+
+    def refuse(self, path: Path, *, field: str, error: type[DPIWError] = SpecError) -> None:
+        """Refuse a path that leads to a confidential file, by whatever links. Opens nothing.
+
+        Args:
+            path: of a file or folder that somebody calls public; it need not be there.
+            field: that names it, for the message.
+            error: the class to raise.
+
+        Raises:
+            error: the path is the source, lies in the state folder and not in a published release,
+                or is another name of a file there.
+        """
+        if is_same_file(path, self.source):
+            raise error(
+                f"{field}: this is source.path, the confidential table; expected a public file"
+            )
+        resolved, state = path.resolve(), self.state.resolve()
+        if self._is_published(resolved):
+            return
+        if resolved.is_relative_to(state) or _is_linked_from(resolved, state):
+            raise error(
+                f"{field}: lies in the spec's state folder, the confidential workspace; expected a"
+                " public file outside it, or one of a published release"
+            )
+
+    def _is_published(self, resolved: Path) -> bool:
+        releases, state = self.releases.resolve(), self.state.resolve()
+        holds_state = state.is_relative_to(releases)
+        return (
+            resolved.is_relative_to(releases)
+            and not holds_state
+            and not resolved.is_relative_to(state / "workspace")
+        )
+
+
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether both name one file, by whatever links, or would if it were there; none is opened."""
+    with contextlib.suppress(OSError):
+        return os.path.samefile(path, other)
+    return path.resolve() == other.resolve()
+
+
+def _is_linked_from(path: Path, folder: Path) -> bool:
+    """Whether a file has a second name somewhere in a folder."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        if status.st_nlink > 1 and path.is_file():
+            inside = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+            return any(is_same_file(path, file) for file in inside if not file.is_symlink())
+    return False
+
+
+def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
+    """Why a text looks like rows of a table of these columns; empty where it does not.
+
+    Args:
+        text: of a file that is said to hold one column's levels.
+        names: of the dictionary's columns.
+        listed: whether each line is one entry: no delimiter is expected then.
+
+    Returns:
+        Words that quote none of the text.
+    """
+    if _BINARY.search(text):
+        return "looks like a stored table or a compressed file: it holds control characters"
+    lines = [line for line in text.splitlines() if line.strip()]
+    folded = {folded_name(name) for name in names}
+    for line in lines[:_FIRST_LINES]:
+        held = max((len(folded & cells) for cells in _readings(line, folded)), default=0)
+        if held > 1:
+            return f"looks like a table: a line of it names {held} columns of this dictionary"
+    if listed and len(folded) >= _FEWEST and lines:
+        for delimiter in _DELIMITERS:
+            if all(len(_split(line, delimiter)) == len(folded) for line in lines):
+                return (
+                    "looks like a table: every line of it has as many cells as this dictionary has"
+                    " columns"
+                )
+    return ""
+
+
+def _readings(line: str, names: set[str]) -> Iterator[set[str]]:
+    """A line's cells, folded, in every way in which a header might be written."""
+    for delimiter in _DELIMITERS:
+        yield {folded_name(cell) for cell in _split(line, delimiter)}
+    yield {folded_name(cell) for cell in re.findall(r"[\"']([^\"']*)[\"']", line)}  # JSON
+    words = {folded_name(word) for word in line.split()}
+    if words <= names:
+        yield words
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    with contextlib.suppress(csv.Error):
+        return next(csv.reader([line], delimiter=delimiter), [])
+    return line.split(delimiter)
+
+
+__all__ = ["Confidential", "is_same_file", "table_fault"]

@@ -1,0 +1,160 @@
+"""What a certificate states of a plan alone, and whether all of it is there before it is paid."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import Synthesizer, own_libraries
+from dpiw.plan.assumptions import assumptions, caveats
+from dpiw.plan.made_elsewhere import certified_facts
+from dpiw.plan.plan import Plan
+from dpiw.plan.promise import public_generator, public_steps
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
+from dpiw.privacy import accounting
+from dpiw.privacy.event_base import NoiseEvent
+from dpiw.privacy.measurement import ReleasedNoise
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage
+
+_PACKAGES = (
+    "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
+    "pyarrow", "scipy",
+)  # fmt: skip
+
+
+def decimals(cost: PrivacyCost) -> tuple[str, str]:
+    """Epsilon and delta of a cost, as exact decimal text."""
+    return (
+        decimal_text(cost.epsilon_units, EPSILON_UNIT),
+        decimal_text(cost.delta_units, DELTA_UNIT),
+    )
+
+
+def stage_record(
+    stage: StagePlan,
+    noise: tuple[ReleasedNoise, ...],
+    *,
+    threshold: float | None = None,
+    alone: float | None = None,
+) -> CertifiedStage:
+    """A stage, with noise and threshold of its measurement, and what it would cost alone."""
+    applied = {} if threshold is None else {"threshold": threshold}  # whatever was planned
+    return CertifiedStage(
+        stage=stage.name,
+        method=stage.method,
+        events=tuple(accounting.event_to_json(event) for event in stage.events),
+        parameters={**stage.parameters, **applied},
+        noise=tuple(law.to_json() for law in noise),
+        standalone_epsilon=alone,
+    )
+
+
+def check_certifiable(plan: Plan) -> None:
+    """Write the certificate of a stand-in for this plan: nothing may be missing once it is paid.
+
+    Its measurements and sums are made up; all else is what `certify` will state.
+
+    Raises:
+        PrivacyError: a method states less than a certificate needs, or noise that is less than
+            its events account for. Nothing is reserved or read.
+    """
+    for stage in plan.stages:
+        _check_noise(stage)
+    epsilon, delta = decimals(plan.spec.cost)
+    try:
+        facts: dict[str, Any] = planned_facts(plan, plan.generator, max_unpaid_reads=0)
+        facts |= dict.fromkeys(("epsilon", "spent_epsilon", "budget_epsilon"), epsilon)
+        facts |= dict.fromkeys(("delta", "spent_delta", "budget_delta"), delta)
+        written = Certificate(
+            release_id=plan.spec.name,
+            period="once",
+            attempts=(),
+            account=dict.fromkeys(ACCOUNT),
+            accountants={},
+            stages=tuple(stage_record(stage, stage.noise) for stage in plan.stages),
+            post_processing=(),
+            diagnostics={},
+            verdict="none",
+            verdict_rule="",
+            versions=_versions(own_libraries(plan.generator)),
+            ledger_head="0" * 64,
+            **facts,
+        )
+        Certificate.from_json(written.to_json())
+    except (PrivacyError, SpecError):
+        raise
+    except Exception as error:
+        names = " and ".join(stage.method for stage in plan.stages)
+        raise PrivacyError(
+            f"method {names}: its certificate cannot be written ({type(error).__name__}), so a"
+            " release of it would be paid and never published; nothing was reserved. Ask who"
+            " maintains the method"
+        ) from error
+
+
+def _check_noise(stage: StagePlan) -> None:
+    """Refuse a stage whose stated noise is not all that its events account for."""
+    named = f"stage {stage.name}, method {stage.method}"
+    accounted = set()
+    for law in stage.noise:
+        place = -1 if law.event is None else law.event
+        event = stage.events[place] if 0 <= place < len(stage.events) else None
+        if not isinstance(event, NoiseEvent) or law.sensitivity is None:
+            raise PrivacyError(f"{named}: noise of {law.values} names no event or no sensitivity")
+        accounted.add(event)
+        least = event.noise_multiplier * law.sensitivity
+        if law.scale < least * (1 - 1e-9):
+            raise PrivacyError(
+                f"{named}: noise of {law.values} has scale {law.scale:.6g}; expected at least"
+                f" {least:.6g}, the multiplier of its event times the sensitivity"
+            )
+    if {event for event in stage.events if isinstance(event, NoiseEvent)} - accounted:
+        raise PrivacyError(f"{named}: an event has a noise multiplier, and its noise is not stated")
+
+
+def planned_facts(
+    plan: Plan, generator: Synthesizer, *, max_unpaid_reads: int, read_before: bool = False
+) -> dict[str, Any]:
+    """What a certificate states of the plan, and of reads before it (`assumptions`)."""
+    return {
+        "population": plan.spec.population,
+        "unit": plan.spec.privacy_unit,
+        "plan_digest": plan.digest,
+        "nominal_rows": plan.spec.nominal_rows,
+        "generator": _generator_facts(plan, generator),
+        "weights": _weights_facts(plan),
+        "assumptions": assumptions(
+            plan, max_unpaid_reads=max_unpaid_reads, read_before=read_before
+        ),
+        "caveats": caveats(plan, weighted=plan.weights is not None),
+    }
+
+
+def versions_of(plan: Plan) -> dict[str, str]:
+    """Of the software that a run's promise rests on."""
+    return _versions((*_PACKAGES, *own_libraries(plan.generator)))
+
+
+def _versions(names: tuple[str, ...]) -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in names}
+
+
+def _generator_facts(plan: Plan, generator: Synthesizer) -> dict[str, Any]:
+    facts = public_generator(plan.spec)
+    if isinstance(generator, MadeElsewhere):
+        facts["made_elsewhere"] = certified_facts(plan, generator)
+    return facts
+
+
+def _weights_facts(plan: Plan) -> dict[str, Any]:
+    facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
+    facts["post_processing"] = public_steps(plan.spec)
+    facts["published"] = plan.weights is not None
+    facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
+    has_stage = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)
+    free = GENERATOR_STAGE if plan.weights is not None else None
+    facts["stage"] = WEIGHTS_STAGE if has_stage else free
+    return facts

@@ -1,0 +1,196 @@
+"""More rows of what is published, from the same draws: post-processing, at no cost.
+
+    <run>/rows-<N>/      rows, weights and the signed folder of N rows, beside links to the draws
+
+No stage is started and no confidential byte is read. Repeated after a crash it goes on; once the
+folder is built, the same bytes are published.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpiw.data.files import link_file, private_folder
+from dpiw.errors import LedgerConflictError, ReleaseError, SpecError
+from dpiw.ledger import Ledger, RunRecord, RunState
+from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.plan.made_elsewhere import check_rows
+from dpiw.plan.spec import ReleaseSpec, load_spec
+from dpiw.plan.spec_paths import check_publish_to
+from dpiw.release.certificate import Certificate
+from dpiw.release.manifest import CERTIFICATE
+from dpiw.release.signing import PrivateKey, load_private_key
+from dpiw.release.verification import manifest_digest, read_signed_manifest, verify
+from dpiw.run.ahead import check_label
+from dpiw.run.certify import certify_more_rows
+from dpiw.run.commands import RELEASE
+from dpiw.run.locks import working
+from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS
+from dpiw.run.publish import build, clean, make_visible
+from dpiw.run.restored import check_heads
+from dpiw.run.run import ReleaseRun, ledger_url, run_folder
+from dpiw.run.weigh import check_output, debias, diagnose, draw_synthetic
+
+MOST_ROWS = 10**9
+"""As of `synthetic_rows` in a spec."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreRows(ReleaseRun):
+    """A published run with another number of rows, in a folder of its own inside the run's."""
+
+    @property
+    def release_id(self) -> str:
+        """Name of the published folder: as the first one's, with the number of rows."""
+        rows = self.spec.synthetic_rows
+        return f"{self.spec.name}-{self.period}-rows{rows}-{self.key[:8]}"
+
+
+def more_rows(spec_path: Path, period: str | None, *, rows: int) -> Path:
+    """Publish `rows` further rows of a published release, and return their folder.
+
+    The release is found by the population, name and period of the spec. Its own settings count,
+    as its run keeps them; the spec says where folders lie and who signs.
+
+    Args:
+        spec_path: of the release.
+        period: its label; None: the current one.
+        rows: how many to publish. The same number again is the same folder.
+
+    Raises:
+        SpecError: no such number of rows can be made, or nothing is published for this period.
+        ReleaseError: the draws are not in the workspace any more, or something cannot be written.
+        LedgerError: as `dpiw.run.publish.publish`; or another version of dpiw drew it.
+
+    Privacy:
+        Post-processing of committed measurements. The table and its snapshot are not opened.
+    """
+    if not 1 <= rows <= MOST_ROWS:
+        raise SpecError(f"rows: expected a whole number from 1 to {MOST_ROWS}")
+    spec = load_spec(spec_path)
+    check_publish_to(spec)
+    check_label(spec, period)
+    key = load_private_key(Path(spec.signing_key))
+    ledger = Ledger.open(ledger_url(spec), key=key)
+    check_heads(spec, ledger)
+    own, label = ReleaseRun.named(spec_path, period=period)
+    record = _published(spec, ledger, own=own, period=label)
+    first = _drawn(spec, record, label)
+    certificate = _certificate(first, record)
+    run = _prepared(first, spec, rows)
+    draw_synthetic(run)
+    debias(run)
+    diagnose(run)
+    with working(run):
+        clean(run)
+        _build(run, ledger, key, certificate, record)
+        return make_visible(
+            run, run.directory / "built", ledger, key,
+            record=lambda digest: ledger.publish_rows(run.key, digest),
+        )  # fmt: skip
+
+
+def _published(spec: ReleaseSpec, ledger: Ledger, *, own: str, period: str) -> RunRecord:
+    """The run that published this release and period; the spec's own where there are several."""
+    runs = [
+        run
+        for run in ledger.runs(spec.population)
+        if run.state is RunState.PUBLISHED
+        and (run.run_key == own or (run.release, run.period) == (spec.name, period))
+    ]
+    mine = [run for run in runs if run.run_key == own] or runs
+    if len(mine) == 1:
+        return mine[0]
+    command = f"{RELEASE} --period {period}"
+    if not mine:
+        raise SpecError(
+            f"rows: release {spec.name} has published nothing for period {period}, so there are no"
+            f" draws to make more rows of\nto publish it first: {command}"
+        )
+    names = ", ".join(run.run_key[:8] for run in mine)
+    raise SpecError(
+        f"rows: release {spec.name}, period {period} was published by runs {names}; expected the"
+        " settings of one of them in the spec"
+    )
+
+
+def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
+    """The run in this workspace, with the draws that the ledger committed."""
+    folder = run_folder(Path(spec.state), spec.population, record.run_key)
+    files = [folder / "run.json", *(folder / f"{name}.npz" for name in record.stages)]
+    if missing := [path.name for path in files if not path.exists()]:
+        raise ReleaseError(
+            f"rows: {missing[0]} of run {record.run_key[:8]} is not in the workspace of"
+            f" {os.path.relpath(spec.state)} any more, and no row can be made without it"
+            "\nat no cost: put the run's folder back from a backup"
+            f"\na new release draws again and pays {spec.cost}: {RELEASE} --period {period}"
+            " --pay-again"
+        )
+    try:
+        run = ReleaseRun.load(folder)
+    except LedgerConflictError:
+        raise LedgerConflictError(
+            f"rows: run {record.run_key[:8]} was drawn by another version of dpiw; expected that"
+            " version, which makes more rows of it at no cost"
+        ) from None
+    for stage in record.stages.values():
+        check_output(run.measurement(stage.stage), stage)
+    return run
+
+
+def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
+    """What the first release states, from its folder in the workspace or where it is published."""
+    places = (first.directory / "built", Path(first.spec.publish_to) / first.release_id)
+    for place in places:
+        if manifest_digest(place) == record.manifest_digest:
+            verify(place, then="")
+            return Certificate.from_json((place / CERTIFICATE).read_bytes())
+    raise ReleaseError(
+        f"release {first.release_id}: its folder is neither in the workspace nor where it was"
+        f" published; expected one of them, as published ({str(record.manifest_digest)[:12]})"
+    )
+
+
+def _prepared(first: ReleaseRun, spec: ReleaseSpec, rows: int) -> MoreRows:
+    """The run's methods as they were calibrated, another number of rows, and its draws at hand."""
+    places = ("state", "ledger", "signing_key", "publish_to", "catalogue", "public_truth")
+    now = {name: getattr(spec, name) for name in places} | {"synthetic_rows": rows}
+    plan = replace(first.plan, spec=first.spec.model_copy(update=now))
+    weights = plan.weights
+    if weights is not None and weights.bound_to_rows:
+        raise SpecError(
+            f"rows: weights.method={weights.method} drew its noise for the rows that are published;"
+            " others have no weights. Expected another method of weights, or `none`"
+        )
+    if weights is not None:
+        weights.check_release(plan.recipe.weighing, plan.schema)
+    if isinstance(first.generator, MadeElsewhere):
+        check_rows(plan.spec, plan.schema, first.generator, weights)
+    directory = private_folder(first.directory / f"rows-{rows}")
+    run = MoreRows(directory=directory, key=first.key, period=first.period, plan=plan)
+    draws = [f"{stage.name}.npz" for stage in plan.stages]
+    with working(run):
+        for name in (*draws, MADE_ELSEWHERE, PUBLIC_ROWS):
+            if (first.directory / name).exists():
+                (directory / name).unlink(missing_ok=True)  # a copy may have been cut off
+                link_file(first.directory / name, directory / name)
+    return run
+
+
+def _build(
+    run: MoreRows, ledger: Ledger, key: PrivateKey, first: Certificate, record: RunRecord
+) -> None:
+    """Build the folder once; again only where its key was replaced before it was on record."""
+    built = run.directory / "built"
+    if built.exists():
+        manifest = read_signed_manifest(built, expected=None)
+        if manifest.digest in record.further or manifest.signer == key.public:
+            return
+        shutil.rmtree(built)
+    build(run, certify_more_rows(run, ledger, first), key, previous=record.manifest_digest)
+
+
+__all__ = ["MoreRows", "more_rows"]

@@ -1,0 +1,83 @@
+"""What Prefect says of when a run was due, and whether a schedule met a period twice.
+
+A run has the period of its own scheduled time, in the time zone of its spec: a worker that was
+down for days publishes each period under its own label. Prefect's API lets its callers schedule
+runs for any time in the past, so a run counts as due no earlier than the server made it
+(`dpiw.run.periods.Due`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterName,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+)
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
+
+from dpiw.run.periods import Due
+
+RERUNS = 3
+"""How often a worker's run starts again by itself, at most."""
+
+
+def _this_run() -> FlowRun | None:
+    context = FlowRunContext.get()
+    return None if context is None else context.flow_run
+
+
+def due() -> Due:
+    """When the flow run under way was due; now, outside of one."""
+    now, run = datetime.datetime.now(datetime.UTC), _this_run()
+    scheduled = None if run is None else run.expected_start_time
+    created = None if run is None else run.created
+    return Due(scheduled=scheduled or now, created=created or now, now=now)
+
+
+def reruns() -> int:
+    """How often the flow run under way may start again: a worker's; a person sees it fail."""
+    run = _this_run()
+    return RERUNS if run is not None and run.deployment_id is not None else 0
+
+
+def pause() -> float:
+    """Seconds between a failure and the next start."""
+    return float(os.environ["DPIW_RERUN_SECONDS"])
+
+
+def scheduled_before() -> str:
+    """When an earlier scheduled run of this deployment ended with this run's name; else empty.
+
+    Empty, too, where nobody scheduled this run, where it is started again, or where the server
+    does not answer.
+    """
+    context, run = FlowRunContext.get(), _this_run()
+    if context is None or run is None or not run.auto_scheduled or run.run_count > 1:
+        return ""
+    if run.deployment_id is None or not isinstance(context.client, SyncPrefectClient):
+        return ""
+    wanted = FlowRunFilter(
+        name=FlowRunFilterName(any_=[run.name]),
+        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id]),
+        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Completed"])),
+    )
+    with contextlib.suppress(Exception):  # a warning is not worth a run
+        earlier = context.client.read_flow_runs(flow_run_filter=wanted)
+        moments = [
+            other.expected_start_time
+            for other in earlier
+            if other.auto_scheduled and other.id != run.id and other.expected_start_time
+        ]
+        return min(moments).isoformat(timespec="minutes") if moments else ""
+    return ""
+
+
+__all__ = ["RERUNS", "due", "pause", "reruns", "scheduled_before"]

@@ -1,0 +1,94 @@
+"""What the parameters of a flow may name: files below a deployment's root.
+
+Whoever may start a run on a Prefect server chooses its parameters, and a worker would open any
+path for them. So a path of a parameter lies below `DPIW_ROOT`, by default the folder in which the
+worker runs (that of the deployment). What lies elsewhere is refused before anything is opened. A
+person at a terminal may name any path: they can open it anyway (`typed_here`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from dpiw.data.yaml import SUFFIXES
+from dpiw.errors import SpecError
+from dpiw.ledger.location import check_location
+
+ROOT = "DPIW_ROOT"
+"""The variable of a worker that names another root than the folder in which it runs."""
+
+_FILES = frozenset({"host", "passfile", "sslrootcert", "sslcert", "sslkey", "sslcrl"})
+"""Options of a PostgreSQL URL that name a file or, as a socket's folder, may."""
+
+_TYPED_HERE: ContextVar[bool] = ContextVar("typed_here", default=False)
+
+
+@contextlib.contextmanager
+def typed_here() -> Iterator[None]:
+    """For flows inside: a person typed their parameters on this machine."""
+    token = _TYPED_HERE.set(True)
+    try:
+        yield
+    finally:
+        _TYPED_HERE.reset(token)
+
+
+def below_root(name: str, text: str) -> Path:
+    """The path that a parameter names, with all links followed; for a person, as it was typed.
+
+    Raises:
+        SpecError: it lies outside the root. The text is not repeated, and nothing is opened.
+    """
+    if _TYPED_HERE.get():
+        return Path(text)
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # no such text; a loop of links
+        root = Path(os.environ.get(ROOT) or Path.cwd()).resolve()
+        path = (Path.cwd() / text).resolve()
+        if path.is_relative_to(root):
+            return path
+    raise SpecError(
+        f"{name}: expected a path below the deployment's root; it was not opened (a worker's"
+        f" {ROOT} names another root than the folder it runs in)"
+    )
+
+
+def spec_below_root(name: str, text: str) -> Path:
+    """The same of a spec, by its name alone.
+
+    Raises:
+        SpecError: as `below_root`; or the path, or what it links to, is not named as YAML is.
+    """
+    path = below_root(name, text)
+    if Path(text).suffix.lower() in SUFFIXES and path.suffix.lower() in SUFFIXES:
+        return path
+    raise SpecError(f"{name}: expected a spec, whose name ends in .yaml or .yml; it was not opened")
+
+
+def ledger_below_root(text: str) -> str:
+    """The path or URL of a ledger, or the path of a spec that names one.
+
+    Raises:
+        SpecError: as `below_root`, or a URL that no ledger may have; on a worker, a PostgreSQL URL
+            that names files of its own.
+    """
+    check_location(text, error=SpecError)
+    scheme, separator, rest = text.partition("://")
+    if _TYPED_HERE.get():
+        return text
+    if not separator:
+        return str(below_root("ledger", text))
+    place, mark, options = rest.partition("?")
+    if scheme == "sqlite":
+        return f"sqlite:///{below_root('ledger', place.removeprefix('/'))}{mark}{options}"
+    named = {name for name, _ in parse_qsl(options, keep_blank_values=True)}
+    if named & _FILES:
+        raise SpecError(
+            "ledger: a worker takes no URL that names files or sockets; name the release spec whose"
+            " `ledger` it is"
+        )
+    return text

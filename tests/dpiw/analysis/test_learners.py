@@ -1,0 +1,201 @@
+"""`fit_sklearn` over scikit-learn's ways to make an estimator of others: weights reach every model.
+
+A fit is either refused, or every model inside it was given weights; where a fit has no folds and no
+draws, weights of whole numbers are rows repeated. In `flipped` weights turn the answer round.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    GradientBoostingClassifier,
+    RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
+from sklearn.feature_selection import RFE, RFECV
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, RandomizedSearchCV
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from dpiw import analysis
+from dpiw.errors import ReleaseError
+
+
+class Watched(LogisticRegression):
+    """Keeps whether its fits had weights, of all its copies."""
+
+    fits: list[bool] = []  # noqa: RUF012 - emptied by each test
+
+    def fit(self, X, y, sample_weight=None):
+        Watched.fits.append(sample_weight is not None)
+        return super().fit(X, y, sample_weight=sample_weight)
+
+
+class Dropping(ClassifierMixin, BaseEstimator):
+    """Takes weights and fits its model without them."""
+
+    def __init__(self, estimator=None):
+        self.estimator = estimator
+
+    def fit(self, X, y, sample_weight=None):
+        self.model_ = clone(self.estimator).fit(X, y)
+        self.classes_ = self.model_.classes_
+        return self
+
+    def predict(self, X):
+        return self.model_.predict(X)
+
+
+class Anything(Dropping):
+    def fit(self, X, y, **_):
+        return super().fit(X, y)
+
+
+def model():
+    return Watched(max_iter=2000, tol=1e-9)
+
+
+def piped():
+    return make_pipeline(StandardScaler(), model())
+
+
+def columns():
+    return ColumnTransformer([("x", StandardScaler(), ["x"])], remainder="passthrough")
+
+
+REPEATED = {
+    "plain": model,
+    "pipeline": piped,
+    "pipeline in a pipeline": lambda: make_pipeline(PolynomialFeatures(), piped()),
+    "columns": lambda: make_pipeline(columns(), model()),
+    "union": lambda: make_pipeline(FeatureUnion([("a", StandardScaler())]), model()),
+    "voting": lambda: VotingClassifier([("a", model()), ("b", GaussianNB())], voting="soft"),
+    "voting of pipelines": lambda: VotingClassifier([("a", piped())], voting="soft"),
+    "one against the rest": lambda: OneVsRestClassifier(model()),
+    "one against the rest, piped": lambda: OneVsRestClassifier(piped()),
+    "one against one": lambda: OneVsOneClassifier(model()),
+    "features left out": lambda: RFE(model()),
+    "threshold": lambda: FixedThresholdClassifier(piped()),
+}
+TAKEN = {
+    "search": lambda: GridSearchCV(model(), {"C": [0.1, 1]}),
+    "search by name": lambda: GridSearchCV(model(), {"C": [0.1, 1]}, scoring="roc_auc"),
+    "random search": lambda: RandomizedSearchCV(model(), {"C": [0.1, 1]}, n_iter=2, random_state=1),
+    "search over a pipeline": lambda: GridSearchCV(piped(), {"watched__C": [0.1, 1]}),
+    "search over votes": lambda: GridSearchCV(
+        VotingClassifier([("a", piped())]), {"voting": ["soft", "hard"]}
+    ),
+    "stacking": lambda: StackingClassifier([("a", model())]),
+    "stacking of pipelines": lambda: StackingClassifier([("a", piped())], final_estimator=model()),
+    "calibrated": lambda: CalibratedClassifierCV(model()),
+    "calibrated pipeline": lambda: CalibratedClassifierCV(piped()),
+    "bagging": lambda: BaggingClassifier(model(), n_estimators=3, random_state=1),
+    "bagging of pipelines": lambda: BaggingClassifier(piped(), n_estimators=3, random_state=1),
+    "boosting": lambda: AdaBoostClassifier(model(), n_estimators=3),
+    "codes": lambda: OutputCodeClassifier(model(), random_state=1),
+    "boosted from a model": lambda: GradientBoostingClassifier(n_estimators=3, init=model()),
+}
+PLAIN = {
+    "forest": lambda: RandomForestClassifier(25, max_depth=1, random_state=1),
+    "boosted trees": lambda: AdaBoostClassifier(n_estimators=1),
+    "calibrated default": CalibratedClassifierCV,
+    "tree": lambda: DecisionTreeClassifier(max_depth=1),
+}
+REFUSED = {
+    "neighbours": KNeighborsClassifier,
+    "neighbours, piped": lambda: make_pipeline(StandardScaler(), KNeighborsClassifier()),
+    "neighbours in votes": lambda: VotingClassifier(
+        [("a", model()), ("k", KNeighborsClassifier())]
+    ),
+    "neighbours, searched": lambda: GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [3]}),
+    "neighbours, calibrated": lambda: CalibratedClassifierCV(
+        make_pipeline(StandardScaler(), KNeighborsClassifier())
+    ),
+    "neighbours at the end of a stack": lambda: StackingClassifier(
+        [("a", model())], final_estimator=KNeighborsClassifier()
+    ),
+    "boosting of pipelines": lambda: AdaBoostClassifier(piped()),
+    "scores that nobody asked": lambda: RFECV(model()),
+    "dropping": lambda: Dropping(model()),
+    "dropping, by any word": lambda: Anything(model()),
+    "dropping in votes": lambda: VotingClassifier([("a", Dropping(model()))]),
+    "dropping in a search": lambda: GridSearchCV(Dropping(model()), {"estimator__C": [1]}),
+}
+
+
+def flipped():
+    """Rows of which most say that `ok` falls with x, and the weights that it rises."""
+    place = np.arange(61) * 17 % 61  # no fold holds neighbours alone
+    x, z = (place - 30) / 15, np.sin(place)
+    is_many, is_odd = place % 3 > 0, place % 10 == 0
+    ok = (x > 0) ^ is_many ^ is_odd
+    return pd.DataFrame({"x": x, "z": z, "ok": ok}), np.where(is_many, 1, 12)
+
+
+def rising(fitted):
+    low, high = (fitted.predict(pd.DataFrame({"x": [x], "z": [0.0]}))[0] for x in (-2.0, 2.0))
+    return bool(high) and not low
+
+
+@pytest.mark.parametrize("name", [*REPEATED, *TAKEN, *PLAIN])
+def test_every_model_is_given_weights(name):
+    Watched.fits.clear()
+    make = (REPEATED | TAKEN | PLAIN)[name]
+    table, weights = flipped()
+    assert rising(analysis.fit_sklearn(make(), (table, weights), "ok"))
+    assert all(Watched.fits)
+    assert Watched.fits or name in PLAIN
+    assert not rising(make().fit(table[["x", "z"]], table["ok"]))  # without weights it falls
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_weights_are_repeated_rows(name):
+    table, weights = flipped()
+    source = (table, weights / 1.0)
+    repeated = table.loc[table.index.repeat(weights)].reset_index(drop=True)
+    one = analysis.fit_sklearn(_unpenalised(REPEATED[name]()), source, "ok")
+    other = analysis.fit_sklearn(_unpenalised(REPEATED[name]()), (repeated, None), "ok")
+    rows = table[["x", "z"]]
+    if hasattr(one, "predict_proba"):
+        np.testing.assert_allclose(one.predict_proba(rows), other.predict_proba(rows), atol=1e-4)
+    np.testing.assert_array_equal(one.predict(rows), other.predict(rows))
+
+
+def _unpenalised(estimator):
+    """A penalty counts rows, and there are more of them repeated."""
+    names = [name for name in estimator.get_params() if name == "C" or name.endswith("__C")]
+    return estimator.set_params(**dict.fromkeys(names, 1e9))
+
+
+def test_a_transformed_target_is_weighted():
+    table, weights = flipped()
+    fitted = analysis.fit_sklearn(TransformedTargetRegressor(), (table * 1.0, weights), "ok", ["x"])
+    assert fitted.regressor_.coef_[0] > 0
+    assert TransformedTargetRegressor().fit(table[["x"]], table["ok"]).regressor_.coef_[0] < 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_drop_weights_is_refused(name):
+    Watched.fits.clear()
+    with pytest.raises(ReleaseError, match="sample_weight"):
+        analysis.fit_sklearn(REFUSED[name](), flipped(), "ok")
+    assert not Watched.fits
+
+
+def test_a_search_keeps_its_scoring():
+    search = TAKEN["search by name"]()
+    assert analysis.fit_sklearn(search, flipped(), "ok") is search
+    assert search.scoring == "roc_auc"

@@ -1,0 +1,244 @@
+"""Names of columns mean the column, whatever Python, pandas, formulaic or Matplotlib make of them.
+
+The family: words that another layer keeps for itself, names that Python's parser changes, names
+that end a text or a formula early, and any printable name.
+"""
+
+from __future__ import annotations
+
+import keyword
+import unicodedata
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dpiw import analysis
+from dpiw.analysis.conditions import chosen, condition
+from dpiw.analysis.export_names import STATA, renamed
+from dpiw.analysis.names import as_typed, column_name
+from dpiw.analysis.sample import WeightedSample, weighted_sample
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.names import name_fault
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import ReleaseError
+
+KEPT_BY_OTHERS = (
+    "inf", "Inf", "nan", "NaN", "True", "False", "None", "true", "null", "and", "not", "in", "is",
+    "class", "lambda", "print", "list", "tuple", "datetime", "Timestamp", "sin", "abs", "log",
+    "exp",
+    "poly", "bs", "center", "C", "I", "Q", "np", "index", "columns", "level_0", "ilevel_0", "self",
+    "c0", "c1", "v0", "column_0_", "quoted_0_", "stand_in_0_", "Intercept", "const", "__class__",
+    "0", "1", "-1", "1e5", "2nd", "_", "__",
+)  # fmt: skip
+CHANGED_BY_PYTHON = (
+    "µg_l", "μg_l", "cafe\u0301", "café", "ａｇｅ", "m²", "x₁", "ﬁt", "Å", "K", "ſ", "ª", "№",
+    "中文", "हिन्दी",
+)  # fmt: skip
+SIGNS = (
+    "odd name", "it's", 'say "x"', "a`b", "`", "``", "`a`", "a\\b", "a.b", ".", "x[1]", "{x}",
+    "a:b", "a + b", "a|b", "a&b", "x > 2", "#x", "@x", "x%", "a$b", "$a$ $b$", "~", "y ~ x",
+    "log(x)", "'a'", "(", "-", ",", "^_{x}$", "size in cm",
+)  # fmt: skip
+NAMES = (*KEPT_BY_OTHERS, *CHANGED_BY_PYTHON, *SIGNS)
+OTHER, TOWN = "other column", "town of"
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+PRINTABLE = TEXTS.filter(lambda name: name_fault(name) is None and name not in (OTHER, TOWN))
+QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=20)
+
+
+def forms(name):
+    """What an analyst may write for a name in a condition."""
+    quoted = f"`{name.replace('`', '``')}`"
+    return [quoted, name] if name.isidentifier() and not keyword.iskeyword(name) else [quoted]
+
+
+def rows(name, size=60):
+    rng = np.random.default_rng(41)
+    return pd.DataFrame(
+        {
+            name: rng.integers(0, 5, size).astype(float),
+            OTHER: rng.normal(size=size),
+            TOWN: rng.choice(["a`b` & c", 'it\'s | "so"', name], size),
+        }
+    )
+
+
+def check_conditions(name):
+    table = rows(name)
+    x, z, town = table[name], table[OTHER], table[TOWN]
+    for typed in forms(name):
+        for text, expected in (
+            (f"{typed} == 3 or {typed} in [0, 1]", x.isin([3, 0, 1])),
+            (f"not {typed} > 2 & `{OTHER}` > 0", ~(x > 2) & (z > 0)),
+            (f"{typed} * 2 - 1 >= `{OTHER}`", 2 * x - 1 >= z),
+            (f"`{TOWN}` in [{town[0]!r}, {town[1]!r}] and {typed} < 4",
+             town.isin(town[:2]) & (x < 4)),
+        ):  # fmt: skip
+            np.testing.assert_array_equal(condition(table, text), expected, err_msg=text)
+        found = analysis.mean((table, None), OTHER, where=f"{typed} > 2")
+        right = analysis.mean((table, None), OTHER, where=lambda rows: rows[name] > 2)
+        assert found.value == right.value
+        np.testing.assert_array_equal(found.groups, right.groups)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_condition_means_the_column(name):
+    check_conditions(name)
+
+
+@QUIET
+@given(name=PRINTABLE)
+@example(name="²a")
+def test_a_condition_means_the_column_of_any_name(name):
+    check_conditions(name)
+
+
+@pytest.mark.parametrize("name", CHANGED_BY_PYTHON)
+@pytest.mark.parametrize("form", ["NFD", "NFKC"])
+def test_a_name_is_the_same_in_another_unicode_form(name, form):
+    table, other = rows(name), unicodedata.normalize(form, name)
+    schema = PublicSchema(
+        name="people",
+        columns=(Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=4),),
+    )
+    sample = WeightedSample(table=table, weights=np.ones(len(table)), schema=schema)
+    for typed in forms(other):
+        np.testing.assert_array_equal(condition(table, f"{typed} > 2"), table[name] > 2)
+    assert analysis.mean(sample, other).value == table[name].mean()
+    np.testing.assert_array_equal(analysis.mean(sample, other).limits, [[0], [4]])
+    np.testing.assert_array_equal(analysis.median(sample, other).limits, [[0], [4]])
+    assert len(analysis.value_counts(sample, other).names) == 5
+    assert analysis.mean(sample, OTHER, by=other).values.size == 5
+    by_list = analysis.linear_regression(sample, OTHER, [other])
+    by_formula = analysis.linear_regression(sample, f"`{OTHER}` ~ `{other}`")
+    np.testing.assert_allclose(by_list.values, by_formula.values)
+
+
+def test_names_that_differ_in_their_form_alone_are_told_apart_in_backticks():
+    table = pd.DataFrame({"µ": [1.0, 5.0], "μ": [5.0, 1.0]})  # micro sign, Greek letter
+    for name in table:
+        np.testing.assert_array_equal(condition(table, f"`{name}` > 2"), table[name] > 2)
+        with pytest.raises(ReleaseError, match=r"'\\xb5', '\\u03bc' differ in their Unicode form"):
+            condition(table, f"{name} > 2")
+    twice = pd.DataFrame([[1.0, 2.0]], columns=["a", "a"])
+    with pytest.raises(ReleaseError, match="column 'a': several columns have this name"):
+        column_name(twice, "a")
+
+
+def test_a_function_that_asks_for_another_form_gets_no_column():
+    table = rows("µg_l")
+    for wrong in (lambda rows: rows["μg_l"] > 2, lambda rows: rows["μg_l"]):
+        with pytest.raises(ReleaseError, match=r"the table spells it '\\xb5g_l'"):
+            analysis.mean((table, None), wrong)
+
+
+@pytest.mark.parametrize("word", ["True", "False", "None"])
+def test_a_value_is_no_column_of_its_name(word):
+    table = rows(word)
+    for text in (f"{word} > 2", f"not {word}", f"{word} == 3"):
+        with pytest.raises(ReleaseError, match=rf"stands in backticks, `{word}`"):
+            condition(table, text)
+    assert condition(rows("x"), "True").all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_formula_means_the_column(name):
+    pytest.importorskip("formulaic")
+    table = rows(name)
+    levels = pd.DataFrame({name: table[TOWN], OTHER: table[OTHER]})
+    for frame in (table, levels):
+        right = analysis.linear_regression((frame, None), OTHER, [name])
+        for typed in forms(name)[:1] if name == "I" else forms(name):
+            found = analysis.linear_regression((frame, None), f"`{OTHER}` ~ {typed}")
+            np.testing.assert_allclose(found.values, right.values)
+            levels_too = [name.replace("=", "[T.") + "]" * ("=" in name) for name in right.names]
+            assert list(found.names) == (levels_too if frame is levels else list(right.names))
+    squared = table.assign(square=table[name] ** 2)
+    right = analysis.linear_regression((squared, None), OTHER, ["square"])
+    found = analysis.linear_regression((table, None), f"`{OTHER}` ~ I({forms(name)[0]}**2)")
+    np.testing.assert_allclose(found.values, right.values)
+
+
+def test_a_column_that_is_only_called_like_a_function_drops_no_row():
+    pytest.importorskip("formulaic")
+    table = rows("x").assign(log=np.nan, degree=np.nan)
+    table["x"] += 1
+    found = analysis.linear_regression((table, None), f"`{OTHER}` ~ log(x)")
+    assert found.groups.all()
+    found = analysis.linear_regression((table, None), f"`{OTHER}` ~ poly(x, degree=1)")
+    assert found.groups.all()
+
+
+def test_one_name_of_two_values_is_refused():
+    table = rows("intercept")
+    found = analysis.linear_regression((table, None), OTHER, ["intercept"])
+    for ask in (lambda: found["intercept"], lambda: analysis.wald_test(found, ["intercept"])):
+        with pytest.raises(ReleaseError, match="several values 'intercept'"):
+            ask()
+
+
+def test_a_level_is_found_by_its_whole_name():
+    table = pd.DataFrame({"g": ["b", "a=b", "x | g=b", "c"], "x": [1.0, 2.0, 3.0, 4.0]})
+    for value, level in zip(table["x"], table["g"], strict=True):
+        assert analysis.mean((table, None), "x", by="g")[level] == value
+        assert analysis.value_counts((table, None), "g")[level] == 0.25
+
+
+@pytest.mark.parametrize("name", ["$a$ $b$", "_^$"])
+def test_plots_show_names_and_levels_as_they_are(name):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    table = rows(name)
+    histogram = analysis.histogram((table, None), TOWN)
+    assert name in [text.get_text() for text in histogram.get_xticklabels()]
+    axes = [
+        histogram,
+        analysis.histogram((table, None), name),
+        analysis.box((table, None), name, by=TOWN),
+        *analysis.pairs((table, None), [name, OTHER]).axes,
+    ]
+    assert name in [ax.get_xlabel() for ax in axes]
+    for ax in axes:
+        texts = [ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels()]
+        assert not any(text.get_parse_math() for text in texts if "$" in text.get_text())
+        ax.figure.draw_without_rendering()
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("name", ["µg/l", "µg_l"])
+def test_a_micro_sign_is_spelt_u_where_a_file_cannot_hold_it(name):
+    column = Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=1)
+    with pytest.raises(ReleaseError, match=r"names=\{'.g.l': 'ug_l'\}"):
+        renamed([column], {}, weights=["weight"], rule=STATA)
+
+
+def test_a_target_in_another_form_is_no_feature():
+    class Recorder:
+        def fit(self, x, y, sample_weight):
+            self.columns = [*x.columns, y.name]
+            return self
+
+    table = rows("µg_l")
+    fitted = analysis.fit_sklearn(Recorder(), (table, None), "μg_l")
+    assert fitted.columns == [OTHER, TOWN, "µg_l"]
+
+
+def test_statsmodels_has_one_constant():
+    pytest.importorskip("statsmodels")
+    table = rows("intercept")
+    fit = analysis.to_statsmodels((table, None), OTHER, ["intercept"])
+    assert list(fit.params.index) == ["const", "intercept"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_names_a_column_as_it_is_typed(name):
+    table = rows(name)
+    with pytest.raises(ReleaseError) as refused:
+        condition(table, f"{forms(name)[0]} == 'text'")
+    assert repr(name) in str(refused.value)
+    with pytest.raises(ReleaseError) as refused:
+        chosen(weighted_sample((table, None)), f"{as_typed(name)} > 1000")
+    assert f"column {name!r} goes from 0.0 to 4.0 in the rows" in str(refused.value)

@@ -1,0 +1,465 @@
+"""Every estimator in other units: a column that is shifted or scaled changes no conclusion.
+
+Slopes, intervals, p-values and verdicts, of the feature's side and of the target's; estimates of
+releases, whose weights have a law, and of local reports. `PUBLIC` and `LOCAL` are complete against
+the public names: a new one fails until it is here or says why not.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpiw import analysis
+from dpiw.analysis import local, local_learning
+from dpiw.analysis.coefficients_law import CoefficientsLaw
+from dpiw.analysis.sample import Estimate, WeightedSample
+from dpiw.errors import ReleaseError, WeightError
+from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.privacy.units import NoiseKind, NoiseLaw
+from tests.support.local import collection, people, told
+
+ROWS = 300
+UNITS = {
+    "a year": (1.0, 2000.0), "a million": (1.0, 1e6), "below zero": (1.0, -1e6),
+    "micro": (1e6, 0.0), "mega": (1e-6, 0.0), "tiny": (1e-9, 0.0), "both": (1e6, 2e9),
+}  # fmt: skip
+"""By what a column is multiplied, and what is added then."""
+
+
+def sample_of(law: str) -> WeightedSample:
+    rng = np.random.default_rng(71)
+    phi = np.column_stack([rng.uniform(-0.5, 0.5, (ROWS, 2)), np.full(ROWS, 0.5)])
+    x, z = 2 * phi[:, 0] + 0.2 * rng.normal(size=ROWS), phi[:, 1] + 0.3 * rng.normal(size=ROWS)
+    mean = np.exp(0.5 * x - 0.3 * z)
+    frame = pd.DataFrame(
+        {
+            "x": x,
+            "z": z,
+            "y": 1 + x - z + 0.4 * x * z + rng.normal(size=ROWS),
+            "flag": rng.random(ROWS) < 1 / (1 + np.exp(-x)),
+            "g": rng.choice(list("pqr"), ROWS),
+            "count": rng.poisson(3 * mean).astype(float),
+            "cost": mean * rng.gamma(2.0, 1.0, ROWS),
+        }
+    )
+    logs = phi @ np.array([0.6, -0.4, 0.0])
+    weights = np.exp(logs) / np.exp(logs).mean()
+    laws = {
+        "coefficients": CoefficientsLaw(
+            features=phi, coefficients=np.array([0.6, -0.4, 0.0]), penalty=1e-3,
+            noise=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.02, dimension=3),
+            nominal_rows=5000, fitting_rows=5000, debias=False,
+        ),
+        "means": MeansLaw(
+            features=phi[:, :2], weights=weights, covariance=1e-5 * np.eye(2), rows=5000,
+            credit=300.0,
+        ),
+        "none": None,
+    }  # fmt: skip
+    return WeightedSample(table=frame, weights=weights, law=laws[law])
+
+
+Reading = tuple[np.ndarray, float, Any]
+"""Numbers, the width that their differences are small against, and what must be equal."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An estimator.
+
+    Attributes:
+        read: numbers by name, from a sample.
+        powers: by moved column, the power of its unit in each number, or in all of them.
+        moves: columns with whose origin the numbers move.
+        shifts: columns that may be shifted: no target of a logarithm.
+        slack: what rounding of squares leaves.
+        only: laws; all where there are none.
+        without: units that are refused.
+    """
+
+    read: Callable[[Any], Mapping[str, Reading]]
+    powers: Mapping[str, Mapping[str, int] | int]
+    moves: tuple[str, ...] = ()
+    shifts: tuple[str, ...] = ("x", "y")
+    slack: float = 1e-6
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+def of_estimate(estimate: Estimate, *, leave: tuple[str, ...] = ()) -> dict[str, Reading]:
+    """Estimate and interval of each value with its verdict, and the p-value beside it."""
+    interval, found = estimate.interval(), {}
+    for k, name in enumerate(estimate.names):
+        if name in leave:
+            continue
+        ends = np.array([interval.values[k], interval.lower[k], interval.upper[k]])
+        found[name] = (
+            ends,
+            float(np.ptp(ends)),
+            (interval.verdicts[k], interval.reasons[k : k + 1]),
+        )
+    return found
+
+
+def of_regression(estimate: Estimate, *, leave: tuple[str, ...] = ("intercept",)) -> Any:
+    found = of_estimate(estimate, leave=leave)
+    for name in list(found):
+        test = analysis.wald_test(estimate, [name])
+        found[f"p {name}"] = (np.array([test.p_value, test.statistic]), 1.0, test.verdict)
+    slopes = [name for name in estimate.names if name not in leave]
+    test = analysis.wald_test(estimate, slopes)  # several at once: their covariance
+    found["p all"] = (np.array([test.p_value, test.statistic]), abs(test.statistic), test.verdict)
+    return found
+
+
+def of_test(test: Any) -> dict[str, Reading]:
+    found = {"p": (np.array([test.p_value, test.statistic]), 1.0, test.verdict)}
+    return found | of_estimate(test.estimate) if test.degrees == 1 else found
+
+
+def of_posterior(posterior: Any) -> dict[str, Reading]:
+    draws = posterior.draw(50, np.random.default_rng(1))
+    return {
+        name: (np.array([mean, mean + error, *drawn]), error, None)
+        for name, mean, error, drawn in zip(
+            posterior.names, posterior.mean, posterior.standard_deviation, draws.T, strict=True
+        )
+        if name != "intercept"
+    }
+
+
+def of_statsmodels(found: Any) -> dict[str, Reading]:
+    numbers = zip(found.params.index, found.params, found.bse, found.pvalues, strict=True)
+    return {
+        key: reading
+        for name, b, error, p in numbers
+        if name != "const"
+        for key, reading in ((name, (np.array([b, b + error]), error, None)),
+                             (f"p {name}", (np.array([p]), 1.0, None)))
+    }  # fmt: skip
+
+
+def of_frame(frame: pd.DataFrame) -> dict[str, Reading]:
+    numbers = frame.to_numpy(dtype=float)
+    return {"all": (numbers, float(np.abs(numbers).max()), None)}
+
+
+SLOPES = {"x": -1, "x:z": -1, "x:g=q": -1, "x:g[T.q]": -1, "x:g=r": -1, "x:g[T.r]": -1}
+LINEAR: Mapping[str, Any] = {"x": SLOPES, "y": 1}
+LOG: Mapping[str, Any] = {"x": SLOPES}
+
+
+def regression(function: Any, target: str, features: Any, powers: Any, **settings: Any) -> Case:
+    leave = settings.pop("leave", ("intercept",))
+    return Case(
+        lambda s: of_regression(function(s, target, features), leave=leave), powers, **settings
+    )
+
+
+def formula(function: Any, text: str, powers: Any, **settings: Any) -> Case:
+    return regression(function, text, None, powers, **settings)
+
+
+A = analysis
+MIXED = ["x", "z", "g"]
+PUBLIC: Mapping[str, list[Case]] = {
+    "linear_regression": [
+        regression(A.linear_regression, "y", MIXED, LINEAR),
+        regression(A.linear_regression, "y", ["x", "z", "x:z"], LINEAR, leave=("intercept", "z")),
+        regression(A.linear_regression, "y", ["x", "g", "x:g"], LINEAR,
+                   leave=("intercept", "g=q", "g=r")),
+        formula(A.linear_regression, "y ~ x + z", LINEAR),
+        formula(A.linear_regression, "y ~ 0 + g + x", LINEAR, leave=("g[p]", "g[q]", "g[r]")),
+        formula(A.linear_regression, "y ~ x * z", LINEAR, leave=("intercept", "z")),
+        formula(A.linear_regression, "y ~ x * g", LINEAR,
+                leave=("intercept", "g[T.q]", "g[T.r]")),
+        formula(A.linear_regression, "y ~ poly(x, 2) + z", {"x": 0, "y": 1}, slack=1e-3),
+        formula(A.linear_regression, "y ~ x + I(x ** 2)", {"x": {"I(x ** 2)": -2}, "y": 1},
+                leave=("intercept", "x"), slack=1e-2),
+    ],
+    "logistic_regression": [
+        regression(A.logistic_regression, "flag", MIXED, LOG, shifts=("x",)),
+        formula(A.logistic_regression, "flag ~ x + C(g)", LOG, shifts=("x",)),
+    ],
+    "poisson_regression": [
+        regression(A.poisson_regression, "count", MIXED, {**LOG, "count": 0}, shifts=("x",)),
+        formula(A.poisson_regression, "count ~ 0 + g + x", LOG, shifts=("x",),
+                leave=("g[p]", "g[q]", "g[r]")),
+    ],
+    "gamma_regression": [
+        regression(A.gamma_regression, "cost", MIXED, {**LOG, "cost": 0}, shifts=("x",)),
+    ],
+    "linear_posterior": [
+        Case(lambda s: of_posterior(A.linear_posterior(s, "y", MIXED, prior_scale=0.5)), LINEAR),
+    ],
+    "logistic_posterior": [
+        Case(lambda s: of_posterior(A.logistic_posterior(s, "flag", MIXED, prior_scale=0.5)),
+             LOG, shifts=("x",)),
+    ],
+    "to_statsmodels": [
+        Case(lambda s: of_statsmodels(A.to_statsmodels(s, "y", MIXED)), LINEAR, slack=1e-2,
+             only=("none",), without=("both",)),
+        Case(lambda s: of_statsmodels(A.to_statsmodels(s, "flag", MIXED, family="binomial")), LOG,
+             slack=1e-2, only=("none",), without=("both",)),
+    ],
+    "correlation": [Case(lambda s: of_estimate(A.correlation(s, "x", "y")), {"x": 0, "y": 0})],
+    "mean": [
+        Case(lambda s: of_estimate(A.mean(s, "x")), {"x": 1}, ("x",)),
+        Case(lambda s: of_estimate(A.mean(s, "x", by="g")), {"x": 1}, ("x",)),
+        Case(lambda s: of_estimate(A.mean(s, "x", where="g == 'q'")), {"x": 1}, ("x",)),
+    ],
+    "std": [Case(lambda s: of_estimate(A.std(s, "x", by="g")), {"x": 1})],
+    "variance": [Case(lambda s: of_estimate(A.variance(s, "x")), {"x": 2})],
+    "total": [Case(lambda s: of_estimate(A.total(s, "x", population=1)), {"x": 1}, ("x",))],
+    "quantile": [
+        Case(lambda s: of_estimate(A.quantile(s, "x", 0.3, by="g")), {"x": 1}, ("x",)),
+    ],
+    "median": [Case(lambda s: of_estimate(A.median(s, "x")), {"x": 1}, ("x",))],
+    "t_test": [
+        Case(lambda s: of_test(A.t_test(s, "x", "flag")), {"x": {"x: True less False": 1}}),
+        Case(lambda s: of_test(A.t_test(s, lambda t: t["x"] - t["x"].median())),
+             {"x": {"mean(value) less 0": 1}}),
+    ],
+    "chi_square_test": [
+        Case(lambda s: of_test(A.chi_square_test(s, "x", "g", bins=3)), {"x": 0}),
+    ],
+    "value_counts": [
+        Case(lambda s: dict(enumerate(of_estimate(A.value_counts(s, "x", bins=3)).values())),
+             {"x": 0}),
+    ],
+    "crosstab": [Case(lambda s: of_frame(A.crosstab(s, "x", "g", bins=3)), {"x": 0})],
+    "describe": [
+        Case(lambda s: of_frame(A.describe(s, "x")[["std"]]), {"x": 1}),
+        Case(lambda s: of_frame(A.describe(s, "x")[["mean", "25%", "50%", "75%"]]), {"x": 1},
+             ("x",)),
+    ],
+    "unshrunk": [
+        Case(lambda s: of_regression(A.linear_regression(A.unshrunk(s), "y", MIXED)), LINEAR,
+             only=("coefficients",)),
+    ],
+}  # fmt: skip
+LEFT_OUT = {
+    "Estimate": "a type", "Interval": "a type", "Resampling": "a type", "WaldTest": "a type",
+    "WeightedSample": "a type", "weighted_sample": "rows and weights", "resample": "rows",
+    "export": "files", "box": "a picture", "histogram": "a picture", "pairs": "a picture",
+    "confidence_interval": "of every estimate above", "wald_test": "of every regression above",
+    "joint": "of estimates above", "multinomial_posterior": "levels alone",
+    "rehearse": "replays estimators above", "fit_sklearn": "scikit-learn's own model",
+    "logistic_nuts": "the standardised columns of `logistic_posterior`, drawn by another library",
+}  # fmt: skip
+
+
+def test_no_public_estimator_is_missing():
+    assert set(PUBLIC) | set(LEFT_OUT) == set(analysis.__all__)
+    assert not set(PUBLIC) & set(LEFT_OUT)
+
+
+def moved(sample: WeightedSample, column: str, scale: float, shift: float) -> WeightedSample:
+    frame = sample.table
+    frame[column] = frame[column] * scale + shift
+    return replace(sample, table=frame)
+
+
+def check(case: Case, before: Mapping[str, Reading], after: Any, column: str, unit: Any) -> None:
+    scale, shift = unit
+    powers = case.powers[column]
+    assert before.keys() == after.keys()
+    for name, (numbers, width, equal) in before.items():
+        power = powers.get(name, 0) if isinstance(powers, Mapping) else powers
+        power = 0 if str(name).startswith("p ") or name == "p" else power
+        found, _, also = after[name]
+        found = (found - shift * (column in case.moves)) / scale**power
+        np.testing.assert_allclose(found, numbers, rtol=0, atol=case.slack * width, err_msg=name)
+        assert also == equal, name
+
+
+@pytest.mark.parametrize("law", ["coefficients", "means", "none"])
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_unit_changes_no_conclusion(name, law):
+    if name == "to_statsmodels":
+        pytest.importorskip("statsmodels")
+    sample = sample_of(law)
+    for case in PUBLIC[name]:
+        if case.only and law not in case.only:
+            continue
+        before = case.read(sample)
+        for column in case.powers:
+            for unit, (scale, shift) in UNITS.items():
+                if unit not in case.without and (shift == 0 or column in case.shifts):
+                    after = case.read(moved(sample, column, scale, shift))
+                    check(case, before, after, column, (scale, shift))
+
+
+IDS = 9_007_199_254_740_993
+"""2^53 + 1: no double."""
+
+
+def numbered(rows=60, wide=7):
+    """Whole numbers beyond doubles that differ by less than ten, and what goes with them."""
+    rng = np.random.default_rng(81)
+    small = rng.integers(0, wide, rows)
+    frame = pd.DataFrame({"small": small.astype(float), "late": small + IDS, "early": small - IDS})
+    frame["gaps"] = frame["late"].astype("Int64").where(small < 9)
+    frame["big"] = small.astype("uint64") + np.uint64(2**63 + 1)
+    frame["ok"] = rng.random(rows) < (0.2 + 0.08 * small)
+    frame["half"] = np.arange(rows) % 2 == 0
+    return frame, rng.gamma(2.0, 1.0, rows)
+
+
+@pytest.mark.parametrize("name", ["late", "early", "gaps", "big"])
+def test_whole_numbers_beyond_doubles(name):
+    source = numbered()
+    origin = {"early": -IDS, "big": 2**63 + 1}.get(name, IDS)
+    for model in (A.linear_regression, A.logistic_regression):
+        for features in (["small", "half", "small:half"], ["small"]):
+            ours = [feature.replace("small", name) for feature in features]
+            expected = of_regression(model(source, "ok", features), leave=("intercept", "half"))
+            found = of_regression(model(source, "ok", ours), leave=("intercept", "half"))
+            for one, other in zip(found.values(), expected.values(), strict=True):
+                np.testing.assert_allclose(one[0], other[0], rtol=1e-9)
+        pytest.importorskip("formulaic")
+        found = model(source, f"ok ~ {name} * half").covariance()
+        expected = model(source, "ok ~ small * half").covariance()
+        np.testing.assert_allclose(found[3, 3], expected[3, 3], rtol=1e-9)
+    posterior = A.linear_posterior(source, "ok", [name])
+    np.testing.assert_allclose(
+        posterior.mean[1], A.linear_posterior(source, "ok", ["small"]).mean[1], rtol=1e-9
+    )
+    back = A.linear_regression(source, name, ["ok"])
+    np.testing.assert_allclose(back.values[1], A.linear_regression(source, "small", ["ok"])["ok"])
+    for estimator in (lambda c: A.correlation(source, c, "ok"), lambda c: A.std(source, c)):
+        one, other = estimator(name), estimator("small")
+        np.testing.assert_allclose([one.value, one.lower], [other.value, other.lower], rtol=1e-9)
+    for settings in ({"by": "ok"}, {}):
+        one = A.t_test(source, name, **settings | ({} if settings else {"value": origin + 3}))
+        other = A.t_test(source, "small", **settings | ({} if settings else {"value": 3}))
+        np.testing.assert_allclose(one.p_value, other.p_value, rtol=1e-9)
+        np.testing.assert_allclose(one.estimate.value, other.estimate.value, rtol=1e-9)
+
+
+def test_an_interval_is_shown_as_far_as_its_ends_differ():
+    for name in ("late", "early"):
+        ends = str(A.mean(numbered(wide=9000), name)).splitlines()[1].split()[1:4]
+        assert len(set(ends)) == 3
+    assert " 0.5 " in str(A.mean((numbered()[0], None), "half"))  # six digits where they do
+
+
+def test_what_statsmodels_would_lose_is_refused_by_name():
+    pytest.importorskip("statsmodels")
+    with pytest.raises(ReleaseError, match="'late' lies so far from zero"):
+        A.to_statsmodels(numbered(), "ok", ["late"])
+    frame, w = numbered()
+    with pytest.raises(WeightError, match="'again' is a combination of small"):
+        A.to_statsmodels((frame.assign(again=2 * frame["small"]), w), "ok", ["small", "again"])
+
+
+CONSTANT: Mapping[str, Any] = {
+    "a year": 2019, "beyond": IDS, "money": 1e6 + 0.1, "tiny": 1e-9, "computed": 0.1 + 0.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", CONSTANT)
+def test_what_is_constant_or_a_combination_is_named(value):
+    frame, w = numbered()
+    frame["same"] = CONSTANT[value]
+    frame["two"] = 2 * frame["small"].astype(int) + CONSTANT[value]
+    frame["sum"] = frame["two"] + 1_000_000 * frame["half"].astype(int)
+    frame.loc[0, "same"] *= 1 + 2e-16 if isinstance(CONSTANT[value], float) else 1  # a rounding
+    for model, target in ((A.linear_regression, "small"), (A.logistic_regression, "ok")):
+        with pytest.raises(WeightError, match="'same' is the same in every row"):
+            model((frame, w), target, ["half", "same"])
+    with pytest.raises(WeightError, match="'two' is a combination of small in"):
+        A.logistic_regression((frame, w), "ok", ["half", "small", "two"])
+    with pytest.raises(WeightError, match="'sum' is a combination of half, two in"):
+        A.logistic_regression((frame, w), "ok", ["half", "two", "sum"])
+    with pytest.raises(ReleaseError, match="column 'same' is the same in every row"):
+        A.correlation((frame, w), "same", "small")
+
+
+def test_without_an_intercept_a_model_keeps_its_meaning():
+    """Through the origin of the column's own unit: no centring may move it."""
+    pytest.importorskip("formulaic")
+    frame, w = numbered()
+    frame["year"] = 2015 + frame["small"]
+    for text, columns in (
+        ("small ~ 0 + year", [frame["year"]]),
+        ("small ~ 0 + year + I(year ** 2)", [frame["year"], frame["year"] ** 2]),
+        ("small ~ 0 + half:year", [frame["year"] * frame["half"]]),
+    ):
+        root = np.sqrt(w)
+        x = np.column_stack(columns).astype(float)
+        expected = np.linalg.lstsq(x * root[:, None], frame["small"] * root, rcond=None)[0]
+        found = A.linear_regression((frame, w), text).values
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["linear_regression", "logistic_regression", "linear_posterior"])
+def test_scales_a_million_million_apart(name):
+    sample = sample_of("coefficients")
+    case, far = PUBLIC[name][0], moved(sample, "z", 1e-6, 50.0)
+    before = {key: value for key, value in case.read(far).items() if "z" not in key}
+    after = {
+        key: value for key, value in case.read(moved(far, "x", 1e6, 3e9)).items() if "z" not in key
+    }
+    check(case, before, after, "x", (1e6, 3e9))
+
+
+LOCAL: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "means": (lambda s: local.means(s), lambda k: k * np.eye(2)[0] + np.eye(2)[1]),
+    "covariance": (lambda s: local.covariance(s), lambda k: np.array([[k * k, k], [k, 1]])),
+    "least_squares": (lambda s: local.least_squares(s, "home", level="yes"), lambda k: 1 / k),
+    "frequencies": (lambda s: local.frequencies(s), lambda k: 1.0),
+    "fit_margin": (
+        lambda s: local_learning.fit_margin(
+            s, "yes", norm=0.15, penalty=0.1, rng=np.random.default_rng(1)
+        ),
+        lambda k: 1.0,
+    ),
+}
+
+
+def test_no_local_estimator_is_missing():
+    others = {"load_local", "sandwich", "feasibility"}
+    public = {
+        name
+        for module in (local, local_learning)
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and name[0] != "_"
+    }
+    assert public == set(LOCAL) | others
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_unit_changes_no_local_conclusion(name, unit):
+    scale, shift = UNITS[unit]
+    parameters, rng = collection(epsilon="20"), np.random.default_rng(5)
+    sample = told(parameters, *people(3000, 2, rng), rng)
+    first, *others = parameters.features
+    renamed = replace(first, low=first.low * scale + shift, high=first.high * scale + shift)
+    other = replace(sample, parameters=replace(parameters, features=(renamed, *others)))
+    estimate, power = LOCAL[name]
+    before, after = estimate(sample), estimate(other)
+    if name == "covariance":
+        np.testing.assert_allclose(after.to_numpy() / power(scale), before.to_numpy(), rtol=1e-9)
+        return
+    error, errors = (np.sqrt(np.diag(found.covariance)) for found in (before, after))
+    values, small = after.values, 1e-6 * np.nan_to_num(error, nan=1.0).max()
+    if name == "means":
+        values = values - shift * np.eye(2)[0]
+    if name == "least_squares":  # the intercept is that of another origin
+        units = np.array([scale, 1.0])
+        values, errors = values[1:] * units, errors[1:] * units
+        before, error = replace(before, values=before.values[1:]), error[1:]
+    elif name == "means":
+        values, errors = values / power(scale), errors / power(scale)
+    np.testing.assert_allclose(values, before.values, rtol=0, atol=small)
+    np.testing.assert_allclose(errors, error, rtol=1e-6)
+    assert after.verdict == before.verdict

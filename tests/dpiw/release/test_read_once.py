@@ -1,0 +1,208 @@
+"""The bytes that were compared are the bytes that are parsed, and no more of them than fit."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpiw.analysis.release import load_release
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import ManifestError, ReleaseError
+from dpiw.release import published_rows, verification
+from dpiw.release.manifest import ArrowField, FileBytes
+from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts, write_table
+from dpiw.release.published_rows import RowReader, read_footer
+from dpiw.release.verification import verify
+from tests.dpiw.release.release_example import example_certificate, example_facts, publish_example
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return publish_example(tmp_path)
+
+
+def other_rows(path: Path) -> bytes:
+    """The same file, its footer too, with every age 100: what a swap would show."""
+    table, known = pq.read_table(path), pq.read_metadata(path).metadata
+    ages = pa.array(np.full(table.num_rows, 100), pa.int64())
+    place = table.column_names.index("age")
+    changed = table.set_column(place, table.schema.field(place), ages)
+    facts = {name.decode(): text.decode() for name, text in known.items()}
+    write_table(path.parent.parent / "other", changed, facts=facts)
+    return (path.parent.parent / "other").read_bytes()
+
+
+@pytest.mark.parametrize("how", ["renamed", "rewritten"])
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("opening", [1, 2, 3])
+def test_a_file_that_changes_between_comparison_and_reading_is_never_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, how: str, pinned: bool, opening: int
+) -> None:
+    """After each opening in turn, by another file of its name and in place."""
+    key = folder.parent / "curator.pub" if pinned else None
+    rows = folder / "synthetic.parquet"
+    before, evil, opened = load_release(folder, key).table, other_rows(rows), 0
+    real = verification._open
+
+    def opening_of(path: Path):
+        nonlocal opened
+        with real(path) as stream:
+            data = stream.read()
+        if path == rows:
+            opened += 1
+            if opened == opening:
+                if how == "renamed":
+                    path.with_name("evil").write_bytes(evil)
+                    os.replace(path.with_name("evil"), path)
+                else:
+                    path.write_bytes(evil)
+        return io.BytesIO(data)
+
+    monkeypatch.setattr(verification, "_open", opening_of)
+    try:
+        after = load_release(folder, key).table
+    except ReleaseError:
+        return
+    pd.testing.assert_frame_equal(after, before)
+    assert (rows.read_bytes() == evil) == (opening == 1)  # else it was not opened so often
+
+
+def test_each_file_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = verification._open
+    monkeypatch.setattr(verification, "_open", lambda path: opened.append(path.name) or real(path))
+    load_release(folder)
+    assert sorted(opened) == sorted(path.name for path in folder.iterdir())
+
+
+def test_a_footer_is_read_of_the_last_bytes_alone(folder: Path) -> None:
+    """However long the file is: what came before was hashed, and is not kept."""
+    numbers = pa.table({"x": np.random.default_rng(1).normal(size=40_000)})
+    write_table(folder.parent / "long", numbers, facts=footer_facts(example_certificate()))
+    long = FileBytes.of(folder.parent / "long")
+    skipped = len(long.data) - 100_000
+    assert skipped > 100_000
+    tail = FileBytes(name=long.name, data=long.data[skipped:], skipped=skipped)
+    assert read_footer(tail) == read_footer(long)
+    with pytest.raises(ManifestError):
+        read_footer(FileBytes(name=long.name, data=long.data[-20:], skipped=skipped + 99_980))
+    path = folder / "synthetic.parquet"
+    whole = FileBytes.of(path)
+    size = len(whole.data)
+    manifest = verify(folder).manifest
+    for last in (0, 1, 100, size - 1, size, size + 1):
+        kept = verification.signed_bytes(folder, manifest, path.name, last=last)
+        assert whole.data.endswith(kept.data)
+        assert (len(kept.data), kept.skipped) == (min(last, size), max(0, size - last))
+
+
+# --- more cells than bytes ----------------------------------------------------------------------
+
+TWO = PublicSchema(
+    name="two",
+    columns=(
+        Column(name="n", kind=ColumnKind.INTEGER, lower=0, upper=9),
+        Column(name="g", kind=ColumnKind.CATEGORICAL, levels=("a" * 100_000, "b")),
+    ),
+)
+
+
+def bomb(path: Path, *, rows: int, text: str) -> FileBytes:
+    """Constant columns: a byte of the file for thousands of cells."""
+    ones = pa.array(np.ones(rows, dtype=np.int64))
+    table = pa.table(
+        [
+            ones,
+            pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [text]).cast(
+                "string"
+            )
+            if len(text) < 10
+            else pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [text]),
+            ones.cast("double"),
+            ones.cast("double"),
+        ],
+        names=[field.name for field in arrow_schema(TWO)],
+    )
+    if len(text) < 10:
+        table = table.cast(arrow_schema(TWO))
+    write_table(path, table, facts=footer_facts(example_certificate()))
+    return FileBytes.of(path)
+
+
+def facts_of(rows: int, columns: tuple[ArrowField, ...] | None = None):
+    return replace(example_facts(), rows=rows, columns=columns or arrow_fields(arrow_schema(TWO)))
+
+
+def never(*arguments: object, **settings: object) -> None:
+    raise AssertionError("decoded")
+
+
+@pytest.mark.parametrize("rows", [20_000, 300_000])
+def test_rows_that_no_file_of_this_size_holds_are_refused_before_they_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(published_rows, "_FREE_CELLS", 10_000)
+    monkeypatch.setattr(published_rows, "_CELLS_A_BYTE", 8)
+    file = bomb(tmp_path / "f", rows=rows, text="b")
+    assert len(file.data) * 8 < rows * 4
+    facts = facts_of(rows)
+    trusted = RowReader(facts, size=None)(file)
+    assert trusted.table.num_rows == rows
+    monkeypatch.setattr(pq.ParquetFile, "read", never)
+    with pytest.raises(ManifestError, match="nobody vouches"):
+        RowReader(facts, size=len(file.data))
+    for stated in (1, rows - 1):  # a manifest that says less than the files hold
+        for size in (None, len(file.data)):
+            with pytest.raises(ManifestError):
+                RowReader(facts_of(stated), size=size)(file)
+    with pytest.raises(ManifestError, match="Arrow schema"):
+        RowReader(facts_of(rows, facts.columns[:2]), size=None)(file)
+
+
+def test_parts_share_one_limit(tmp_path: Path) -> None:
+    file = bomb(tmp_path / "f", rows=100, text="b")
+    read = RowReader(facts_of(250), size=None)
+    read(file)
+    read(file)
+    with pytest.raises(ManifestError, match="row count"):
+        read(file)
+
+
+def test_one_long_text_in_every_row_is_refused(tmp_path: Path) -> None:
+    """A dictionary holds it once, and a column of texts once a row: 2 GB of 20 KB."""
+    rows = 20_000
+    schema = arrow_schema(TWO)
+    file = bomb(tmp_path / "f", rows=rows, text="a" * 100_000)
+    assert len(file.data) < 200_000
+    footer = read_footer(file)
+    facts = facts_of(rows, footer.columns)
+    facts = replace(facts, columns=tuple(
+        replace(field, type="string") if field.type.startswith("dict") else field
+        for field in footer.columns
+    ))  # fmt: skip
+    assert schema.names == [field.name for field in facts.columns]
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ManifestError):
+        RowReader(facts, size=len(file.data))(file)
+    assert pa.total_allocated_bytes() - before < 2**24
+
+
+def test_a_bomb_signed_by_its_maker_is_refused_by_load_release(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a key; who signs with the curator's is trusted to have made that many rows."""
+    monkeypatch.setattr(published_rows, "_FREE_CELLS", 100)
+    monkeypatch.setattr(published_rows, "_CELLS_A_BYTE", 0)
+    assert verify(folder)  # it reads no row
+    with pytest.raises(ManifestError, match="public key"):
+        load_release(folder)
+    assert len(load_release(folder, folder.parent / "curator.pub").table) == 200

@@ -1,0 +1,265 @@
+"""`dpiw release SPEC --rows N`: more rows from the draws that are paid, after whatever happened."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.audit import audit
+from dpiw.audit.auditing import AuditReport
+from dpiw.audit.unreleased import unreleased
+from dpiw.errors import (
+    LedgerConflictError,
+    LedgerTamperedError,
+    ManifestError,
+    ReleaseError,
+    SpecError,
+)
+from dpiw.ledger import EntryKind, Ledger
+from dpiw.plan import promise
+from dpiw.release import manifest
+from dpiw.release.folders import release_folders
+from dpiw.release.verification import verify
+from dpiw.run import more_rows as module
+from dpiw.run import publish, steps, weigh
+from dpiw.run.more_rows import more_rows
+from dpiw.run.run import ReleaseRun
+from dpiw.run.workspace import purge, survey
+from flows import console
+from tests.support.ledger import restore, told
+from tests.support.whole_runs import draw, loaded, prepared, publish_run, spent
+
+
+def audited(place: Any, folders: list[Path] | None = None) -> AuditReport:
+    folders = release_folders(place.releases) if folders is None else folders
+    key = place.root / "state" / "keys" / "test.pub"
+    return audit(f"sqlite:///{place.ledger}", folders, [key])
+
+
+def unreadable(place: Any, run: ReleaseRun) -> None:
+    """Remove the table, its snapshot and all that is confidential."""
+    place.source.unlink()
+    shutil.rmtree(run.private)
+
+
+@pytest.mark.parametrize("weights", ["none", "measured"])
+def test_more_rows_cost_nothing_read_nothing_and_name_the_first(
+    make_workplace: Any, weights: str
+) -> None:
+    place = make_workplace(weights=weights)
+    if weights == "measured":
+        settings = "settings: {omega_seed: 1, frequencies: 20}"
+        text = place.spec.read_text()
+        place.spec.write_text(text.replace("when_infeasible: keep", f"{settings}"))
+    run, first = publish_run(place.spec)
+    unreadable(place, run)
+    ledger = Ledger.open(place.ledger)
+    before = ledger.entries()
+    text = place.spec.read_text()  # as somebody does who wants more rows
+    place.spec.write_text(text.replace("synthetic_rows: 300", "synthetic_rows: 450"))
+    for rows in (450, 450, 7):
+        folder = more_rows(place.spec, None, rows=rows)
+        assert folder.name == f"town-once-rows{rows}-{run.key[:8]}"
+        assert len(loaded(folder).table) == rows
+    added = ledger.entries()[len(before) :]
+    assert [entry.kind for entry in added] == [EntryKind.PUBLISH, EntryKind.PUBLISH]
+    assert spent(place).epsilon == 2
+    one, other = verify(first), verify(place.releases / f"town-once-rows450-{run.key[:8]}")
+    assert other.certificate.more_rows_of == {
+        "release_id": run.release_id, "manifest": one.manifest.digest,
+    }  # fmt: skip
+    assert other.manifest.facts.previous == other.manifest.facts.rows_of == one.manifest.digest
+    assert run.release_id in other.statement
+    for name in ("epsilon", "delta", "attempts", "account", "ledger_head", "plan_digest", "stages"):
+        assert getattr(other.certificate, name) == getattr(one.certificate, name)
+    assert not {tuple(row) for row in loaded(first).table.to_numpy()} >= {
+        tuple(row) for row in loaded(other.folder).table.to_numpy()
+    }  # other rows of the same law
+    report = audited(place)
+    assert (report.findings, unreleased(report, "town")) == ((), [])
+    alone = audited(place, [other.folder])  # its certificate states what was paid
+    assert [finding.code for finding in alone.findings] == ["folder_missing", "folder_missing"]
+    assert unreleased(alone, "town") == []
+    assert ledger.verify().ok
+
+
+STEPS = (
+    (module, "draw_synthetic"), (weigh, "_weights"), (module, "diagnose"), (module, "clean"),
+    (publish, "build_folder"), (module, "make_visible"), (Ledger, "publish_rows"),
+    (publish, "publish_built"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_command_that_was_killed_anywhere_ends_with_the_same_folder(
+    make_workplace: Any, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Before each step and after it; then the command runs once more, to one folder."""
+    place = make_workplace(weights="none")
+    run, _ = publish_run(place.spec)
+    for rows, (owner, name) in enumerate(STEPS, start=50):
+        real = getattr(owner, name)
+
+        def dies(*words: Any, real: Any = real, **options: Any) -> Any:
+            if not before:
+                real(*words, **options)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, dies)
+            with pytest.raises(KeyboardInterrupt):
+                more_rows(place.spec, None, rows=rows)
+        built = run.directory / f"rows-{rows}" / "built"
+        bytes_before = (built / manifest.MANIFEST).read_bytes() if built.exists() else None
+        folder = more_rows(place.spec, None, rows=rows)
+        assert bytes_before in (None, (folder / manifest.MANIFEST).read_bytes())
+        assert verify(folder).manifest.facts.rows == rows
+    assert len(list(place.releases.glob("town-*"))) == len(STEPS) + 1
+    further = Ledger.open(place.ledger).run(run.key).further
+    assert len(further) == len(set(further)) == len(STEPS)
+    assert audited(place).findings == ()
+
+
+def test_a_purge_leaves_what_more_rows_need(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    publish_run(place.spec)
+    (listed,) = survey(place.root / "state")
+    purge(listed)
+    assert verify(more_rows(place.spec, None, rows=20)).manifest.facts.rows == 20
+
+
+@pytest.mark.parametrize("gone", ["fit_generator.npz", "run.json", ""])
+def test_without_the_draws_it_says_what_would_cost_what(make_workplace: Any, gone: str) -> None:
+    place = make_workplace(weights="none")
+    run, _ = publish_run(place.spec)
+    path = run.directory / gone
+    path.unlink() if gone else shutil.rmtree(path)
+    head = Ledger.open(place.ledger).head()
+    with pytest.raises(ReleaseError, match=r"pays epsilon=2, delta=1E-6: .*--pay-again"):
+        more_rows(place.spec, None, rows=20)
+    assert Ledger.open(place.ledger).head() == head
+
+
+def test_draws_that_are_not_those_of_the_ledger_are_refused(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    run, _ = publish_run(place.spec)
+    run.measurement("fit_generator").write_bytes(b"another")
+    with pytest.raises(LedgerTamperedError):
+        more_rows(place.spec, None, rows=20)
+
+
+@pytest.mark.parametrize("rows", [0, -1, 10**9 + 1])
+def test_numbers_of_rows_that_nobody_can_have(workplace: Any, rows: int) -> None:
+    with pytest.raises(SpecError, match=r"^rows: expected"):
+        more_rows(workplace.spec, None, rows=rows)
+
+
+def test_before_a_release_is_published_there_are_no_more_rows(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    with pytest.raises(SpecError, match="published nothing for period once"):
+        more_rows(place.spec, None, rows=20)
+    draw(prepared(place))
+    with pytest.raises(SpecError, match="published nothing for period once"):
+        more_rows(place.spec, None, rows=20)
+
+
+def test_noise_that_was_drawn_for_the_published_rows_has_no_other_rows(
+    make_workplace: Any,
+) -> None:
+    place = make_workplace(weights="output_noised")
+    text = place.spec.read_text()
+    settings = "when_infeasible: keep, settings: {allow_more_rows: true}"
+    place.spec.write_text(text.replace("when_infeasible: keep", settings))
+    run, _ = publish_run(place.spec)
+    with pytest.raises(SpecError, match=r"weights.method=output_noised"):
+        more_rows(place.spec, None, rows=20)
+    assert not Ledger.open(place.ledger).run(run.key).further
+
+
+def test_another_version_makes_no_rows_of_these_draws(
+    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_workplace(weights="none")
+    publish_run(place.spec)
+    monkeypatch.setattr(promise, "__version__", "0.9.9")
+    with pytest.raises(LedgerConflictError, match="another version of dpiw"):
+        more_rows(place.spec, None, rows=20)
+
+
+def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    one, _ = publish_run(place.spec)
+    text = place.spec.read_text()
+    for rows in (301, 302):
+        place.spec.write_text(text.replace("synthetic_rows: 300", f"synthetic_rows: {rows}"))
+        if rows == 301:
+            other = prepared(place)
+            steps.reserve(other, pay_again=True)
+            draw(other)
+            steps.debias(other)
+            steps.diagnose(other)
+            steps.publish(other)
+            assert more_rows(place.spec, None, rows=20).name.endswith(other.key[:8])
+    with pytest.raises(SpecError, match=f"{one.key[:8]}, {other.key[:8]}"):
+        more_rows(place.spec, None, rows=20)
+    place.spec.write_text(text)
+    assert more_rows(place.spec, None, rows=20).name.endswith(one.key[:8])
+    codes = {finding.code for finding in audited(place).findings}
+    assert codes == {"period_twice"}
+
+
+def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    before = place.ledger.read_bytes()
+    publish_run(place.spec)
+    more_rows(place.spec, None, rows=20)
+    restore(place, before)
+    told(
+        "recover", "--ledger", str(place.ledger), "--releases", str(place.releases),
+        "--key", str(place.root / "state" / "keys" / "test.pub"),
+        "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0",
+    )  # fmt: skip
+    assert spent(place).epsilon == 2
+    steps.reserve(_next(place))
+    codes = [finding.code for finding in audited(place).findings]
+    assert codes == ["recovered"]
+
+
+def _next(place: Any) -> ReleaseRun:
+    """A run of another name: the population spends again, whatever lies beside its releases."""
+    place.spec.write_text(place.spec.read_text().replace("name: town", "name: village"))
+    return prepared(place)
+
+
+def test_a_folder_that_claims_another_first_is_no_release(
+    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificate and manifest name one and the same, or a signer mixed them up."""
+    place = make_workplace(weights="none")
+    publish_run(place.spec)
+    real = module.build
+    monkeypatch.setattr(
+        module, "build", lambda *words, previous: real(*words, previous="0" * 64)
+    )  # fmt: skip
+    with pytest.raises(ManifestError, match="release whose draws these rows are"):
+        more_rows(place.spec, None, rows=20)
+
+
+def test_the_command_prints_where_the_rows_are(
+    make_workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_workplace(weights="none")
+    publish_run(place.spec)
+    monkeypatch.setattr(console, "quiet_prefect", lambda: None)
+
+    def never(*_: Any) -> str:
+        raise AssertionError("the flow was started")
+
+    assert console.main(never, [str(place.spec), "--rows", "20"]) == 0
+    assert "rows       20, from the draws of town-once-" in capsys.readouterr().out
+    for words in (["--until", "ingest"], ["--pay-again"]):
+        with pytest.raises(SystemExit):
+            console.main(never, [str(place.spec), "--rows", "20", *words])

@@ -1,0 +1,186 @@
+"""A changed line never pays a second time for a release and period without a person's word."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpiw.cli.main import main
+from dpiw.errors import AlreadyPaidError
+from dpiw.ledger import Ledger, RecoveredRelease, RunState
+from dpiw.ledger.charges import Charge
+from dpiw.plan import promise
+from dpiw.run import steps
+from dpiw.run.reserve import check_ahead
+from dpiw.run.run import ReleaseRun
+from tasks.reserve import reserve as reserve_task
+from tests.support.ledger import NONE, cost, digest
+from tests.support.whole_runs import prepared
+
+CHANGED = {
+    "synthetic_rows: 300": "synthetic_rows: 301",
+    "nominal_rows: 400": "nominal_rows: 401",
+    "epsilon: 2": "epsilon: 1",
+    "delta: 1e-6": "delta: 1e-7",
+    "settings: {bins: 4}": "settings: {bins: 5}",
+    "method: histogram": "method: privbayes",
+    "when_infeasible: keep": "when_infeasible: none",
+    "format: csv}": "format: csv, snapshot: second}",
+    "cadence: once": "shares: {generator: 0.4, weights: 0.6}\\ncadence: once",
+}
+"""A line of the spec, and what it is changed to."""
+
+
+def brought(run: ReleaseRun, state: RunState) -> None:
+    """Bring a run to a state by its ledger alone: nothing is read or drawn."""
+    steps.reserve(run)
+    ledger, names = run.open_ledger(), [stage.name for stage in run.plan.stages]
+    if state is RunState.VOIDED:
+        ledger.void(run.key, 1)
+    if state in (RunState.RESERVED, RunState.VOIDED):
+        return
+    grants = [ledger.arm(run.key, 1, name) for name in names]
+    if state is RunState.LOST:
+        ledger.lose(run.key, 1, names[0])
+    if state in (RunState.COMMITTED, RunState.PUBLISHED):
+        for place, grant in enumerate(grants):
+            ledger.commit(grant, digest(place + 5))
+    if state is RunState.PUBLISHED:
+        ledger.publish(run.key, digest(9))
+
+
+def rewrite(place: Any, old: str, new: str) -> None:
+    text = place.spec.read_text()
+    assert old in text, old
+    place.spec.write_text(text.replace(old, new.replace("\\n", "\n"), 1))
+
+
+def refused(place: Any, act: Callable[[], object]) -> AlreadyPaidError:
+    """`act` is refused, and the ledger and what it holds are as before."""
+    ledger = Ledger.open(place.ledger)
+    head, spent = ledger.head(), ledger.spent("town")
+    with pytest.raises(AlreadyPaidError) as caught:
+        act()
+    assert (ledger.head(), ledger.spent("town")) == (head, spent)
+    return caught.value
+
+
+@pytest.mark.parametrize("old", CHANGED)
+def test_a_changed_line_is_refused_before_anything_is_reserved(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch, old: str
+) -> None:
+    """By hand, before a plan is made; and in the step that a worker runs."""
+    first = prepared(workplace)
+    brought(first, RunState.PUBLISHED)
+    rewrite(workplace, old, CHANGED[old])
+    error = refused(workplace, lambda: check_ahead(workplace.spec, None))
+    run = prepared(workplace)
+    assert run.key != first.key
+    again = refused(workplace, lambda: steps.reserve(run))
+    worker = refused(workplace, lambda: reserve_task.fn(run.directory))
+    for told in (error, again, worker, pickle.loads(pickle.dumps(error))):
+        assert (told.run, told.period, told.exit_code) == (first.key, "once", 26)
+        assert "--pay-again" in str(told)
+        assert f"--rows {run.spec.synthetic_rows}" in str(told)
+    refused(workplace, lambda: check_ahead(workplace.spec, None))  # also now that it is prepared
+    steps.reserve(run, pay_again=True)
+    steps.reserve(run)  # what a person agreed to goes on, by a worker too
+    assert run.open_ledger().run(run.key).state is RunState.RESERVED
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_whatever_became_of_the_run_that_paid(workplace: Any, state: RunState) -> None:
+    """Refused where something was drawn; what is only held may be given back, as a plan says."""
+    first = prepared(workplace)
+    brought(first, state)
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    run = prepared(workplace)
+    if state in (RunState.RESERVED, RunState.VOIDED):
+        steps.reserve(run)
+        return
+    error = refused(workplace, lambda: steps.reserve(run))
+    assert ("--rows" in str(error)) is (state is RunState.PUBLISHED)
+
+
+def test_another_version_of_dpiw_pays_no_second_time(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought(prepared(workplace), RunState.ARMED)
+    monkeypatch.setattr(promise, "__version__", "0.9.9")
+    refused(workplace, lambda: steps.reserve(prepared(workplace)))
+
+
+@pytest.mark.parametrize("what", ["the same spec", "another name", "another period"])
+def test_what_is_no_second_payment_is_not_refused(make_workplace: Any, what: str) -> None:
+    place = make_workplace(weights="none")
+    rewrite(place, "cadence: once", "cadence: yearly")
+    first = prepared(place, period="2026")
+    brought(first, RunState.ARMED)
+    if what == "another name":
+        rewrite(place, "name: town", "name: village")
+    run = prepared(place, period="2027" if what == "another period" else "2026")
+    if what == "the same spec":
+        assert run.key == first.key
+        run.measurement("fit_generator").write_bytes(b"")
+    check_ahead(place.spec, run.period)
+    if what != "the same spec":
+        steps.reserve(run)
+
+
+def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(
+    workplace: Any,
+) -> None:
+    """Its own reservation was voided; meanwhile the other settings drew and published."""
+    given_back = prepared(workplace)
+    brought(given_back, RunState.VOIDED)
+    text = workplace.spec.read_text()
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    brought(prepared(workplace), RunState.PUBLISHED)
+    workplace.spec.write_text(text)
+    refused(workplace, lambda: steps.reserve(given_back))
+
+
+def test_of_two_reservations_the_first_draw_is_the_only_one(workplace: Any) -> None:
+    """A line is changed while a run waits; then that run goes on, by a worker perhaps."""
+    waits = prepared(workplace)
+    brought(waits, RunState.RESERVED)
+    text = workplace.spec.read_text()
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    brought(prepared(workplace), RunState.PUBLISHED)
+    workplace.spec.write_text(text)
+    for again in (False, True):
+        error = refused(workplace, lambda again=again: steps.reserve(waits, pay_again=again))
+        assert "ledger void" in str(error)
+    waits.open_ledger().void(waits.key, 1)
+    refused(workplace, lambda: steps.reserve(waits))
+    steps.reserve(waits, pay_again=True)
+    steps.reserve(waits)  # it was agreed to after the other had drawn
+
+
+def test_a_recovered_release_is_paid_too(workplace: Any) -> None:
+    """Its reservation was lost with the ledger; its folder says whose name it has."""
+    first, ledger = prepared(workplace), Ledger.open(workplace.ledger)
+    charge = Charge(cost=cost())
+    ledger.recover("town", [RecoveredRelease(
+        hash=digest(11), manifest_digest=digest(12), previous=None, after=None, run=first.key[:8],
+        plan_digest=first.plan.digest, period="once", charge=charge, held=charge, drawn=charge,
+    )], loss=NONE)  # fmt: skip
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    run = prepared(workplace)
+    check_ahead(workplace.spec, None)  # whose release it was, nobody knows
+    (workplace.releases / first.release_id).mkdir(parents=True)
+    refused(workplace, lambda: check_ahead(workplace.spec, None))
+    (workplace.releases / first.release_id).rmdir()
+    steps.reserve(run)
+
+
+def test_a_plan_says_that_a_release_would_be_refused(
+    workplace: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brought(prepared(workplace), RunState.PUBLISHED)
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "--pay-again" in capsys.readouterr().out

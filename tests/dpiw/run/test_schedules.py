@@ -1,0 +1,224 @@
+"""Every period once, none twice: schedules in every zone, clock changes, workers that are late."""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import zoneinfo
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dpiw.errors import SpecError
+from dpiw.ledger import Ledger
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import load_schema, load_spec, parse_spec
+from dpiw.run import steps
+from dpiw.run.ahead import check_turn, current_label, out_of_turn, question
+from dpiw.run.periods import Due, current_and_last, current_period, nearest_period, period_at
+from dpiw.run.run import ReleaseRun
+from flows.release import release
+from tests.support.specs import changed
+
+UTC = datetime.UTC
+CADENCES = ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
+ZONES = (
+    "UTC", "Pacific/Kiritimati", "Etc/GMT+12", "Europe/Berlin", "America/New_York",
+    "America/St_Johns", "Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Beirut",
+    "America/Santiago", "Pacific/Chatham", "Pacific/Apia", "Pacific/Pago_Pago",
+)  # fmt: skip
+"""The earliest and the latest calendar, halves and quarters of an hour, clocks changed at midnight
+and by half an hour, and one that left a day out."""
+
+INSTANCE: Any = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+
+
+def days_of(cadence: str, first: datetime.date, number: int) -> Iterator[datetime.date]:
+    """The first day of so many periods, one after the other."""
+    day = first
+    while number:
+        if current_period(cadence, day) != current_period(cadence, day - datetime.timedelta(1)):
+            yield day
+            number -= 1
+        day += datetime.timedelta(days=1)
+
+
+def fires(day: datetime.date, at: datetime.time, zone: str) -> datetime.datetime:
+    """When a schedule of that zone fires: on its own clock, and an hour on where there is a gap."""
+    local = datetime.datetime.combine(day, at, zoneinfo.ZoneInfo(zone))
+    return local.astimezone(UTC)
+
+
+@INSTANCE
+@given(
+    cadence=st.sampled_from(CADENCES[1:]),
+    zone=st.sampled_from(ZONES),
+    first=st.dates(datetime.date(2015, 1, 1), datetime.date(2035, 12, 31)),
+    at=st.times(),
+    late=st.lists(st.timedeltas(datetime.timedelta(0), datetime.timedelta(400)), min_size=4),
+)
+@example("daily", "Pacific/Kiritimati", datetime.date(2027, 3, 1), datetime.time(0), [])
+@example("monthly", "Etc/GMT+12", datetime.date(2027, 3, 1), datetime.time(23, 59), [])
+@example("weekly", "Africa/Cairo", datetime.date(2026, 4, 20), datetime.time(0, 30), [])
+@example("yearly", "Pacific/Chatham", datetime.date(2026, 1, 1), datetime.time(0), [])
+def test_a_schedule_publishes_every_period_once(
+    cadence: str, zone: str, first: datetime.date, at: datetime.time, late: list[Any]
+) -> None:
+    """Once a period in the spec's zone, and worked however late: its own labels, in order."""
+    number = {"daily": 40, "weekly": 30, "monthly": 14, "quarterly": 6, "yearly": 3}[cadence]
+    planned = [*days_of(cadence, first, number)]
+    labels = []
+    for place, day in enumerate(planned):
+        moment = fires(day, at, zone)
+        delay = late[place % len(late)] if late else datetime.timedelta(0)
+        made = moment - datetime.timedelta(days=90)
+        due = Due(scheduled=moment, created=made, now=moment + delay)
+        label = due.label(cadence, zone)
+        spec = spec_of(cadence, zone)
+        check_turn(spec, key="0" * 64, label=label, due=due)  # or it would ask a ledger
+        labels.append(label)
+    assert len(set(labels)) == len(labels)
+    expected = [current_period(cadence, day) for day in planned]
+    assert labels == expected
+    assert all(nearest_period(cadence, label) == label for label in labels)
+
+
+def spec_of(cadence: str, zone: str, **more: Any) -> Any:
+    mapping = changed("cadence", cadence) | {"time_zone": zone} | more
+    mapping["delta"], mapping["relation"] = "1e-6", "add_or_remove_one"
+    return parse_spec(mapping)
+
+
+@INSTANCE
+@given(
+    cadence=st.sampled_from(CADENCES),
+    zone=st.sampled_from(ZONES),
+    moment=st.datetimes(datetime.datetime(2015, 1, 2), datetime.datetime(2036, 1, 1)),
+)
+def test_the_last_period_is_the_one_before(
+    cadence: str, zone: str, moment: datetime.datetime
+) -> None:
+    now = moment.replace(tzinfo=UTC)
+    current, *last = current_and_last(cadence, now, zone)
+    assert current == period_at(cadence, now, zone)
+    assert len(last) == (cadence != "once")
+    day = now.astimezone(zoneinfo.ZoneInfo(zone)).date()
+    while last and current_period(cadence, day) == current:
+        day -= datetime.timedelta(days=1)
+    assert not last or current_period(cadence, day) == last[0]
+
+
+ADMISSIBLE = {
+    # how long before now it is scheduled and was made; whether its label is admitted
+    "a run that starts now": (0, 0, True),
+    "a run of a day ago": (1, 1, True),
+    "scheduled ahead, worked a year late": (365, 400, True),
+    "scheduled for the past by a caller of the API": (365_000, 0, False),
+    "for two months ago": (70, 0, False),
+    "for the last month": (31, 0, True),
+    "scheduled ahead for next year and moved to now": (-365, 1, False),
+    "far in the future": (-36_500, 0, False),
+}
+
+
+@pytest.mark.parametrize("name", ADMISSIBLE)
+@pytest.mark.parametrize("zone", ZONES)
+def test_who_may_schedule_runs_cannot_choose_any_period(
+    monkeypatch: pytest.MonkeyPatch, name: str, zone: str
+) -> None:
+    before, made, admitted = ADMISSIBLE[name]
+    now = datetime.datetime(2027, 6, 15, 12, tzinfo=UTC)
+    due = Due(
+        scheduled=now - datetime.timedelta(days=before),
+        created=now - datetime.timedelta(days=made),
+        now=now,
+    )
+    monkeypatch.setattr("dpiw.run.ahead._began", lambda *_: False)
+    spec = spec_of("monthly", zone)
+    label = due.label("monthly", zone)
+    for allows in (False, True):
+        back = spec.model_copy(update={"back_fill": allows})
+        if admitted or allows:
+            check_turn(back, key="0" * 64, label=label, due=due)
+            continue
+        with pytest.raises(SpecError, match="nothing was reserved"):
+            check_turn(back, key="0" * 64, label=label, due=due)
+
+
+@pytest.mark.parametrize("label", ["1000-01", "2026-12", "2027-04", "2027-07", "2999-12"])
+def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(
+    workplace: Any, label: str
+) -> None:
+    text = workplace.spec.read_text().replace("cadence: once", "cadence: monthly")
+    workplace.spec.write_text(text)
+    spec, now = load_spec(workplace.spec), datetime.datetime(2027, 6, 15, tzinfo=UTC)
+    assert out_of_turn(spec, label, now)
+    due = Due(scheduled=now, created=now, now=now)
+    entries = len(Ledger.open(workplace.ledger).entries())
+    key, _ = ReleaseRun.named(workplace.spec, period=label)
+    with pytest.raises(SpecError):
+        check_turn(spec, key=key, label=label, due=due)
+    assert question(spec, key=key, label="1000-01")
+    assert len(Ledger.open(workplace.ledger).entries()) == entries
+    workplace.spec.write_text(text + "back_fill: true\n")
+    allowed = load_spec(workplace.spec)
+    check_turn(allowed, key=key, label=label, due=due)
+    assert not question(allowed, key=key, label="1000-01")
+    workplace.spec.write_text(text)
+    if label != "1000-01":
+        steps.reserve(ReleaseRun.prepare(workplace.spec, period=label))
+        check_turn(spec, key=key, label=label, due=due)  # what a person agreed to goes on
+
+
+def test_labels_in_turn_are_asked_by_nobody(workplace: Any) -> None:
+    text = workplace.spec.read_text().replace("cadence: once", "cadence: weekly")
+    workplace.spec.write_text(text)
+    spec = load_spec(workplace.spec)
+    for label in current_and_last("weekly", datetime.datetime.now(UTC), "UTC"):
+        assert not question(spec, key="0" * 64, label=label)
+
+
+def test_a_flow_s_parameters_agree_to_nothing() -> None:
+    """Whoever may call the API gives parameters: none of them pays again or chooses a zone."""
+    assert set(inspect.signature(release.fn).parameters) == {"spec", "period"}
+
+
+def test_zone_and_back_filling_move_no_run_key(workplace: Any) -> None:
+    spec, schema = load_spec(workplace.spec), load_schema(load_spec(workplace.spec))
+    assert (spec.time_zone, spec.back_fill) == ("UTC", False)
+    plan = compile_plan(spec, schema)
+    moved = spec.model_copy(update={"time_zone": "Asia/Tokyo", "back_fill": True})
+    assert compile_plan(moved, schema).run_key("once") == plan.run_key("once")
+
+
+def test_today_is_the_zone_s(workplace: Any) -> None:
+    spec = load_spec(workplace.spec).model_copy(update={"cadence": "daily"})
+    early, late = (
+        current_label(spec.model_copy(update={"time_zone": zone}))
+        for zone in ("Etc/GMT+12", "Pacific/Kiritimati")
+    )
+    assert early < late  # 26 hours apart: never one day
+
+
+@pytest.mark.parametrize(
+    "zone",
+    ["", "Berlin", "CEST+", "+02:00", "localtime", "posixrules", "Factory", "../UTC", "/etc/passwd",
+     "Europe/", "Europe", "UTC ", "utc", "a\0b", 2, None, True, ["UTC"]],
+)  # fmt: skip
+def test_what_is_no_zone_is_refused(zone: Any) -> None:
+    with pytest.raises(SpecError, match=r"time_zone: .*IANA name"):
+        parse_spec(changed("time_zone", zone))
+
+
+@pytest.mark.parametrize("zone", [*ZONES, "Etc/GMT-14", "America/Argentina/Buenos_Aires"])
+def test_zones_are_kept_as_they_are_named(zone: str) -> None:
+    assert parse_spec(changed("time_zone", zone)).time_zone == zone
+
+
+@pytest.mark.parametrize("value", ["true", "yes", 1, 0, None])
+def test_back_filling_is_said_plainly(value: Any) -> None:
+    with pytest.raises(SpecError, match=r"back_fill: .*true or false"):
+        parse_spec(changed("back_fill", value))

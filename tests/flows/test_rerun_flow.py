@@ -1,0 +1,245 @@
+"""A worker's run that failed starts again by itself: its loop, and a real server and worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dpiw.errors import DPIWError, StageFailedError
+from dpiw.ledger import Ledger, StageState
+from dpiw.release.verification import verify
+from dpiw.run.continuation import Rerun
+from dpiw.run.run import ReleaseRun
+from flows import release as flow_module
+from tests.flows.conftest import ROOT, PrefectServer, _healthy, free_port
+from tests.support.patience import SECONDS, until
+
+KILLED = StageFailedError("fit_generator", StageFailedError.exit_code)
+
+
+@pytest.fixture
+def started(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Rerun]]:
+    """Run the flow's loop: how often it may start again, what the ledger says, when it succeeds."""
+    run = ReleaseRun.prepare(workplace.spec, period=None)
+
+    def started(reruns: int, allowed: list[Rerun], error: DPIWError, succeeds: int) -> list[Rerun]:
+        starts, waited, answers = [], [], iter(allowed)
+
+        def published(directory: Path) -> Path:
+            starts.append(directory)
+            if len(starts) < succeeds:
+                raise error
+            return directory
+
+        patch = monkeypatch.setattr
+        patch(flow_module, "plan", lambda *_: run.directory)
+        patch(flow_module, "published", published)
+        patch(flow_module, "reruns", lambda: reruns)
+        patch(flow_module, "rerun", lambda *_: next(answers))
+        patch(flow_module, "wait", lambda _, cost, *__: waited.append(cost))
+        try:
+            flow_module.release.fn(str(workplace.spec))
+        except DPIWError:
+            waited.append(Rerun.NEVER)
+        return waited
+
+    return started
+
+
+FREE, PAID, NEVER = Rerun.FREE, Rerun.PAID, Rerun.NEVER
+
+
+@pytest.mark.parametrize(
+    ("reruns", "allowed", "succeeds", "ends"),
+    [
+        (3, [], 1, []),
+        (3, [FREE], 2, [FREE]),
+        (3, [FREE, PAID, FREE], 4, [FREE, PAID, FREE]),
+        (3, [FREE, FREE, FREE], 9, [FREE, FREE, FREE, NEVER]),
+        (3, [NEVER], 9, [NEVER]),
+        (3, [PAID, NEVER], 9, [PAID, NEVER]),
+        (0, [], 9, [NEVER]),  # a person's
+        (0, [], 1, []),
+    ],
+)
+def test_the_ledger_is_asked_before_each_rerun(
+    started: Callable[..., list[Rerun]], reruns: int, allowed: list[Rerun], succeeds: int, ends: Any
+) -> None:
+    assert started(reruns, allowed, KILLED, succeeds) == ends
+
+
+def test_tasks_and_flow_never_retry_by_prefect() -> None:
+    """What may be repeated is the ledger's business: Prefect alone repeats nothing."""
+    assert flow_module.release.retries == 0
+    steps = [value for value in vars(flow_module).values() if hasattr(value, "retry_delay_seconds")]
+    tasks = [step for step in steps if step is not flow_module.release]
+    assert len(tasks) >= 9
+    assert all(task.retries == 0 for task in tasks)
+
+
+# --- a real server, a real worker ---------------------------------------------------------------
+
+SITE = """
+import os, pathlib, signal, sys, time
+if "dpiw.run.process" in sys.orig_argv and "fit_generator" in sys.orig_argv:
+    import dpiw.methods.generators.histogram as h
+    real = h.Histogram.measure
+    def measure(self, *words, **options):
+        mark = pathlib.Path(__file__).parent / "begun"
+        if not mark.exists():
+            mark.touch()
+            if {kills}:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(15)
+        return real(self, *words, **options)
+    h.Histogram.measure = measure
+"""
+"""The first draw kills its own process, or takes long enough for another one to be killed."""
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A server and a worker of our own, which a test may kill and start again."""
+
+    server: PrefectServer
+    patch: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return self.server.environment() | {
+            "PATH": path, "DPIW_CHECKOUT": str(ROOT), "DPIW_RERUN_SECONDS": "1",
+            "PYTHONPATH": f"{self.patch}{os.pathsep}{ROOT}", "DO_NOT_TRACK": "1",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        }  # fmt: skip
+
+    def prefect(self, *words: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "prefect", "--no-prompt", *words], cwd=ROOT,
+            env=self.environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self, name: str, *words: str) -> None:
+        with (self.server.home / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "prefect", *words], cwd=ROOT, env=self.environment(),
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def start_server(self) -> None:
+        port = self.server.url.rpartition(":")[2].partition("/")[0]
+        self.start("server", "server", "start", "--host", "127.0.0.1", "--port", port)
+        until(lambda: _healthy(self.server.url), what="the start of the server")
+
+    def start_worker(self) -> None:
+        self.start("worker", "worker", "start", "--pool", "dpiw", "--type", "process")
+
+    def kill(self, name: str, sent: signal.Signals = signal.SIGKILL) -> None:
+        process = self.processes.pop(name)
+        process.send_signal(sent)
+        process.wait(timeout=SECONDS)
+
+    def run(self, place: Any) -> str:
+        """Deploy a workplace's spec and start it now, by the API; the flow run's id."""
+        file = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
+        deployment = file["deployments"][0] | {"parameters": {"spec": str(place.spec)}}
+        del deployment["schedules"]
+        path = self.patch / "prefect.yaml"
+        path.write_text(yaml.safe_dump(file | {"deployments": [deployment]}))
+        self.prefect("work-pool", "create", "dpiw", "--type", "process", "--overwrite")
+        self.prefect("deploy", "--all", "--prefect-file", str(path))
+        found = self.server.api("deployments/name/dpiw-release/monthly", method="GET")
+        made = self.server.api(
+            f"deployments/{found['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}}
+        )
+        return str(made["id"])
+
+    def ended(self, run: str) -> str:
+        """In what state the flow run ends."""
+
+        def state() -> str:
+            if not _healthy(self.server.url):
+                return ""
+            told = self.server.api(f"flow_runs/{run}", method="GET")["state_type"]
+            return told if told in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") else ""
+
+        return until(state, every=1, what="the end of the flow run")
+
+
+@contextmanager
+def site(tmp_path: Path, *, kills: bool) -> Iterator[Site]:
+    patch, home = tmp_path / "patch", tmp_path / "home"
+    for folder in (patch, home):
+        folder.mkdir()
+    (patch / "sitecustomize.py").write_text(SITE.format(kills=kills))
+    server = PrefectServer(url=f"http://127.0.0.1:{free_port()}/api", home=home)
+    running = Site(server=server, patch=patch)
+    try:
+        running.start_server()
+        running.start_worker()
+        yield running
+    finally:
+        for name in list(running.processes):
+            running.kill(name, signal.SIGTERM)
+
+
+def begun(running: Site) -> bool:
+    return (running.patch / "begun").exists()
+
+
+@pytest.mark.flow
+@pytest.mark.crash
+@pytest.mark.parametrize("attempts", [2, 1])
+def test_a_killed_stage_starts_again_where_the_spec_allows_it(
+    make_workplace: Any, tmp_path: Path, attempts: int
+) -> None:
+    """With `max_attempts: 2` the lost draw is paid once more; with 1 nothing starts again."""
+    place = make_workplace(max_attempts=attempts)
+    with site(tmp_path, kills=True) as running:
+        run = running.run(place)
+        assert running.ended(run) == ("COMPLETED" if attempts == 2 else "FAILED")
+    (record,) = Ledger.open(place.ledger).runs("town")
+    states = [stage.state for stage in record.attempts[0].stages.values()]
+    if attempts == 1:
+        assert states[0] is StageState.ARMED
+        assert not place.releases.exists()
+        return
+    assert states[0] is StageState.LOST
+    (folder,) = place.releases.iterdir()
+    assert len(verify(folder).certificate.attempts) == 2
+
+
+@pytest.mark.flow
+@pytest.mark.crash
+@pytest.mark.parametrize("killed", ["worker", "server"])
+def test_a_killed_worker_or_server_draws_nothing_twice(
+    make_workplace: Any, tmp_path: Path, killed: str
+) -> None:
+    """In the middle of a draw, and started again: one release, one attempt, paid once."""
+    place = make_workplace()
+    with site(tmp_path, kills=False) as running:
+        run = running.run(place)
+        until(lambda: begun(running), what="the draw")
+        running.kill(killed)
+        running.start_server() if killed == "server" else running.start_worker()
+        if running.ended(run) != "COMPLETED":  # its process died with the worker: Retry
+            running.server.api(
+                f"flow_runs/{run}/set_state",
+                {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True},
+            )
+            until(lambda: place.releases.exists(), what="the release")
+            assert running.ended(run) == "COMPLETED"
+    (folder,) = place.releases.iterdir()
+    assert len(verify(folder).certificate.attempts) == 1
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2

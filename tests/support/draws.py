@@ -1,0 +1,148 @@
+"""Whether a method draws what it declares: laws at the door, events, and what enters the noise.
+
+`check_draws` is for every method of both registries; `PROVED_ELSEWHERE` names those whose draws no
+plain list of events foretells, and the test that proves each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from dpiw.privacy import mechanisms
+from dpiw.privacy.events import ExponentialMechanismEvent
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """Why `check_draws` cannot judge a method, and the test that does."""
+
+    reason: str
+    test: str
+
+
+PROVED_ELSEWHERE = {
+    "aim": Elsewhere(
+        reason="noisy output decides what each round draws, and how many rounds there are",
+        test="dpiw/methods/generators/test_aim.py::test_all_draws_together_are_the_events",
+    ),
+    "bayes": Elsewhere(
+        reason="parameters are drawn part by part, and no noise is added",
+        test="proof/test_pseudo_posterior.py::test_the_method_keeps_its_events",
+    ),
+    "pategan": Elsewhere(
+        reason="each of a query's counts is an event, and a resumed run may repeat some",
+        test="dpiw/methods/generators/test_pategan.py::test_as_many_counts_as_accounted",
+    ),
+    "dpgan": Elsewhere(
+        reason="a resumed training may repeat steps, which are accounted and not drawn",
+        test="dpiw/methods/generators/test_dpgan.py::test_as_many_draws_as_accounted",
+    ),
+    "dpcgan": Elsewhere(
+        reason="as dpgan",
+        test="dpiw/methods/generators/test_dpgan.py::test_as_many_draws_as_accounted",
+    ),
+    "dp_mlp": Elsewhere(
+        reason="a resumed training may repeat steps, which are accounted and not drawn",
+        test="dpiw/methods/neural/test_dp_mlp.py"
+        "::test_events_are_known_before_data_and_are_what_is_drawn",
+    ),
+}
+
+
+class Still(SeededNoise):
+    """No noise, and the first candidate of every selection: what a method would release exactly."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def discrete_gaussian(self, *, scale: float, size: int) -> Any:
+        return np.zeros(size, dtype=np.int64)
+
+    discrete_laplace = discrete_gaussian
+
+    def spherical_laplace(self, *, scale: float, dimension: int) -> Any:
+        return np.zeros(dimension, dtype=np.int64)
+
+    def noisy_argmax(self, scores: Any, *, scale: float) -> int:
+        return 0
+
+
+Measure = Callable[[Any], Measurement]
+"""From a source of noise to a measurement of one table."""
+
+
+def drawn(measure: Measure) -> tuple[list[NoiseLaw], list[float]]:
+    """The laws that passed the door of all noise, and the epsilon of every selection, in order."""
+    laws: list[NoiseLaw] = []
+    selections: list[float] = []
+    draw, select = mechanisms._draw, mechanisms.select
+
+    def watched_draw(law: NoiseLaw, **rest: Any) -> Any:
+        laws.append(law)
+        return draw(law, **rest)
+
+    def watched_select(scores: Any, *, epsilon: float, **rest: Any) -> int:
+        selections.append(epsilon)
+        return select(scores, epsilon=epsilon, **rest)
+
+    with mock.patch.multiple(mechanisms, _draw=watched_draw, select=watched_select):
+        measure(SeededNoise(1))
+    return laws, selections
+
+
+def check_draws(
+    method: Any, *, schema: Any, unit: Any, neighbours: tuple[Measure, Measure]
+) -> None:
+    """Assert that a method draws, declares and states the same.
+
+    As many draws as its events count, each of scale multiplier times the stated sensitivity; as
+    many selections, each of its epsilon; the measurement states what the method does; and two
+    neighbouring tables' exact values lie no further apart than is stated.
+
+    Args:
+        method: calibrated.
+        schema, unit: it was calibrated for.
+        neighbours: how it measures two tables that differ by one unit.
+    """
+    events = method.events(schema=schema, unit=unit)
+    stated = method.released_noise(schema=schema, unit=unit)
+    by_event = {law.event: law for law in stated}
+    laws, selections = drawn(neighbours[0])
+    expected = [
+        event.noise_multiplier * by_event[place].sensitivity if place in by_event else np.nan
+        for place, event in enumerate(events)
+        if hasattr(event, "noise_multiplier")
+        for _ in range(event.count)
+    ]
+    scales = [law.scale for law in laws]
+    np.testing.assert_allclose(scales, expected, rtol=1e-6, err_msg="draws are not the events")
+    chosen = [
+        e.epsilon
+        for e in events
+        if isinstance(e, ExponentialMechanismEvent)
+        for _ in range(e.count)
+    ]
+    np.testing.assert_allclose(
+        selections, chosen, rtol=1e-9, err_msg="selections are not the events"
+    )
+    measurement = neighbours[0](SeededNoise(1))
+    assert Measurement.from_bytes(measurement.to_bytes()).noise == measurement.noise == stated
+    _check_sensitivity(stated, *(measure(Still()).arrays for measure in neighbours))
+
+
+def _check_sensitivity(stated: Any, one: Any, other: Any) -> None:
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        own = [law for law in stated if name.startswith(law.values)] or stated
+        order = 1 if own[0].law is NoiseKind.LAPLACE else 2
+        moved = np.linalg.norm((values - other[name]).ravel(), ord=order)
+        reach = max(law.sensitivity for law in own)
+        assert moved <= reach * (1 + 1e-9), f"{name} moves by more than the stated sensitivity"
