@@ -6,7 +6,7 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all release-bayes population mst external local test test-crash nightly proof check format serve bench bench-banknote bench-weights bench-neural bench-local paper-quick paper clean
+.PHONY: help release release-all release-bayes population mst external local test test-crash nightly proof check format serve bench bench-weights bench-neural bench-local paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
@@ -25,10 +25,8 @@ help:
 	@echo "make local       reports that are private before they are collected, from simulated people"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench DATA=folder            speed: ours against peers and the machine, in ratios (resumes)"
-	@echo "make bench-banknote DATA=folder   weights against no weights at equal total epsilon"
 	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
-	@echo "make bench-marginal-rows DATA=folder    neural generators with margins known and learnt (resumes)"
 	@echo "make bench-mnist DATA=folder      images by convolutions at the paper's epsilon, on torch"
 	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
 	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
@@ -134,18 +132,17 @@ test-neural: neural
 test-gpu: neural
 	build/neural/bin/python -m pytest -m gpu tests/dpiw/methods/neural tests/dpiw/run tests/flows
 
-# The long suites keep their finished parts below build/assurance, so that they can be stopped and
-# run again; FIGURES=file keeps what they tell as JSON lines, ONLY=word runs the tests it is part of.
-ASSURANCE = $(BIN)/python -m tests.assurance $@ $(if $(FIGURES),--figures $(FIGURES)) $(if $(ONLY),--only $(ONLY))
-
+# The long suites keep a stamp for each green part and commit below build/suites, so that they can be
+# stopped and run again. ONLY=word runs the tests whose id holds the word.
+SUITE = @PYTHON=$(BIN)/python tests/suite.sh $@
 test-crash: $(VENV)/.test
-	@$(ASSURANCE)
+	$(SUITE) crash 1 $(ONLY)
 
 nightly: $(VENV)/.test
-	@$(ASSURANCE)
+	$(SUITE) "crash or nightly" 1 $(ONLY)
 
 proof: $(VENV)/.test
-	@$(ASSURANCE) --jobs $(JOBS)
+	$(SUITE) proof $(JOBS) $(ONLY)
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -170,18 +167,11 @@ serve: $(VENV)/.pipeline $(if $(DPIW_ASSURANCE),$(VENV)/.test)
 bench: $(VENV)/.bench $(VENV)/.marginals
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(OPTIONS)
 
-bench-banknote: $(VENV)/.bench
-	$(BIN)/python benchmarks/banknote.py --data $(DATA)
-
 bench-weights: $(VENV)/.bench
 	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --jobs 2 $(if $(QUICK),--quick)
 
 bench-neural: $(VENV)/.bench
 	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
-
-.PHONY: bench-marginal-rows
-bench-marginal-rows: $(VENV)/.bench
-	$(BIN)/python benchmarks/neural_marginals.py --data $(DATA)
 
 .PHONY: bench-mnist
 bench-mnist: neural

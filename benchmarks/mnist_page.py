@@ -189,7 +189,7 @@ def page(facts: Mapping[str, Any]) -> list[str]:
                   "Where the second half of the steps gains little, more steps of the same plan are"
                   " not what is missing. Larger networks and lots, which a GPU pays for, are not"
                   " either: on such a stand-in they were no better, by a rule that was fixed before"
-                  " ([what was tried](mnist_stand_in.md))."]  # fmt: skip
+                  "."]  # fmt: skip
     lines += ["", "## Pictures", "", "The first ten images drawn of each digit, 0 in the top row:"]
     for size, run in facts["runs"].items():
         lines += ["", f"{run['side']} x {run['side']} pixels, {_networks(run)}, settings"

@@ -30,7 +30,6 @@ from dpiw.run.ahead import current_label, paid_anew, period_line, question, sour
 from dpiw.run.commands import filled_in, program, release_command
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.failure import failure_file, failure_text
-from dpiw.run.imports import importing
 from dpiw.run.launch import stages_ahead
 from dpiw.run.more_rows import more_rows
 from dpiw.run.periods import nearest_period
@@ -228,12 +227,6 @@ def _ask(parsed: argparse.Namespace) -> bool:
     )
 
 
-def _load_report() -> None:
-    """Ahead of its time, while the first stage works."""
-    with importing():
-        load_report()
-
-
 def _publish(
     flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
 ) -> Path:
@@ -247,9 +240,9 @@ def _publish(
     with prefect_server() as wait_for_server:
         heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
         _announce(run, parsed)
-        with stages_ahead(run.directory, meanwhile=_load_report):
-            with importing():
-                import flows.release  # noqa: F401
+        with stages_ahead(run.directory, meanwhile=load_report):
+            import flows.release  # noqa: F401 - while the server comes up
+
             wait_for_server()
             if agreed:
                 reserve(run, pay_again=parsed.pay_again)

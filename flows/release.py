@@ -14,11 +14,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dpiw.run.imports import importing
-
 if __name__ == "__main__":  # before Prefect is imported: what is published needs none of it
-    with importing():
-        from flows import console
+    from flows import console
+
     sys.exit(console.main(console.release_flow, sys.argv[1:]))
 
 import fastapi.encoders  # noqa: F401 - Prefect's own for parameters, else imported when a run starts

@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpiw.errors import DPIWError
-from dpiw.run.imports import begin_imports, end_imports, importing
 from dpiw.run.shield import shielded
-from flows.database import make_database
 
 PAUSE_SECONDS = 0.1
 """Between two attempts."""
@@ -62,8 +60,8 @@ def prefect_server() -> Iterator[Callable[[], None]]:
         server = None
         if not os.environ.get("PREFECT_API_URL"):
             server = stack.enter_context(_own_server())
-        with importing():  # while it comes up
-            from prefect.settings import PREFECT_API_URL
+        from prefect.settings import PREFECT_API_URL  # while it comes up
+
         if server is None or PREFECT_API_URL.value():  # a profile of Prefect's may name one, too
             stack.close()
             yield wait_for_server
@@ -230,18 +228,11 @@ def _hear_sigterm() -> None:
 def _serve(descriptor: int, life: int) -> None:
     """Be the short-lived server, on a socket that listens already, as long as its run lives."""
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    begin_imports()
-    make_database()
     import uvicorn
     from prefect.server.api.server import create_app
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets=sockets)
-            end_imports()  # a fresh database takes as long as the imports, and makes as much
-
     app = create_app(ephemeral=True, final=True)
-    server = Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
     server.run(sockets=[socket.socket(fileno=descriptor)])
     _hear_sigterm()  # and end by it
 

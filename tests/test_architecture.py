@@ -150,8 +150,7 @@ def test_generators_and_weights_do_not_know_each_other():
             {"dpiw.privacy.accounting", "dpiw.privacy.event_base", "dpiw.privacy.events"},
         ),
         ("opendp", {"dpiw.privacy.randomness"}),
-        ("sqlalchemy", {"dpiw.ledger", "flows.database"}),
-        ("alembic", {"flows.database"}),
+        ("sqlalchemy", {"dpiw.ledger"}),
         ("great_expectations", {"dpiw.data.validation"}),
         ("cryptography", {"dpiw.release.signing", "dpiw.privacy.keystream"}),
         (
@@ -177,7 +176,7 @@ def test_generators_and_weights_do_not_know_each_other():
             "prefect",
             {
                 "tasks.step", "tasks.window", "flows.release", "flows.audit", "flows.local",
-                "flows.server", "flows.database", "flows.assurance", "flows.deployed", "flows.due",
+                "flows.server", "flows.assurance", "flows.deployed", "flows.due",
             },
         ),
     ],

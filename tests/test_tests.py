@@ -53,13 +53,12 @@ def test_an_import_from_a_test_file_is_seen(tmp_path: Path) -> None:
 def test_the_rooms() -> None:
     """A test is of the package, a proof, a crash, something hostile, or a flow.
 
-    `support` is what they share, `golden` what they compare with. `benchmarks` mirrors its folder,
-    and `assurance` runs long suites.
+    `support` is what they share, `golden` what they compare with. `benchmarks` mirrors its folder.
     """
     rooms = {path.parent.relative_to(TESTS).parts[0] for path in PATHS if path.parent != TESTS}
     assert rooms == {
         "dpiw", "proof", "crash", "hostile", "flows", "support",
-        "golden", "benchmarks", "assurance",
+        "golden", "benchmarks",
     }  # fmt: skip
 
 

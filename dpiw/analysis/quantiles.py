@@ -17,7 +17,7 @@ INSIDE = 1 / 3
 """Standard deviation of the share of a bin's people below a point, over sqrt(t (1 - t)), t that of
 its rows: as of a Beta law of eight. A generator guesses where in a bin its rows lie from the bins
 beside it, and no feature of `measured` weights tells of so narrow a place. Of the quantiles of six
-real data sets it holds 94% (benchmarks/results/histospline.md; docs/method.md section 14)."""
+real data sets it holds 94% (docs/method.md section 14)."""
 
 
 def weighted_quantile(values: Array, weights: Array, probabilities: Array) -> Array:

@@ -38,13 +38,6 @@ Handler = Callable[[argparse.Namespace], int]
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from dpiw.run.imports import importing
-
-    with importing():  # most of what a plan takes
-        return _compiled_and_told(arguments)
-
-
-def _compiled_and_told(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import check_header, load_schema, load_spec

@@ -22,11 +22,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dpiw.run.imports import begin_imports, end_imports, importing
-
-if __name__ == "__main__":
-    begin_imports()
-
 from dpiw.data.validation import load_checks
 from dpiw.errors import (
     BudgetExceededError,
@@ -126,7 +121,7 @@ def main(arguments: list[str]) -> int:
 
 def _get_ready(stage: str) -> None:
     """Import what a stage will import; what is broken is for the stage itself to find."""
-    with contextlib.suppress(Exception), importing():
+    with contextlib.suppress(Exception):
         if stage == "ingest":
             load_checks()
         else:  # what a plan's noise is found with
@@ -135,5 +130,4 @@ def _get_ready(stage: str) -> None:
 
 
 if __name__ == "__main__":
-    end_imports()
     sys.exit(main(sys.argv[1:]))

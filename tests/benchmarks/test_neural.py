@@ -24,7 +24,6 @@ page = load("neural_page")
 table = load("neural_table")
 mnist = load("mnist")
 judge = load("mnist_judge")
-stand_in = load("mnist_stand_in")
 
 SMALL = {"steps": 20, "lot": 32, "batch": 16}
 
@@ -270,27 +269,6 @@ def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, m
     second = 2 * both["accuracy"] - first
     assert error["accuracy"] == pytest.approx(abs(second - first) / 2, abs=2e-4)
     assert once["errors"]["synthetic"]["accuracy"] is None
-
-
-def test_settings_for_a_gpu_are_chosen_on_digits_that_are_public(tmp_path, monkeypatch):
-    """Train and test images are of different digits; the rule takes varied ones before sharp."""
-    (pixels, _), (other, _) = (stand_in.images(part, 40) for part in ("train", "test"))
-    assert pixels.shape == other.shape == (40, 784)
-    assert 0 <= pixels.min() < pixels.max() <= 1
-    np.testing.assert_array_equal(stand_in.images("train", 40)[0], pixels)
-    figures = {"a": {"variety": 0.9, "linear_accuracy": 0.6}, "b": {"variety": 0.1,
-               "linear_accuracy": 0.9}, "c": {"variety": 0.8, "linear_accuracy": 0.7}}  # fmt: skip
-    assert stand_in.choice(figures) == "c"
-    monkeypatch.setattr(mnist, "ROWS", 60)
-    monkeypatch.setattr(mnist, "SYNTHETIC_ROWS", 50)
-    monkeypatch.setattr(judge, "CLASSIFIER", metrics.Perceptron(steps=5))
-    monkeypatch.setattr(stand_in, "TEST_IMAGES", 30)
-    small = SMALL | {"generator": [4], "discriminator": [4], "marginals_share": 0}
-    monkeypatch.setattr(stand_in, "CANDIDATES", {"small": small})
-    row = stand_in.tried("small", device="cpu", keep=tmp_path)
-    facts = dict.fromkeys(("command", "commit", "dpiw", "device", "python"), "x")
-    page = stand_in.page({"small": row}, facts | {"jobs": 1, "chosen": "small"})
-    assert any(line.startswith(f"| small | {row['linear_accuracy']:.3f} |") for line in page)
 
 
 def test_variety_is_that_of_the_images_of_a_digit_and_none_where_they_are_one():

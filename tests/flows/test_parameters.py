@@ -21,7 +21,6 @@ import pytest
 from dpiw.cli.main import main as dpiw
 from dpiw.errors import DPIWError, SchemaError, SpecError
 from dpiw.release.manifest import MANIFEST, SIGNATURE
-from flows import assurance as assurance_module
 from flows import audit as audit_module
 from flows import local as local_module
 from flows.parameters import ROOT as VARIABLE
@@ -82,8 +81,6 @@ TAKEN: dict[str, Callable[[str], Any]] = {
     "a key of an audit": lambda text: audit_module.audit.fn("l.sqlite", "desk", text),
     "keys of an audit": lambda text: audit_module.audit.fn("l.sqlite", "desk", [text]),
     "a report of an audit": lambda text: audit_module.audit.fn("l.sqlite", "desk", None, text),
-    "a checkout": lambda text: assurance_module.assurance.fn((), text),
-    "a folder of parts": lambda text: assurance_module.assurance.fn((), ".", text),
 }
 
 
@@ -216,11 +213,10 @@ def test_an_audit_writes_into_no_published_release(
 
 CHILD = """
 import json, sys
-from flows.assurance import assurance
 from flows.audit import audit
 from flows.local import collect
 from flows.release import release
-flows = {"release": release, "audit": audit, "local": collect, "assurance": assurance}
+flows = {"release": release, "audit": audit, "local": collect}
 for name, parameters in json.load(sys.stdin):
     state = flows[name](**parameters, return_state=True)
     error = state.result(raise_on_failure=False)
@@ -326,7 +322,6 @@ def _family(desk: Path) -> list[tuple[str, dict[str, Any]]]:
             {"out": "../outside"}, {"out": "table.csv/x"},
         )
     ]  # fmt: skip
-    family += [("assurance", {"suites": ["proof"], "root": root}) for root in ("..", "/")]
     return family
 
 
@@ -362,7 +357,7 @@ def test_a_refusal_is_a_class_a_file_and_a_line(
         monkeypatch.setattr(module, task, getattr(module, task).fn)  # as a step, without a server
     bodies = {
         "release": release_module.release, "local": local_module.collect,
-        "audit": audit_module.audit, "assurance": assurance_module.assurance,
+        "audit": audit_module.audit,
     }  # fmt: skip
     monkeypatch.chdir(desk)
     monkeypatch.setenv(VARIABLE, str(desk))

@@ -30,7 +30,6 @@ AT_LENGTH = {
     "python examples/population/publish.py FOLDER measured": "clone",
     "dpiw release examples/population-neural/release.yaml": "clone",
     "python examples/population/simulate.py": "clone",
-    "python -m tests.assurance --help": "clone",
     "python -m docs.journeys": "clone",
     "prefect concurrency-limit create gpu 1": "prefect",
     "prefect concurrency-limit reset gpu": "prefect",

@@ -58,8 +58,8 @@ class GANSettings:
         latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers. A generator without any (default) is
             linear, a factor copula where marginals are known: under noise, and on many levels even
-            without, deeper ones learnt less (benchmarks/results/neural_marginals.md). Where they
-            are not known it wants layers, as [64, 64].
+            without, deeper ones learnt less on four tables. Where they are not known it wants
+            layers, as [64, 64].
         learning_rate, discriminator_rate: of the two Adams.
         generator_steps: generator steps after every `discriminator_steps` steps; they cost nothing.
         discriminator_steps: see there.

@@ -126,7 +126,7 @@ def balanced_penalty(
 
     On 270 known log ratios (2 to 13 columns, n0 = 1e3 to 1e5, epsilon 0.3 to 3), against
     Lam = K/tau always: at most 1.21 times its error, at best 0.27 times; against the best Lam:
-    median 1.06, worst 1.79 instead of 4.45 times (`benchmarks/penalty.py`).
+    median 1.06, worst 1.79 instead of 4.45 times.
 
     Source: the calculation of docs/method.md section 6 with the eigenvalues of section 14's
     features.

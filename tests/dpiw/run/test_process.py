@@ -11,7 +11,6 @@ import pytest
 
 from dpiw.errors import StageFailedError
 from dpiw.run import launch, process
-from dpiw.run.imports import importing
 from dpiw.run.launch import launch_stage, stages_ahead
 from dpiw.run.process import STAGES
 
@@ -187,13 +186,3 @@ def test_a_library_that_is_broken_is_for_the_stage_to_find(
     assert told_nothing("ingest") == 0
     assert tried == ["Great Expectations"]
     assert gc.isenabled()
-
-
-def test_what_is_imported_at_once_is_collected_no_more() -> None:
-    before = gc.get_freeze_count()
-    with importing():
-        assert not gc.isenabled()
-        objects = [[] for _ in range(100)]
-    assert gc.isenabled()
-    assert gc.get_freeze_count() >= before + len(objects)
-    gc.unfreeze()
