@@ -117,10 +117,6 @@ MOVED = (
     _moved("crash", "flows/test_audit_flow.py::"
            "test_a_clean_audit_ends_well_and_a_tampered_one_alarms",
            "flows/test_audit_parameters.py::test_the_audit_flow_is_started_with_a_sound_one"),
-    _moved("crash", "flows/test_assurance_flow.py::"
-           "test_a_green_suite_ends_well_and_a_red_one_alarms",
-           "flows/test_assurance_flow.py::"
-           "test_a_suite_that_left_no_summary_or_another_code_has_failed"),
     _moved("crash", "dpiw/ledger/test_store_postgresql.py::"
            "test_a_release_is_made_with_a_ledger_on_postgresql",
            "dpiw/ledger/test_store_postgresql_failures.py::"

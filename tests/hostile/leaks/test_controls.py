@@ -34,7 +34,7 @@ from tests.support.whole_runs import publish_run
 ROOT = Path(__file__).resolve().parents[3]
 
 
-NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server", "database",
+NEITHER = {"__init__", "step", "progress", "window", "pages", "console", "server",
            "interrupts", "reading", "step_log", "summary", "failures", "deployed",
            "due", "parameters"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
