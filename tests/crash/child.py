@@ -125,8 +125,8 @@ class Watch:
     def _arm(self) -> None:
         real = Ledger.arm
 
-        def arm(ledger: Ledger, run_key: str, attempt: int, stage: str) -> Any:
-            grant = real(ledger, run_key, attempt, stage)
+        def arm(ledger: Ledger, run_key: str, attempt: int, stage: str, **named: Any) -> Any:
+            grant = real(ledger, run_key, attempt, stage, **named)
             self.armed = (stage, attempt)
             self.milestone("a")
             self.here(f"after_arm:{stage}")

@@ -24,10 +24,10 @@ def draw_before_arming(watch: Any, task: Any) -> None:
     """Noise is drawn, and then the ledger is told."""
     arm = Ledger.arm
 
-    def late(ledger: Ledger, run_key: str, attempt: int, stage: str) -> Any:
+    def late(ledger: Ledger, run_key: str, attempt: int, stage: str, **named: Any) -> Any:
         watch.armed = (stage, attempt)
         SecureNoise().discrete_gaussian(scale=1.0, size=1)
-        return arm(ledger, run_key, attempt, stage)
+        return arm(ledger, run_key, attempt, stage, **named)
 
     Ledger.arm = late  # type: ignore[method-assign]
 

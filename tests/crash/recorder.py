@@ -71,8 +71,8 @@ class Recorder:
         arm, publish = Ledger.arm, Ledger.publish
         commit, commit_found = Ledger.commit, Ledger.commit_found
 
-        def armed(ledger: Ledger, run_key: str, attempt: int, stage: str) -> Any:
-            grant = arm(ledger, run_key, attempt, stage)
+        def armed(ledger: Ledger, run_key: str, attempt: int, stage: str, **named: Any) -> Any:
+            grant = arm(ledger, run_key, attempt, stage, **named)
             durable = self._is_armed(run_key, stage) and _waits_for_the_disk(ledger)
             self.tell("armed", stage=stage, durable=durable)
             return grant
