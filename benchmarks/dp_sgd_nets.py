@@ -83,7 +83,7 @@ NETS: Mapping[str, Net] = {
     "perceptron": Net(
         about="20-64-64-1, rectifiers; 20,000 rows",
         make=perceptron, rows=lambda rng: rng.normal(size=(20_000, WIDTHS[0])),
-        is_perceptron=True, turns=60, steps=20, most=1.5,
+        is_perceptron=True, turns=60, steps=20, most=2.0,
     ),
     "convolution": Net(
         about="two convolutions of 16 and 32 channels on 28 x 28 pixels, two dense layers; 4,000"
