@@ -13,8 +13,7 @@ help:
 	@echo "make test        install what the tests need, and run them"
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
-	@echo "make test-neural the tests that need torch and Opacus, in an environment of their own"
-	@echo "make test-gpu    the tests that need a GPU, likewise; their twins on the CPU run everywhere"
+	@echo "make test-gpu    the tests that need a GPU; their twins on the CPU run everywhere"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
 	@echo "make check       ruff and mypy; make site: the documents as a site"
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
@@ -39,8 +38,9 @@ $(VENV)/.pipeline: pyproject.toml $(LOCK)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.pipeline
-	@echo "installing the test tools into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,test,docs]'
+	@echo "installing the test tools and torch (200 MB) into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,neural,test,docs]'
 	@touch $@
 
 $(VENV)/.marginals: $(VENV)/.pipeline
@@ -101,7 +101,7 @@ test-oldest: $(VENV)/.test
 	@mkdir -p build
 	@$(BIN)/python -m tests.oldest > build/oldest.txt
 	@test -x build/oldest/bin/python || $(PYTHON) -m venv build/oldest
-	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,marginals,test,docs]'
+	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,marginals,neural,test,docs]'
 	build/oldest/bin/python -m pytest -n $(JOBS) --dist worksteal
 	@$(BIN)/python -m tests.oldest formula plot > build/light.txt
 	@test -x build/light/bin/python || $(PYTHON) -m venv build/light
@@ -110,27 +110,13 @@ test-oldest: $(VENV)/.test
 
 test-newest:
 	@test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
-	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,marginals,test,docs]'
+	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,marginals,neural,test,docs]'
 	build/newest/bin/python -m pytest -n $(JOBS) --dist worksteal
 
-# The engine of torch modules, and torch's arithmetic: in an environment of its own, as torch is large.
-# Of the lock's versions it cannot have mpmath's: sympy, which torch needs, wants one below 1.4.
-build/neural.txt: $(LOCK)
-	@mkdir -p build
-	@grep -v '^mpmath==' $(LOCK) > $@
-
-.PHONY: neural test-neural test-gpu
-neural: build/neural.txt
-	@test -x build/neural/bin/python || $(PYTHON) -m venv build/neural
-	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	@build/neural/bin/python -m pip install --quiet --disable-pip-version-check -c build/neural.txt '.[pipeline,neural,test]'
-
-test-neural: neural
-	build/neural/bin/python -m pytest tests/dpiw/methods/neural tests/proof/test_planted_bugs_modules.py tests/dpiw/methods/generators/test_images.py tests/dpiw/methods/generators/test_heads.py tests/benchmarks/test_dp_sgd.py tests/benchmarks/test_neural.py
-
 # What needs a GPU; where torch finds none, each test says so and is skipped. The twins on the CPU run in every suite.
-test-gpu: neural
-	build/neural/bin/python -m pytest -m gpu tests/dpiw/methods/neural tests/dpiw/run tests/flows
+.PHONY: test-gpu
+test-gpu: $(VENV)/.test
+	$(BIN)/python -m pytest -m gpu tests/dpiw/methods/neural tests/dpiw/run tests/flows
 
 # The long suites keep a stamp for each green part and commit below build/suites, so that they can be
 # stopped and run again. ONLY=word runs the tests whose id holds the word.
@@ -163,7 +149,7 @@ serve: $(VENV)/.pipeline $(if $(DPIW_ASSURANCE),$(VENV)/.test)
 	@$(BIN)/python examples/prepare.py breast-cancer
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
 
-# DATA: a folder with adult.csv and banknote.csv; OPTIONS: see benchmarks/bench.py. DP-SGD: `make neural` first.
+# DATA: a folder with adult.csv and banknote.csv; OPTIONS: see benchmarks/bench.py. DP-SGD: `make test` first, which installs torch.
 bench: $(VENV)/.bench $(VENV)/.marginals
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(OPTIONS)
 
@@ -174,8 +160,8 @@ bench-neural: $(VENV)/.bench
 	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
 
 .PHONY: bench-mnist
-bench-mnist: neural
-	OMP_NUM_THREADS=1 PYTHONPATH=. build/neural/bin/python benchmarks/mnist.py --data $(DATA)
+bench-mnist: $(VENV)/.test
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks/mnist.py --data $(DATA)
 
 bench-local: $(VENV)/.pipeline
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/local_iwp.py --data $(DATA)

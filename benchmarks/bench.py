@@ -6,7 +6,7 @@
 FOLDER holds adult.csv and banknote.csv; what needs them is told as not run without. A line that is
 done is kept in `--cache` with its date and load, so a run that was cut short goes on; `--again`
 measures anew. Peers' environments are made in `--environments` on the first run (about 1.5 GB);
-one that cannot be made is told as not run, too. DP-SGD needs a Python with torch: `make neural`.
+one that cannot be made is told as not run, too. DP-SGD needs torch (`make test`).
 Writes bench.md, bench.json and bench.svg.
 """
 
@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--repeats", type=int, default=3, help="turns of what takes little")
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--neural", type=Path, help="a Python with torch and Opacus",
-                        default=ROOT / "build" / "neural" / "bin" / "python")  # fmt: skip
+                        default=ROOT / ".venv" / "bin" / "python")  # fmt: skip
     parser.add_argument("--only", nargs="+", metavar="ITEM", help="of what the page shows")
     parser.add_argument("--again", action="store_true", help="measure anew what is kept")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "bench")

@@ -254,14 +254,14 @@ def training(place: Place) -> dict[str, Found]:
     if not place.with_peers:
         raise NotRunError("without peers, as asked")
     if place.neural is None:
-        raise NotRunError("no Python with torch and Opacus: make neural")
+        raise NotRunError("no Python with torch and Opacus: make test")
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [str(place.neural), "-c", TRAINING, str(HERE.parent), str(20 * place.repeats)]
     done = subprocess.run(
         command, env=os.environ | single | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     if done.returncode:
-        raise NotRunError("torch and Opacus are not usable there: make neural")
+        raise NotRunError("torch and Opacus are not usable there: make test")
     steps = {
         name: Cost(wall=row["wall_us"] / 1e6, cpu=row["cpu_us"] / 1e6)
         for name, row in json.loads(done.stdout).items()

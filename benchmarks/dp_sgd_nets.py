@@ -14,35 +14,20 @@ import torch
 from numpy.typing import NDArray
 from opacus import PrivacyEngine
 
-from dpiw.methods.neural.backend import keep_memory
+from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.neural.clipping import ClipRule
+from dpiw.methods.neural.convolutions import Convolution
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.engine import AnyArchitecture
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Architecture, Network
-from dpiw.methods.neural.opacus_engine import ModuleArchitecture
+from dpiw.methods.neural.networks import Architecture, Dense, Layered, unchanged
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 LOT, MULTIPLIER, CLIP, RATE = 256, 1.1, 1.0, 1e-3
 WIDTHS = (20, 64, 64, 1)
-WORDS, PLACES = 2_000, 32
 Steps = Callable[[int], None]
 Rows = NDArray[np.float64]
-
-
-class Sentences(torch.nn.Module):
-    """A logit of the mean of some words' embeddings; a row holds their numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = torch.nn.Embedding(WORDS, 32)
-        self.inner, self.last = torch.nn.Linear(32, 64), torch.nn.Linear(64, 1)
-
-    def forward(self, rows: Any) -> Any:
-        """Shape (n, 1)."""
-        return self.last(torch.relu(self.inner(self.words(rows.long()).mean(1))))
 
 
 def perceptron() -> Any:
@@ -98,20 +83,13 @@ NETS: Mapping[str, Net] = {
     "perceptron": Net(
         about="20-64-64-1, rectifiers; 20,000 rows",
         make=perceptron, rows=lambda rng: rng.normal(size=(20_000, WIDTHS[0])),
-        is_perceptron=True, turns=60, steps=20, most=1.5,
+        is_perceptron=True, turns=60, steps=20, most=2.0,
     ),
     "convolution": Net(
         about="two convolutions of 16 and 32 channels on 28 x 28 pixels, two dense layers; 4,000"
         " rows",
         make=convolutional, rows=lambda rng: rng.random((4_000, 28 * 28)),
         is_perceptron=False, turns=20, steps=3, most=3.0,
-    ),
-    "embedding": Net(
-        about=f"{PLACES} of {WORDS:,} words, 32 numbers each, their mean, two dense layers; 20,000"
-        " rows",
-        make=Sentences,
-        rows=lambda rng: rng.integers(0, WORDS, (20_000, PLACES)).astype(np.float64),
-        is_perceptron=False, turns=30, steps=5, most=None,
     ),
     "wide convolution": Net(
         about="the convolutions with four times as many channels, 64 and 128; lots of 1,024 of"
@@ -122,12 +100,45 @@ NETS: Mapping[str, Net] = {
 }  # fmt: skip
 
 
-def ours(net: Net, rows: Rows, *, closed: bool, device: str = "cpu") -> Steps:
-    """Our core: Poisson lots, clipping, secure noise, Adam; norms in closed form or by Opacus."""
-    architecture: AnyArchitecture = (
-        Architecture(widths=WIDTHS)
-        if closed
-        else ModuleArchitecture(module=net.make(), example=rows[:3])
+@dataclass(frozen=True, eq=False)
+class OurConvolutions(Layered):
+    """The convolutional network as ours: the same layers.
+
+    Attributes:
+        module: that of `convolutional`.
+    """
+
+    module: Any
+    inputs = 28 * 28
+
+    @property
+    def layers(self) -> Any:
+        """See `Layered`."""
+        first, second, dense, last = [part for part in self.module if hasattr(part, "weight")]
+        shapes = [(part.in_features, part.out_features) for part in (dense, last)]
+        return (
+            Convolution(first, held=50_000), Convolution(second, held=50_000),
+            *(Dense(*shape, 6.0) for shape in shapes),
+        )  # fmt: skip
+
+    @property
+    def between(self) -> Any:
+        """See `Layered`."""
+
+        def pooled(values: Any, _: Any) -> Any:
+            return torch.nn.functional.max_pool2d(values.relu(), 2, 1)
+
+        return (
+            lambda values, _: values.unflatten(1, (1, 28, 28)), pooled,
+            lambda values, rows: pooled(values, rows).flatten(1),
+            lambda values, _: values.relu(), unchanged,
+        )  # fmt: skip
+
+
+def ours(net: Net, rows: Rows, *, device: str = "cpu") -> Steps:
+    """Our core: Poisson lots, clipping, secure noise, Adam."""
+    architecture: Layered = (
+        Architecture(widths=WIDTHS) if net.is_perceptron else OurConvolutions(net.make())
     )
     training = PrivateTraining(
         sampling_rate=net.lot / len(rows), steps=10**9, clip=CLIP, divisor=float(net.lot),
@@ -137,7 +148,7 @@ def ours(net: Net, rows: Rows, *, closed: bool, device: str = "cpu") -> Steps:
     noise = SecureNoise()
     lots = PrivateLots(
         architecture=architecture, rows=rows, loss=Logistic(label=1),
-        backend=architecture.backend(device),
+        backend=make_backend(device),
     )  # fmt: skip
     state = training.start(architecture.initial(np.random.default_rng(0)), publishable=True)
 
@@ -145,28 +156,6 @@ def ours(net: Net, rows: Rows, *, closed: bool, device: str = "cpu") -> Steps:
         nonlocal state
         for _ in range(count):
             state = training.private_step(state, lots, noise=noise)
-
-    return run
-
-
-def ours_without_privacy(rows: Rows) -> Steps:
-    """The same perceptron, optimiser and loss; random batches of fixed size, nothing clipped."""
-    keep_memory()
-    architecture, adam = Architecture(widths=WIDTHS), Adam(learning_rate=RATE)
-    generator = np.random.default_rng(0)
-    parameters = architecture.initial(generator)
-    moments, loss, step = adam.start(architecture.size), Logistic(label=1), 0
-
-    def run(count: int) -> None:
-        nonlocal parameters, moments, step
-        for _ in range(count):
-            step += 1
-            network = Network(architecture=architecture, parameters=parameters)
-            batch = rows.take(generator.integers(0, len(rows), LOT), axis=0)
-            forward = network.forward(batch)
-            gradient = forward.backward(loss.slopes(forward.outputs)).gradient()
-            gradient /= LOT
-            parameters, moments = adam.update(parameters, gradient, moments, step)
 
     return run
 
@@ -189,12 +178,20 @@ def torch_without_privacy(net: Net, rows: Rows, *, precision: Any, device: str) 
     return run
 
 
-def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool, device: str) -> Steps:
+def opacus(
+    net: Net,
+    rows: Rows,
+    *,
+    mode: str,
+    own_loader: bool,
+    device: str,
+    precision: Any = torch.float32,
+) -> Steps:
     """Opacus after `make_private`; lots from its Poisson loader, or as cheaply as ours."""
-    data = torch.tensor(rows, dtype=torch.float32)
-    model = net.make().to(device)
+    data = torch.tensor(rows, dtype=precision)
+    model = net.make().to(device, precision)
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
-    table = torch.utils.data.TensorDataset(data, torch.ones(len(rows), 1))
+    table = torch.utils.data.TensorDataset(data, torch.ones(len(rows), 1, dtype=precision))
     arguments: dict[str, Any] = {
         "module": model, "optimizer": optimiser, "noise_multiplier": MULTIPLIER,
         "data_loader": torch.utils.data.DataLoader(table, batch_size=net.lot),
@@ -216,7 +213,7 @@ def opacus(net: Net, rows: Rows, *, mode: str, own_loader: bool, device: str) ->
                 yield batch.to(device), labels.to(device)
         while True:
             lot = torch.rand(len(there), device=device) < net.lot / len(there)
-            yield there[lot], torch.ones(int(lot.sum()), 1, device=device)
+            yield there[lot], torch.ones(int(lot.sum()), 1, dtype=precision, device=device)
 
     source = batches()
 
@@ -234,20 +231,19 @@ def variants(net: Net, device: str = "cpu") -> Mapping[str, Callable[[Rows], Ste
     """By name, every way to train a network; each is made from rows when it is asked for."""
     warnings.filterwarnings("ignore")
     ways: dict[str, Callable[[Rows], Steps]] = {}
-    if net.is_perceptron:
-        ways["ours, closed form"] = lambda rows: ours(net, rows, closed=True, device=device)
-    ways["ours, Opacus' norms"] = lambda rows: ours(net, rows, closed=False, device=device)
+    ways["ours"] = lambda rows: ours(net, rows, device=device)
     for mode, own_loader in itertools.product(("hooks", "ghost"), (False, True)):
         loader = ", its loader" if own_loader else ""
         ways[f"Opacus, {mode}{loader}"] = partial(
             opacus, net, mode=mode, own_loader=own_loader, device=device
         )
+    ways["Opacus, hooks, double"] = partial(
+        opacus, net, mode="hooks", own_loader=False, device=device, precision=torch.float64
+    )
     for name, precision in (("", torch.float32), (", double", torch.float64)):
         ways[f"torch, no privacy{name}"] = partial(
             torch_without_privacy, net, precision=precision, device=device
         )
-    if net.is_perceptron and device == "cpu":
-        ways["ours, no privacy"] = ours_without_privacy
     if device != "cpu":
-        ways["ours, on one core instead"] = lambda rows: ours(net, rows, closed=net.is_perceptron)
+        ways["ours, on one core instead"] = lambda rows: ours(net, rows)
     return ways

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
@@ -31,8 +29,8 @@ from dpiw.methods.generators.marginals_stage import (
     stored_facts,
     with_distributions,
 )
-from dpiw.methods.neural.backend import NUMPY
-from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.networks import Network
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy.events import PrivacyEvent
@@ -63,9 +61,10 @@ class _ExactPlayer:
         )  # fmt: skip
 
     def mean_gradient(self, network: Network, rows: Array, *, real: bool) -> Array:
-        forward = network.forward(rows)
-        slopes = loss_of(self.settings.loss, real=real).slopes(forward.outputs)
-        return np.asarray(forward.backward(slopes).gradient() / max(1, len(rows)))
+        learning = network.learning()
+        outputs = learning.outputs(rows)
+        slopes = loss_of(self.settings.loss, real=real).slopes(outputs.detach()) / max(1, len(rows))
+        return library().autograd.grad(outputs, learning.parameters, slopes)[0]
 
     def advance(self, state: TrainingState, public: PublicGradient) -> TrainingState:
         network = Network(
@@ -157,7 +156,7 @@ class GAN(GANSettings):
             settings=self,
             training=self.generator_training(design, chance),
             proportions=labels / max(1e-9, labels.sum()),
-            backend=NUMPY,
+            backend=CPU,
             public_sum=lambda network, rows: player.mean_gradient(network, rows, real=False),
             unit=1.0,
         )

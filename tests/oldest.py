@@ -18,7 +18,7 @@ from pathlib import Path
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = ("neural", "bayes", "bench")
+LEFT_OUT = ("bayes", "bench")
 """Extras that the fast suite does without."""
 
 

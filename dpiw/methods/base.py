@@ -138,7 +138,8 @@ class Judge(Protocol):
         """The discriminator's output, shape (rows,), higher where more real.
 
         A row's output is a function of that row alone, **to the last bit**: no matrix product of
-        the table, which rounds by place and size (`dpiw.methods.neural.mlp.Network.row_outputs`).
+        the table, which rounds by place and size
+        (`dpiw.methods.neural.networks.Network.row_outputs`).
         """
         ...
 

@@ -1,7 +1,4 @@
-"""The throughput of DP-SGD: every variant trains its network, and the page says what was found.
-
-Skipped without torch and Opacus; to be run where they are: `make test-neural`.
-"""
+"""The throughput of DP-SGD: every variant trains its network, and the page says what was found."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("opacus")
 from tests.benchmarks.scripts import load
 
 nets, script = load("dp_sgd_nets"), load("dp_sgd")
@@ -36,7 +31,7 @@ def test_the_page_says_which_targets_are_met():
                 "Opacus, hooks, its loader": 8.0, "Opacus, ghost, its loader": 4.0,
             }.items()
         }
-        for name, ours in (("perceptron", 1.25), ("convolution", 4.0), ("embedding", 9.0))
+        for name, ours in (("perceptron", 1.25), ("convolution", 4.0))
     }  # fmt: skip
     facts = dict.fromkeys(
         ("command", "commit", "machine", "cores", "python", "numpy", "torch", "opacus"), "x"
@@ -48,14 +43,13 @@ def test_the_page_says_which_targets_are_met():
     }
     page = script.report(results, facts)
     for line in (
-        "| perceptron | times the cost of torch, no privacy | at most 1.5 | 1.25 | yes |",
+        "| perceptron | times the cost of torch, no privacy | at most 2 | 1.25 | yes |",
         "| perceptron | times faster than Opacus, hooks, its loader | 8 | 6.40 | no |",
         "| convolution | times the cost of torch, no privacy | at most 3 | 4.00 | no |",
         "| convolution | times the cost of torch, no privacy, double | at most 3 | 2.00 | yes |",
-        "| ours | 128,000 | 2.00 | 1.00 | 9.00 | 7 |",
+        "| ours | 128,000 | 2.00 | 1.00 | 4.00 | 7 |",
     ):
         assert line in page.splitlines()
-    assert "embedding | times" not in page
     on_gpu = script.report(results, facts | {"device": "A GPU"})
     assert "x cores and A GPU, Python" in on_gpu
     assert "| rows a wall second |" in on_gpu

@@ -23,7 +23,7 @@ from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.losses import Critic
-from dpiw.methods.neural.mlp import Architecture
+from dpiw.methods.neural.networks import Architecture
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit

@@ -28,7 +28,7 @@ from dpiw.methods.generators.teachers import Teachers
 from dpiw.methods.generators.vote_noise import vote_sensitivity
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.losses import Balanced, Critic, Logistic
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -239,7 +239,8 @@ def test_a_clipped_sum_moves_by_at_most_its_bound(pairs, rule, rng, prove):
             rows[0, 1] = rng.choice([np.nan, np.inf])
         loss = losses[int(rng.integers(3))]
         with_unit, without_unit = (
-            clipped_sum(network, lot, loss, clip=clip, rule=rule) for lot in (rows, rows[k:])
+            clipped_sum(network, lot, loss, clip=clip, rule=rule)
+            for lot in map(network.backend.array, (rows, rows[k:]))
         )
         # Summing rounds: 1e-9 against the accountant's margin of 1e-4.
         tally.met(np.linalg.norm(with_unit - without_unit) / (k * clip) / (1 + 1e-9))

@@ -23,7 +23,7 @@ from dpiw.methods.generators.teachers import Teachers
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.weights.beta import BetaRegression
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.output import OutputNoised
@@ -260,7 +260,7 @@ def lots(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair
     rows = 5 * rng.normal(size=(1 if adversarial else 3, 3))
     clipped = np.array([
         clipped_sum(network, row[None], Logistic(label=1), clip=0.7, rule=ClipRule.LOSS)
-        for row in rows
+        for row in network.backend.array(rows)
     ])  # fmt: skip
     _, _, basis = np.linalg.svd(clipped, full_matrices=False)
     plane = clipped @ basis.T  # isotropic noise is the same in any orthonormal basis

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 from typing import Any
@@ -14,8 +13,6 @@ from dpiw.methods.neural import backend
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 """Of a test of GPUs and its twin: `make test-gpu` runs the one, every other suite the other."""
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-
 
 def need(device: str) -> None:
     """Skip a test that needs a GPU where there is none."""
@@ -25,12 +22,9 @@ def need(device: str) -> None:
 
 def as_cuda_says() -> RuntimeError:
     """What every call raises once a device has vanished."""
-    kind: type[RuntimeError] = RuntimeError
-    if HAS_TORCH:
-        import torch
+    import torch
 
-        kind = torch.AcceleratorError
-    return kind("CUDA error: unspecified launch failure")
+    return torch.AcceleratorError("CUDA error: unspecified launch failure")
 
 
 class PosedGPU:
@@ -38,24 +32,19 @@ class PosedGPU:
 
     Args:
         patch: of the test.
-        device: `cuda`: the real one; `cpu`: torch on the CPU stands in for it, or NumPy.
+        device: `cuda`: the real one; `cpu`: the CPU stands in for it.
     """
 
     device = "cuda"
 
     def __init__(self, patch: pytest.MonkeyPatch, device: str) -> None:
         need(device)
-        real = backend._torch_backend
-        self._computes = real("cuda") if device == "cuda" else backend.make_backend(
-            "cpu", torch=HAS_TORCH
-        )  # fmt: skip
+        self._computes = backend.Backend(device)
         self.there, self.handed = True, 0
         self.vanishes_at: int | None = None
         self.kills = False
         patch.setattr(backend, "_cuda_is_there", lambda **_: self.there)
-        patch.setattr(
-            backend, "_torch_backend", lambda name: self if name == "cuda" else real(name)
-        )
+        patch.setattr(backend, "Backend", lambda name: self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._computes, name)

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.heads import Drawn
+from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.losses import Critic, Logistic, RowLoss
-from dpiw.methods.neural.optimisers import Adam, Optimiser
+from dpiw.methods.neural.networks import Network
+from dpiw.methods.neural.optimisers import Adam
 
 Array = NDArray[np.float64]
 
@@ -91,7 +92,7 @@ class Batch:
         label_scale: of the design.
     """
 
-    network: AnyNetwork
+    network: Network
     inputs: Array
     labels: Array
     drawn: Drawn
@@ -108,10 +109,12 @@ class Batch:
         Args:
             slopes: derivative of the loss by the rows, shape (n, width).
         """
-        output_slopes = self.drawn.backward(slopes[:, : self.drawn.heads.width])
-        backend = self.network.backend
-        forward = self.network.forward(backend.array(self.inputs))
-        return backend.to_numpy(forward.backward(backend.array(output_slopes)).gradient())
+        network = self.network.learning()
+        outputs = network.outputs(CPU.array(self.inputs))
+        relaxed = self.drawn.heads.relaxed(outputs, CPU.array(self.drawn.noise))
+        by = CPU.array(slopes[:, : self.drawn.heads.width])
+        (gradient,) = library().autograd.grad(relaxed, network.parameters, by)
+        return CPU.to_numpy(gradient)
 
 
 def make_batch(
@@ -122,8 +125,7 @@ def make_batch(
     inputs = np.hstack([rng.standard_normal((rows, design.latent)), labels])
     noise = design.made.draw_noise(rows, rng)
     network = design.generator_architecture.network(parameters)
-    outputs = network.forward(network.backend.array(inputs)).outputs
-    drawn = design.made.draw(network.backend.to_numpy(outputs), noise)
+    drawn = design.made.draw(CPU.to_numpy(network.outputs(CPU.array(inputs))), noise)
     return Batch(
         network=network, inputs=inputs, labels=labels, drawn=drawn, label_scale=design.label_scale
     )
@@ -168,7 +170,7 @@ class GeneratorTraining:
     memory: float = 0.01
 
     @cached_property
-    def _optimiser(self) -> Optimiser:
+    def _optimiser(self) -> Adam:
         return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
 
     def levelled(self, parameters: Array, proportions: Array, step: int) -> GeneratorTraining:
@@ -210,7 +212,7 @@ class GeneratorTraining:
         return make_batch(self.design, parameters, proportions, self.batch, rng).rows
 
     def update(
-        self, state: GeneratorState, discriminator: AnyNetwork, proportions: Array
+        self, state: GeneratorState, discriminator: Network, proportions: Array
     ) -> GeneratorState:
         """One step against a discriminator, whose every parameter is public."""
         rng = self.chance.rng("generator rows", state.step)
@@ -233,38 +235,27 @@ class GeneratorTraining:
         )
 
 
-def row_slopes(discriminator: AnyNetwork, rows: Array, loss: RowLoss) -> Array:
+def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
     """Derivative of each row's loss by the row itself, shape (n, width); public rows."""
     backend = discriminator.backend
-    forward = discriminator.forward(backend.array(rows), by_rows=True)
-    slopes: AnyArray = forward.backward(loss.slopes(forward.outputs)).row_gradients()
+    seen = backend.array(rows).requires_grad_()
+    outputs = discriminator.outputs(seen)
+    (slopes,) = library().autograd.grad(outputs, seen, loss.slopes(outputs.detach()))
     return backend.to_numpy(slopes)
 
 
-_DIFFERENCE = 1e-4
-
-
-def gradient_penalty(discriminator: AnyNetwork, rows: AnyArray) -> AnyArray:
+def gradient_penalty(discriminator: Network, rows: AnyArray) -> AnyArray:
     """Derivative by the parameters, shape (p,), of the mean of |d output/d row|^2 / 2.
 
     On synthetic rows alone, so it is public and costs nothing. It keeps the discriminator flat
     where the generator is, without which the two circle each other (the R2 penalty of Mescheder
-    et al. 2018). With g the derivative by the row, that of |g|^2 / 2 by the parameters is |g| times
-    the change of the output's gradient along g, taken by a central difference.
+    et al. 2018).
 
     Args:
         discriminator: at which parameters.
         rows: synthetic rows, shape (n, width), where the discriminator's parameters live.
     """
-    backend, size = discriminator.backend, max(1, rows.shape[0])
-    forward = discriminator.forward(rows, by_rows=True)
-    ones = forward.outputs * 0.0 + 1.0
-    slopes = forward.backward(ones).row_gradients()
-    norms = backend.root(backend.squares(slopes))
-    along = slopes * (_DIFFERENCE / backend.at_least(norms, 1e-12))[:, None]
-    factors = norms / (2 * _DIFFERENCE * size)
-    ahead, behind = (
-        discriminator.forward(rows + step).backward(ones).gradient(factors)
-        for step in (along, -along)
-    )
-    return ahead - behind
+    grad, network = library().autograd.grad, discriminator.learning()
+    seen = rows.detach().clone().requires_grad_()
+    (slopes,) = grad(network.outputs(seen).sum(), seen, create_graph=True)
+    return grad((slopes * slopes).sum() / (2 * max(1, len(rows))), network.parameters)[0]

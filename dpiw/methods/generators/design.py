@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError, StageFailedError, install
+from dpiw.errors import SpecError
 from dpiw.methods.generators.column_distributions import ColumnDistributions
 from dpiw.methods.generators.heads import Heads
-from dpiw.methods.neural.engine import AnyArchitecture
-from dpiw.methods.neural.mlp import Architecture
+from dpiw.methods.neural.networks import Architecture, Layered
 
 Array = NDArray[np.float64]
 
@@ -40,7 +38,7 @@ class Design:
 
     Raises:
         SpecError: conditional, and the target is not a column of levels or the only column; an
-            image, and the other columns are not its pixels, or torch and Opacus are not installed.
+            image, and the other columns are not its pixels.
     """
 
     schema: PublicSchema
@@ -84,22 +82,6 @@ class Design:
                 f"generator.settings.image: expected sides divisible by {half}, as each layer of"
                 " the generator doubles them; one layer at least"
             )
-        if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
-            raise SpecError(
-                "generator.settings.image: convolutions need torch and Opacus, which are not"
-                f" installed; run: {install('neural')}"
-            )
-
-    def check_fits(self) -> None:
-        """Make both networks, which tries those of images on public rows.
-
-        Raises:
-            StageFailedError: torch or Opacus does not work here.
-        """
-        try:
-            _ = self.generator_architecture, self.discriminator_architecture
-        except (ImportError, OSError, MemoryError, RuntimeError) as error:
-            raise StageFailedError("fit_generator", StageFailedError.exit_code) from error
 
     @property
     def label(self) -> Column | None:
@@ -121,22 +103,24 @@ class Design:
         return Heads(columns=columns, levels=True)
 
     @cached_property
-    def generator_architecture(self) -> AnyArchitecture:
+    def generator_architecture(self) -> Layered:
         """Latents and label to the outputs of `made`."""
         inputs = self.latent + self.given.width
         if self.image:
-            from dpiw.methods.generators.image_networks import image_generator
+            from dpiw.methods.generators.image_networks import ImageGenerator
 
-            return image_generator(self.image, inputs, self.generator)
+            return ImageGenerator(sides=self.image, given=inputs, channels=self.generator)
         return Architecture(widths=(inputs, *self.generator, self.made.width))
 
     @cached_property
-    def discriminator_architecture(self) -> AnyArchitecture:
+    def discriminator_architecture(self) -> Layered:
         """A row, the label last, to one output."""
         if self.image:
-            from dpiw.methods.generators.image_networks import image_discriminator
+            from dpiw.methods.generators.image_networks import ImageDiscriminator
 
-            return image_discriminator(self.image, self.given.width, self.discriminator)
+            return ImageDiscriminator(
+                sides=self.image, labels=self.given.width, channels=self.discriminator
+            )
         inputs = self.made.width + self.given.width
         return Architecture(widths=(inputs, *self.discriminator, 1), activation="tanh")
 

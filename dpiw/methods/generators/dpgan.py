@@ -47,9 +47,10 @@ from dpiw.methods.generators.marginals_stage import (
     with_distributions,
 )
 from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.backend import check_installed, check_loads
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.engine import AnyNetwork
+from dpiw.methods.neural.networks import Network
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
@@ -101,6 +102,7 @@ class DPGAN(GANSettings):
                 or the schema has not the target that the method needs.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
+        check_installed(f"generator.method={self.method}")
         self.design(schema)
         marginals, rest = plan_marginals(
             self.marginals_share, noise=NoiseKind.GAUSSIAN, rho=rho, schema=schema, unit=unit,
@@ -129,9 +131,8 @@ class DPGAN(GANSettings):
         return replace(self, calibrated=noise)
 
     def check_fits(self) -> None:
-        """As `dpiw.methods.generators.base.check_fits`: the networks of images need torch."""
-        if self.calibrated is not None:
-            self.design(self.calibrated.schema).check_fits()
+        """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
+        check_loads("fit_generator")
 
     @property
     def resumption(self) -> Resumption | None:
@@ -260,7 +261,7 @@ class DPGAN(GANSettings):
         """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
-        def scaled_sum(network: AnyNetwork, rows: AnyArray) -> AnyArray:
+        def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
             total = clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
             return total * factor
 

@@ -20,12 +20,12 @@ from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_settings import GANSettings
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import Backend
-from dpiw.methods.neural.engine import AnyNetwork
+from dpiw.methods.neural.networks import Network
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 
-PublicGradient = Callable[[AnyNetwork, int], AnyArray]
+PublicGradient = Callable[[Network, int], AnyArray]
 """Gradient of public rows at a network and a step, in the unit of the private sum."""
 
 Advance = Callable[[TrainingState, PublicGradient], TrainingState]
@@ -51,7 +51,7 @@ class Game:
     training: GeneratorTraining
     proportions: Array
     backend: Backend
-    public_sum: Callable[[AnyNetwork, AnyArray], AnyArray]
+    public_sum: Callable[[Network, AnyArray], AnyArray]
     unit: float
     marginals: Measurement | None = None
 
@@ -114,14 +114,14 @@ class Game:
         """The step from which the generator rests."""
         return self.settings.steps - math.floor(self.settings.settle * self.settings.steps)
 
-    def _public(self, rows: AnyArray, network: AnyNetwork, step: int) -> AnyArray:
+    def _public(self, rows: AnyArray, network: Network, step: int) -> AnyArray:
         """Without the penalty once the generator rests: it would flatten the log ratio."""
         gradient = self.public_sum(network, rows)
         if self.settings.penalty == 0 or step >= self.resting:
             return gradient
         return gradient + gradient_penalty(network, rows) * (self.unit * self.settings.penalty)
 
-    def _network(self, parameters: Array) -> AnyNetwork:
+    def _network(self, parameters: Array) -> Network:
         architecture = self.training.design.discriminator_architecture
         return architecture.network(self.backend.array(parameters))
 

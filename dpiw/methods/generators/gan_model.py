@@ -16,7 +16,7 @@ from dpiw.methods.generators.adversarial import Array, make_batch
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.histogram import known_laws
 from dpiw.methods.generators.marginals_stage import stored_marginals, with_distributions
-from dpiw.methods.neural.engine import AnyArchitecture
+from dpiw.methods.neural.networks import Layered
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
 
@@ -75,7 +75,7 @@ class GANModel:
 
         Privacy:
             Releases nothing. A row's output is a function of that row alone to the last bit
-            (`AnyNetwork.row_outputs`): private rows may be judged for
+            (`Network.row_outputs`): private rows may be judged for
             `dpiw.methods.weights.critic_features`.
         """
         network = self.design.discriminator_architecture.network(self.discriminator)
@@ -103,7 +103,7 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
             raise SpecError("measurement: its columns or sizes are not this schema's")
         return values
 
-    def parameters(name: str, architecture: AnyArchitecture) -> Array:
+    def parameters(name: str, architecture: Layered) -> Array:
         return values(name, architecture.size)
 
     histogram, one_way = stored_marginals(measurement), None

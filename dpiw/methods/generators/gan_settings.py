@@ -13,7 +13,7 @@ from dpiw.methods.generators.adversarial import LOSSES, GeneratorTraining, Publi
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.marginals_stage import check_share
 from dpiw.methods.neural.backend import DEVICES
-from dpiw.methods.neural.engine import ASSUMPTION
+from dpiw.methods.neural.dp_sgd import IMAGE_ASSUMPTION
 from dpiw.methods.neural.optimisers import Adam
 
 
@@ -79,7 +79,7 @@ class GANSettings:
         device: `cpu`, `cuda` or `auto`, for the discriminator.
         image: lines of an image and pixels in each, [28, 28]: the columns beside the target are its
             pixels, line by line, `generator` and `discriminator` the channels of convolutions, each
-            of which doubles or halves the image. Needs torch and Opacus. Empty (default): none.
+            of which doubles or halves the image. Empty (default): none.
     """
 
     loss: str = "logistic"
@@ -178,12 +178,12 @@ class GANSettings:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """As `dpiw.methods.generators.base.own_assumptions`: what images' norms rest on."""
-        return (ASSUMPTION,) if self.image else ()
+        return (IMAGE_ASSUMPTION,) if self.image else ()
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """As `dpiw.methods.generators.base.own_libraries`: what finds images' norms."""
-        return ("opacus", "torch") if self.image else ()
+        """As `dpiw.methods.generators.base.own_libraries`: what finds norms."""
+        return ("opacus", "torch") if self.image else ("torch",)
 
     @property
     def discriminator_optimiser(self) -> Adam:

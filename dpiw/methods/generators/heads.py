@@ -13,7 +13,7 @@ real rows by that alone.
 
 The derivative is that of the relaxed row: softmax at a temperature for the draw, and no rounding
 (the straight-through estimator of Jang et al. 2017, the concrete law of Maddison et al. 2017).
-Everything acts row by row, in NumPy, without seeing data; layout and grid are public.
+Everything acts row by row, without seeing data; layout and grid are public.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.column_distributions import ColumnDistributions
+from dpiw.methods.neural.backend import CPU
+from dpiw.methods.neural.backend import Array as Tensor
 
 Array = NDArray[np.float64]
 
@@ -166,6 +168,30 @@ class Heads:
         """
         return Drawn(heads=self, outputs=outputs, noise=noise)
 
+    def relaxed(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """The differentiable rows, shape (n, width): shares of levels, numbers before clamping.
+
+        Args:
+            outputs: of the generator's network, a tensor of shape (n, width).
+            noise: of `draw_noise`, same shape.
+        """
+        numbers, flags, laws = self._numbers, self.flags, self.distributions
+        perturbed = outputs + noise
+        if laws is None:
+            bend = (1 + 2 * MARGIN) * (outputs[:, numbers] / 2).tanh()
+        else:
+            perturbed = perturbed + CPU.array(laws.offsets)
+            centred = perturbed[:, numbers] - CPU.array(laws.centres)
+            bend = (centred / (2 * CPU.array(laws.spreads))).tanh()
+        rows = outputs * 0.0
+        rows[:, numbers] = bend
+        perturbed = perturbed / self.temperature
+        rows[:, flags] = perturbed[:, flags].sigmoid()
+        rows[:, flags - 1] = rows[:, flags - 1] * (1 - rows[:, flags])
+        for start, stop in self.groups:
+            rows[:, start:stop] = perturbed[:, start:stop].softmax(1)
+        return rows
+
     @cached_property
     def _numbers(self) -> NDArray[np.int64]:
         return np.array([p.start for p in self.parts if p.numeric], dtype=np.int64)
@@ -219,22 +245,6 @@ class Drawn:
         )
 
     @cached_property
-    def relaxed(self) -> Array:
-        """The differentiable rows, shape (n, width): shares of levels, numbers before clamping."""
-        heads = self.heads
-        rows = np.empty_like(self.outputs)
-        numbers, flags = heads._numbers, heads.flags
-        rows[:, numbers] = self._reach * self._bend
-        perturbed = self._perturbed / heads.temperature
-        rows[:, flags] = (1 + np.tanh(perturbed[:, flags] / 2)) / 2
-        rows[:, flags - 1] *= 1 - rows[:, flags]
-        for start, stop in heads.groups:
-            part = perturbed[:, start:stop]
-            part = np.exp(part - part.max(axis=1, keepdims=True))
-            rows[:, start:stop] = part / part.sum(axis=1, keepdims=True)
-        return rows
-
-    @cached_property
     def rows(self) -> Array:
         """The rows as they would be released, up to grids finer than a network can see."""
         heads = self.heads
@@ -255,27 +265,3 @@ class Drawn:
         for start, stop in heads.groups:
             rows[row_indices, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
         return rows
-
-    def backward(self, slopes: Array) -> Array:
-        """Derivative by the outputs of a loss with derivative `slopes` by the relaxed rows.
-
-        Args:
-            slopes: shape (n, width).
-        """
-        heads, soft = self.heads, self.relaxed
-        gradient = np.zeros_like(slopes)
-        numbers, flags = heads._numbers, heads.flags
-        reach, bend = self._reach, self._bend
-        gradient[:, numbers] = slopes[:, numbers] * reach * (1 - bend * bend) / 2
-        if heads.distributions is not None:
-            gradient[:, numbers] /= heads.distributions.spreads
-        share = soft[:, flags]
-        value = reach * bend[:, np.searchsorted(numbers, flags - 1)]
-        flag_slopes = slopes[:, flags] - slopes[:, flags - 1] * value
-        gradient[:, flags] = flag_slopes * share * (1 - share) / heads.temperature
-        gradient[:, flags - 1] *= 1 - share
-        for start, stop in heads.groups:
-            part, slope = soft[:, start:stop], slopes[:, start:stop]
-            mean = np.vecdot(part, slope)[:, None]
-            gradient[:, start:stop] = part * (slope - mean) / heads.temperature
-        return gradient

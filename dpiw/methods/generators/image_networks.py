@@ -11,83 +11,118 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-import numpy as np
 import torch
 
 from dpiw.methods.neural.backend import Array
-from dpiw.methods.neural.opacus_engine import ModuleArchitecture
+from dpiw.methods.neural.convolutions import Convolution
+from dpiw.methods.neural.networks import Dense, Layer, Layered, Plain, unchanged
 
 _SLOPE = 0.2
 """Of the leaky rectifiers, where they are negative."""
 
+_GAIN = 6.0
 
-@lru_cache(maxsize=8)
-def image_discriminator(
-    sides: tuple[int, ...], labels: int, channels: tuple[int, ...]
-) -> ModuleArchitecture:
+_PER_ENTRY = 64
+"""Numbers that a row's pass through a convolution holds for each of its inputs or outputs."""
+
+
+def _leaky(values: Array, _: Array) -> Array:
+    return torch.nn.functional.leaky_relu(values, _SLOPE)
+
+
+def _convolution(module: Any, pixels: int) -> Convolution:
+    size = int(module.weight.numel() + module.bias.numel())
+    return Convolution(module, held=max(size, _PER_ENTRY * pixels))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageDiscriminator(Layered):
     """From a row, its pixels line by line and then its label, to one output.
 
-    Args:
+    Attributes:
         sides: lines of the image, and pixels in each.
         labels: width of the one-hot label; 0 for none.
         channels: of each layer, which halves the image.
     """
-    module = _Discriminator(sides, labels, channels)
-    return ModuleArchitecture(module=module, example=_example(math.prod(sides) + labels))
+
+    sides: tuple[int, ...]
+    labels: int
+    channels: tuple[int, ...]
+
+    @property
+    def inputs(self) -> int:
+        """See `Layered`."""
+        return math.prod(self.sides) + self.labels
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """See `Layered`; the last one has an output, and one more for each label."""
+        layers: list[Layer] = []
+        sides = self.sides
+        for channels in itertools.pairwise((1, *self.channels)):
+            layers.append(_convolution(torch.nn.Conv2d(*channels, 5, 2, 2), math.prod(sides)))
+            sides = tuple(-(-side // 2) for side in sides)
+        width = math.prod(sides) * (1, *self.channels)[-1]
+        return (*layers, Dense(width, 1 + self.labels, _GAIN))
+
+    @property
+    def between(self) -> tuple[Plain, ...]:
+        """See `Layered`."""
+        hidden = [_leaky] * (len(self.channels) - 1)
+        if not self.channels:
+            return (lambda values, rows: values[:, : math.prod(self.sides)], self._logit)
+        flat: Plain = lambda values, rows: _leaky(values, rows).flatten(1)  # noqa: E731
+        return (self._image, *hidden, flat, self._logit)
+
+    def _image(self, values: Array, _: Array) -> Array:
+        return values[:, : math.prod(self.sides)].unflatten(1, (1, *self.sides))
+
+    def _logit(self, values: Array, rows: Array) -> Array:
+        labels = rows[:, math.prod(self.sides) :]
+        return values[:, :1] + (values[:, 1:] * labels).sum(1, keepdim=True)
 
 
-@lru_cache(maxsize=8)
-def image_generator(
-    sides: tuple[int, ...], inputs: int, channels: tuple[int, ...]
-) -> ModuleArchitecture:
+@dataclass(frozen=True, kw_only=True)
+class ImageGenerator(Layered):
     """From latents and a label to the pixels, line by line, of any size.
 
-    Args:
+    Attributes:
         sides: lines of the image, and pixels in each; divisible by 2 for each layer.
-        inputs: latents and the width of the label.
+        given: latents and the width of the label.
         channels: at the input of each layer, which doubles the image.
     """
-    start = tuple(side // 2 ** len(channels) for side in sides)
-    layers = [torch.nn.Linear(inputs, channels[0] * math.prod(start))]
-    layers.append(torch.nn.Unflatten(1, (channels[0], *start)))
-    for channels_in, channels_out in itertools.pairwise((*channels, 1)):
-        layers += [
-            torch.nn.LeakyReLU(_SLOPE),
-            torch.nn.ConvTranspose2d(channels_in, channels_out, 4, 2, 1),
-        ]
-    module = torch.nn.Sequential(*layers, torch.nn.Flatten())
-    return ModuleArchitecture(module=module, example=_example(inputs))
 
+    sides: tuple[int, ...]
+    given: int
+    channels: tuple[int, ...]
 
-def _example(width: int) -> Array:
-    """Two public rows of irregular numbers in [-1, 1]."""
-    return np.cos(np.arange(2.0 * width) ** 1.5).reshape(2, width)
+    @property
+    def inputs(self) -> int:
+        """See `Layered`."""
+        return self.given
 
+    @property
+    def _start(self) -> tuple[int, ...]:
+        return tuple(side // 2 ** len(self.channels) for side in self.sides)
 
-class _Discriminator(torch.nn.Module):  # type: ignore[misc]
-    """See `image_discriminator`."""
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """See `Layered`."""
+        layers: list[Layer] = [Dense(self.given, self.channels[0] * math.prod(self._start), _GAIN)]
+        for channels in itertools.pairwise((*self.channels, 1)):
+            module = torch.nn.ConvTranspose2d(*channels, 4, 2, 1)
+            layers.append(_convolution(module, math.prod(self.sides)))
+        return tuple(layers)
 
-    def __init__(self, sides: tuple[int, ...], labels: int, channels: tuple[int, ...]) -> None:
-        super().__init__()
-        self.sides, layers = sides, []
-        for channels_in, channels_out in itertools.pairwise((1, *channels)):
-            layers += [
-                torch.nn.Conv2d(channels_in, channels_out, 5, 2, 2),
-                torch.nn.LeakyReLU(_SLOPE),
-            ]
-            sides = tuple(-(-side // 2) for side in sides)
-        width = math.prod(sides) * (channels[-1] if channels else 1)
-        self.features = torch.nn.Sequential(*layers, torch.nn.Flatten())
-        self.last = torch.nn.Linear(width, 1)
-        self.labels = torch.nn.Linear(width, labels) if labels else None
+    @property
+    def between(self) -> tuple[Plain, ...]:
+        """See `Layered`."""
+        hidden = [_leaky] * (len(self.channels) - 1)
+        return (unchanged, self._image, *hidden, lambda values, _: values.flatten(1))
 
-    def forward(self, rows: Array) -> Array:
-        """The logit of each row, shape (n, 1)."""
-        pixels = math.prod(self.sides)
-        features = self.features(rows[:, :pixels].unflatten(1, (1, *self.sides)))
-        logit = self.last(features)
-        if self.labels is None:
-            return logit
-        return logit + (self.labels(features) * rows[:, pixels:]).sum(1, keepdim=True)
+    def _image(self, values: Array, rows: Array) -> Array:
+        return _leaky(values.unflatten(1, (self.channels[0], *self._start)), rows)

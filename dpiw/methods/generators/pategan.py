@@ -58,6 +58,7 @@ from dpiw.methods.generators.pate_settings import MOST_TEACHERS, ROWS_PER_TEACHE
 from dpiw.methods.generators.pate_state import PATEState
 from dpiw.methods.generators.teachers import Student, Teachers, deal
 from dpiw.methods.generators.vote_noise import VoteNoise, vote_sensitivity
+from dpiw.methods.neural.backend import check_installed, check_loads
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -114,6 +115,7 @@ class PATEGAN(PATESettings):
             SpecError: `rho` or `nominal_rows` is not positive.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
+        check_installed(f"generator.method={self.method}")
         rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
         marginals, rest = plan_marginals(
             self.marginals_share, noise=self.noise, rho=rho, schema=schema, unit=unit,
@@ -127,6 +129,10 @@ class PATEGAN(PATESettings):
             marginals=marginals,
         )
         return replace(self, calibrated=noise)
+
+    def check_fits(self) -> None:
+        """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
+        check_loads("fit_generator")
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """A histogram of every column, and one noisy count per query, all of them.

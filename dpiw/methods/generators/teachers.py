@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from dpiw.methods.generators.adversarial import Array, PublicRandom, gradient_penalty
 from dpiw.methods.generators.design import Design
-from dpiw.methods.neural.engine import AnyNetwork
+from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.backend import Array as Tensor
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Architecture
+from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.privacy.mechanisms import draw_below
 from dpiw.privacy.randomness import NoiseSource
@@ -97,17 +98,12 @@ class Teachers:
             optimiser=optimiser,
         )
 
-    def _layers(self) -> tuple[Array, Array, Array, Array]:
-        """Weights (k, width, h), biases (k, 1, h), weights (k, h, 1), biases (k, 1, 1)."""
-        count, width, hidden = len(self.parameters), self.rows.shape[1], self.hidden
-        ends = np.cumsum([width * hidden, hidden, hidden])
-        first, bias, second, last = np.split(self.parameters, ends, axis=1)
-        return (
-            first.reshape(count, width, hidden),
-            bias[:, None, :],
-            second[:, :, None],
-            last[:, None, :],
-        )
+    def _outputs(self, parameters: Tensor, rows: Tensor) -> Tensor:
+        """Every teacher's logits, shape (k, m, 1), of rows (k or 1, m, width) or (m, width)."""
+        width, hidden = self.rows.shape[1], self.hidden
+        first, bias, second, last = parameters.split([width * hidden, hidden, hidden, 1], 1)
+        active = (rows @ first.view(-1, width, hidden) + bias[:, None, :]).tanh()
+        return active @ second[:, :, None] + last[:, None, :]
 
     def _lot(self, size: int) -> tuple[Array, Array]:
         """The next rows of every teacher, shape (k, size, width), and 1/size, or 0 without rows."""
@@ -122,17 +118,10 @@ class Teachers:
 
     def _gradient(self, rows: Array, weights: Array, *, label: int) -> Array:
         """Of the logistic loss, shape (k, p); rows (k or 1, m, width), weights (k or 1, 1, 1)."""
-        first, bias, second, last = self._layers()
-        active = np.tanh(rows @ first + bias)
-        slopes = Logistic(label=label).slopes(active @ second + last) * weights
-        deltas = slopes * second.transpose(0, 2, 1) * (1 - active * active)
-        parts = (
-            rows.transpose(0, 2, 1) @ deltas,
-            deltas.sum(axis=1),
-            active.transpose(0, 2, 1) @ slopes,
-            slopes.sum(axis=1),
-        )
-        return np.hstack([part.reshape(len(self.parameters), -1) for part in parts])
+        parameters = CPU.array(self.parameters).requires_grad_()
+        outputs = self._outputs(parameters, CPU.array(rows))
+        slopes = Logistic(label=label).slopes(outputs.detach()) * CPU.array(weights)
+        return CPU.to_numpy(library().autograd.grad(outputs, parameters, slopes)[0])
 
     def taught(self, made: Array, *, steps: int, lot: int) -> Teachers:
         """After some steps of every teacher on its own rows against the same synthetic ones.
@@ -160,8 +149,7 @@ class Teachers:
 
     def votes(self, asked: Array) -> NDArray[np.int64]:
         """How many teachers call each row real, shape (n,): exact, so confidential."""
-        first, bias, second, last = self._layers()
-        outputs = np.tanh(asked @ first + bias) @ second + last
+        outputs = CPU.to_numpy(self._outputs(CPU.array(self.parameters), CPU.array(asked)))
         return np.asarray((outputs[:, :, 0] > 0).sum(axis=0), dtype=np.int64)
 
 
@@ -178,7 +166,7 @@ class Student:
         step: gradient steps taken.
     """
 
-    network: AnyNetwork
+    network: Network
     moments: Array
     optimiser: Adam
     rows: tuple[Array, ...] = ()
@@ -200,7 +188,7 @@ class Student:
     @property
     def parameters(self) -> Array:
         """Of the network, shape (p,)."""
-        return np.asarray(self.network.parameters)
+        return CPU.to_numpy(self.network.parameters)
 
     def told(self, rows: Array, labels: Array, *, memory: int) -> Student:
         """With one more round's rows and labels, and the last `memory` rounds' in mind."""
@@ -210,15 +198,18 @@ class Student:
 
     def learnt(self, *, steps: int, penalty: float) -> Student:
         """After some gradient steps on everything it remembers, kept flat by `gradient_penalty`."""
-        rows, labels = np.concatenate(self.rows), np.concatenate(self.labels)
+        rows = CPU.array(np.concatenate(self.rows))
+        labels = CPU.array(np.concatenate(self.labels))
         network, moments, step = self.network, self.moments, self.step
         for step in range(self.step + 1, self.step + steps + 1):
-            forward = network.forward(rows)
-            real = Logistic(label=1).slopes(forward.outputs)
-            slopes = real + (1.0 - labels[:, None])  # sigmoid - label, row by row
-            gradient = forward.backward(slopes).gradient() / len(rows)
+            learning = network.learning()
+            outputs = learning.outputs(rows)
+            slopes = outputs.detach().sigmoid() - labels[:, None]
+            (gradient,) = library().autograd.grad(outputs, learning.parameters, slopes / len(rows))
             if penalty:
-                gradient += penalty * gradient_penalty(network, rows)
-            parameters, moments = self.optimiser.update(network.parameters, gradient, moments, step)
+                gradient = gradient + penalty * gradient_penalty(network, rows)
+            parameters, moments = self.optimiser.update(
+                CPU.to_numpy(network.parameters), CPU.to_numpy(gradient), moments, step
+            )
             network = network.architecture.network(parameters)
         return replace(self, network=network, moments=moments, step=step)

@@ -1,272 +1,100 @@
-"""Where a network's arithmetic runs: NumPy on the CPU, torch on a GPU. The one door to torch.
+"""The door to torch, which computes every network here: devices, and arrays on their way there.
 
-The networks here are small, and on the CPU NumPy trains them about twice as fast as torch does
-(`benchmarks/results/dp_sgd.md`); torch serves CUDA, and modules of its own. Both compute in
-float64: the error of a sum of clipped gradients must stay far below the accountant's margin, and in
-single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`).
+All is in float64: the error of a sum of clipped gradients must stay far below the accountant's
+margin, and in single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`). On the CPU
+torch keeps to one thread: sums of several round by their number, and a resumed training would not
+have the bytes of one that was never interrupted.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Protocol
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, StageFailedError, install
 
 Array = Any
-"""A float64 `numpy.ndarray`, or a float64 tensor on a CUDA device."""
+"""A float64 tensor."""
 
 DEVICES = ("auto", "cpu", "cuda")
 
 
-class Backend(Protocol):
-    """The few operations that NumPy and torch spell differently."""
+@cache
+def library() -> Any:
+    """Torch, of one thread; ImportError where it is not installed."""
+    import torch
 
-    @property
-    def device(self) -> str:
-        """`cpu` or `cuda`; public."""
-        ...
+    torch.set_num_threads(1)
+    return torch
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A device that computes.
+
+    Attributes:
+        device: `cpu` or `cuda`; public.
+    """
+
+    device: str
 
     def array(self, values: NDArray[np.float64]) -> Array:
-        """The values on the device."""
-        ...
+        """A copy of the values on the device."""
+        torch = library()
+        return torch.tensor(values, dtype=torch.float64, device=self.device)
 
     def to_numpy(self, array: Array) -> NDArray[np.float64]:
         """The values on the CPU."""
-        ...
-
-    def activate(self, name: str, array: Array) -> Array:
-        """`relu` or `tanh`, in place where possible."""
-        ...
-
-    def damp(self, name: str, delta: Array, activation: Array) -> Array:
-        """Delta times the activation's slope, in place where possible."""
-        ...
-
-    def sigmoid(self, array: Array) -> Array:
-        """1/(1 + exp(-x)) without overflow warnings."""
-        ...
-
-    def squares(self, rows: Array) -> Array:
-        """Squared norm of each row, shape (n,)."""
-        ...
-
-    def root(self, array: Array) -> Array:
-        """Square root."""
-        ...
-
-    def exp(self, array: Array) -> Array:
-        """Exponential."""
-        ...
-
-    def at_least(self, array: Array, floor: float) -> Array:
-        """Elementwise maximum with a number."""
-        ...
-
-    def at_most(self, array: Array, ceiling: float) -> Array:
-        """Elementwise minimum with a number."""
-        ...
-
-    def finite(self, array: Array) -> Array:
-        """Elementwise: neither infinite nor NaN."""
-        ...
-
-    def where(self, condition: Array, array: Array, other: float) -> Array:
-        """The array where the condition holds, else a number."""
-        ...
-
-    def join(self, parts: list[Array]) -> Array:
-        """One flat vector of all parts, in order."""
-        ...
-
-
-class NumpyBackend:
-    """The CPU."""
-
-    @property
-    def device(self) -> str:
-        """See `Backend`."""
-        return "cpu"
-
-    def array(self, values: NDArray[np.float64]) -> Array:
-        """See `Backend`."""
-        return np.asarray(values, dtype=np.float64)
-
-    def to_numpy(self, array: Array) -> NDArray[np.float64]:
-        """See `Backend`."""
-        return np.asarray(array, dtype=np.float64)
-
-    def activate(self, name: str, array: Array) -> Array:
-        """See `Backend`."""
-        if name == "relu":
-            return np.maximum(array, 0.0, out=array)
-        return np.tanh(array, out=array)
-
-    def damp(self, name: str, delta: Array, activation: Array) -> Array:
-        """See `Backend`."""
-        if name == "relu":
-            delta *= activation > 0
-            return delta
-        slope = activation * activation
-        np.subtract(1.0, slope, out=slope)
-        delta *= slope
-        return delta
-
-    def sigmoid(self, array: Array) -> Array:
-        """See `Backend`."""
-        from scipy.special import expit
-
-        return expit(array)
-
-    def squares(self, rows: Array) -> Array:
-        """See `Backend`."""
-        return np.vecdot(rows, rows)
-
-    def root(self, array: Array) -> Array:
-        """See `Backend`."""
-        return np.sqrt(array)
-
-    def exp(self, array: Array) -> Array:
-        """See `Backend`."""
-        return np.exp(array)
-
-    def at_least(self, array: Array, floor: float) -> Array:
-        """See `Backend`."""
-        return np.maximum(array, floor)
-
-    def at_most(self, array: Array, ceiling: float) -> Array:
-        """See `Backend`."""
-        return np.minimum(array, ceiling)
-
-    def finite(self, array: Array) -> Array:
-        """See `Backend`."""
-        return np.isfinite(array)
-
-    def where(self, condition: Array, array: Array, other: float) -> Array:
-        """See `Backend`."""
-        return np.where(condition, array, other)
-
-    def join(self, parts: list[Array]) -> Array:
-        """See `Backend`."""
-        return np.concatenate([part.ravel() for part in parts])
-
-
-class TorchBackend:
-    """Torch on a device; float64 throughout, no autograd."""
-
-    def __init__(self, device: str) -> None:
-        import torch
-
-        self._torch = torch
-        self._device = device
-
-    @property
-    def device(self) -> str:
-        """See `Backend`."""
-        return self._device
-
-    def array(self, values: NDArray[np.float64]) -> Array:
-        """See `Backend`."""
-        return self._torch.tensor(values, dtype=self._torch.float64, device=self._device)
-
-    def to_numpy(self, array: Array) -> NDArray[np.float64]:
-        """See `Backend`."""
         return np.asarray(array.detach().cpu().numpy(), dtype=np.float64)
 
-    def activate(self, name: str, array: Array) -> Array:
-        """See `Backend`."""
-        return array.relu_() if name == "relu" else array.tanh_()
 
-    def damp(self, name: str, delta: Array, activation: Array) -> Array:
-        """See `Backend`."""
-        if name == "relu":
-            return delta * (activation > 0)
-        return delta * (1.0 - activation * activation)
-
-    def sigmoid(self, array: Array) -> Array:
-        """See `Backend`."""
-        return self._torch.sigmoid(array)
-
-    def squares(self, rows: Array) -> Array:
-        """See `Backend`."""
-        return (rows * rows).sum(dim=1)
-
-    def root(self, array: Array) -> Array:
-        """See `Backend`."""
-        return array.sqrt()
-
-    def exp(self, array: Array) -> Array:
-        """See `Backend`."""
-        return array.exp()
-
-    def at_least(self, array: Array, floor: float) -> Array:
-        """See `Backend`; NaN stays NaN."""
-        return array.clamp(min=floor)
-
-    def at_most(self, array: Array, ceiling: float) -> Array:
-        """See `Backend`."""
-        return array.clamp(max=ceiling)
-
-    def finite(self, array: Array) -> Array:
-        """See `Backend`."""
-        return self._torch.isfinite(array)
-
-    def where(self, condition: Array, array: Array, other: float) -> Array:
-        """See `Backend`."""
-        return self._torch.where(condition, array, other)
-
-    def join(self, parts: list[Array]) -> Array:
-        """See `Backend`."""
-        return self._torch.cat([part.reshape(-1) for part in parts])
+CPU = Backend("cpu")
 
 
-NUMPY = NumpyBackend()
-
-
-@lru_cache(maxsize=8)
-def _torch_backend(device: str) -> TorchBackend:
-    return TorchBackend(device)
-
-
-def backend_of(array: Array) -> Backend:
-    """The backend an array lives on."""
-    if isinstance(array, np.ndarray):
-        return NUMPY
-    return _torch_backend(str(array.device))
-
-
-def keep_memory() -> None:
-    """Make glibc keep what arrays of up to 32 MB free, for the next step; elsewhere nothing.
-
-    A large block that was mapped and freed raises the allocator's thresholds (mallopt(3)). Without
-    it, lots of varying size cost about a hundred page faults a step, a third of the time.
-    """
-    block = np.empty(2**25 - 2**16, dtype=np.uint8)  # never touched: no memory is used
-    del block
-
-
-def make_backend(device: str, *, torch: bool = False) -> Backend:
-    """The backend a spec's word asks for: `cpu` is NumPy, `cuda` torch, `auto` the best there is.
-
-    Args:
-        device: the word.
-        torch: whether it must be torch, on the CPU as well.
+def make_backend(device: str) -> Backend:
+    """The device a spec's word asks for: `auto` is a GPU if torch finds one, else the CPU.
 
     Raises:
         SpecError: an unknown word, or `cuda` where torch finds none.
     """
     if device not in DEVICES:
         raise SpecError(f"device: expected one of {', '.join(DEVICES)}")
-    on_cpu = _torch_backend("cpu") if torch else NUMPY
     if device == "cpu":
-        return on_cpu
+        return CPU
     has_cuda = _cuda_is_there()
     if device == "cuda" and not has_cuda:
         raise SpecError("device=cuda: torch finds no CUDA device here; expected auto or cpu")
-    return _torch_backend("cuda") if has_cuda else on_cpu
+    return Backend("cuda") if has_cuda else CPU
+
+
+def check_installed(method: str) -> None:
+    """Raise SpecError where torch or Opacus is not there, before anything is reserved.
+
+    Args:
+        method: what trains a network, as the spec says it: `generator.method=dpgan`.
+    """
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
+        raise SpecError(
+            f"{method}: its networks need torch and Opacus, which are not installed; run:"
+            f" {install('neural')}"
+        )
+
+
+def check_loads(stage: str) -> None:
+    """Load torch and let it add two numbers, before the first draw of a stage.
+
+    Raises:
+        StageFailedError: torch does not work here.
+    """
+    try:
+        float(CPU.array(np.ones(2)).sum())
+    except (ImportError, OSError, MemoryError, RuntimeError) as error:
+        raise StageFailedError(stage, StageFailedError.exit_code) from error
 
 
 def check_device(device: str, *, stage: str, computes: bool) -> None:
@@ -290,8 +118,7 @@ def check_device(device: str, *, stage: str, computes: bool) -> None:
 def _cuda_is_there(*, computes: bool = True) -> bool:
     """Whether a CUDA device computes: one that is counted and does not answer is not there."""
     try:
-        import torch
-
+        torch = library()
         counted = bool(torch.cuda.is_available())
         return counted and (not computes or bool(torch.ones(1, device="cuda").sum() == 1))
     except (ImportError, RuntimeError):

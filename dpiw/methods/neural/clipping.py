@@ -15,20 +15,15 @@ from __future__ import annotations
 import enum
 import math
 
-import numpy as np
-
 from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import Array
-from dpiw.methods.neural.engine import AnyNetwork, BackwardPass, ForwardPass
 from dpiw.methods.neural.losses import RowLoss
+from dpiw.methods.neural.networks import Network, Watch
 
 LEAST_CLIP = 1e-3
 """Least bound C of a training. Norms are roots of sums of squares of doubles; a square that is too
 small for one loses digits, of which a norm of C or more shows 1e-10 at most, as a larger factor's
 square would be infinite, which counts as zero."""
-
-_Factors = tuple[BackwardPass, Array, Array]
-"""A pass, its rows' factors and the norms they are made of."""
 
 
 class ClipRule(enum.Enum):
@@ -39,22 +34,26 @@ class ClipRule(enum.Enum):
 
 
 def clipped_sum(
-    network: AnyNetwork, rows: Array, loss: RowLoss, *, clip: float, rule: ClipRule
+    network: Network, rows: Array, loss: RowLoss, *, clip: float, rule: ClipRule
 ) -> Array:
     """Sum over rows of the clipped gradient, shape (p,).
 
     A row whose gradient is not finite counts as zero.
 
     Args:
-        network: at which parameters, of either engine.
-        rows: shape (n, widths[0]); n may be 0.
+        network: at which parameters.
+        rows: shape (n, inputs); n may be 0.
         loss: of each row.
         clip: C > 0, bound on the norm of one row's part.
         rule: what is clipped.
 
     Privacy:
-        With private rows: exact, not noised. Unit: one row, added or removed. L2: C.
+        With private rows: exact, not noised. Unit: one row, added or removed. L2: C. What is
+        rounded while slopes pass from layer to layer is part of the assumption on doubles that
+        certificates state (`dpiw.methods.neural.dp_sgd.ASSUMPTION`).
     """
+    if len(rows) == 0:
+        return network.parameters * 0.0
     size = network.architecture.rows_at_once
     total = _part(network, rows[:size], loss, clip, rule)
     for start in range(size, rows.shape[0], size):
@@ -62,35 +61,21 @@ def clipped_sum(
     return total
 
 
-@np.errstate(all="ignore")  # what overflows or is no number is set to zero below
-def _part(network: AnyNetwork, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:
-    forward = network.forward(rows)
-    if rule is ClipRule.LOSS:
-        backward, factors, norms = _loss_factors(forward, loss, clip)
-    else:
-        backward, factors, norms = _output_factors(forward, loss, clip)
+def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:
+    watch = Watch()
+    outputs = network.outputs(rows, watch=watch)
+    slopes = loss.slopes(outputs.detach())
+    if rule is ClipRule.OUTPUT and slopes.shape[1] != 1:
+        raise SpecError("clip rule output: expected a network with one output")
+    by = slopes if rule is ClipRule.LOSS else slopes * 0.0 + 1.0
+    seen = watch.gradients(outputs, by)
+    norms = seen.norms()
+    factors = clip / norms.clamp(min=clip)
+    if rule is ClipRule.OUTPUT:
+        factors = factors * slopes[:, 0].clamp(-1.0, 1.0)
     # Finite only if every factor and norm is: zero times infinity is NaN.
     if not math.isfinite(factors @ norms):
-        finite = network.backend.finite(factors + norms)
-        factors = network.backend.where(finite, factors, 0.0)
-        backward = backward.kept(finite)
-    return backward.gradient(factors, last=True)
-
-
-def _loss_factors(forward: ForwardPass, loss: RowLoss, clip: float) -> _Factors:
-    """C/max(norm, C) of the loss's gradient, and the norms."""
-    backward = forward.backward(loss.slopes(forward.outputs))
-    norms = backward.norms
-    return backward, clip / forward.network.backend.at_least(norms, clip), norms
-
-
-def _output_factors(forward: ForwardPass, loss: RowLoss, clip: float) -> _Factors:
-    """Slope times C/max(norm, C) of the output's gradient, and the norms."""
-    backend = forward.network.backend
-    if forward.outputs.shape[1] != 1:
-        raise SpecError("clip rule output: expected a network with one output")
-    backward = forward.backward(forward.outputs * 0.0 + 1.0)
-    slopes = loss.slopes(forward.outputs)[:, 0]
-    bounded = backend.at_most(backend.at_least(slopes, -1.0), 1.0)
-    norms = backward.norms
-    return backward, bounded * clip / backend.at_least(norms, clip), norms
+        finite = (factors + norms).isfinite()
+        factors = factors.where(finite, 0.0)
+        seen = seen.kept(finite)
+    return seen.sum(factors)

@@ -1,6 +1,7 @@
 """Losses of single rows: what a network's output is asked to be, one row at a time.
 
-A closed list, because DP-SGD needs every row's derivative to depend on that row alone.
+A closed list, because DP-SGD needs every row's derivative to depend on that row alone. Each gives
+that derivative by the output (its slope), because the clip rule `output` bounds it by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import Array, backend_of
+from dpiw.methods.neural.backend import Array
 
 
 class RowLoss(Protocol):
@@ -21,8 +22,8 @@ class RowLoss(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic:
-    """Binary cross-entropy of a logit: slope sigmoid(z) - label, inside [-1, 1].
+class _Labelled:
+    """A loss of the two classes.
 
     Attributes:
         label: 1 for private rows, 0 for synthetic ones.
@@ -33,41 +34,33 @@ class Logistic:
     def __post_init__(self) -> None:
         """Raises SpecError: a label other than 0 and 1."""
         if self.label not in (0, 1):
-            raise SpecError("logistic label: expected 0 or 1")
+            raise SpecError("loss.label: expected 0 or 1")
+
+
+class Logistic(_Labelled):
+    """Binary cross-entropy of a logit: slope sigmoid(z) - label, inside [-1, 1]."""
 
     def slopes(self, outputs: Array) -> Array:
         """See `RowLoss`."""
         if self.label:  # without the cancellation of sigmoid(z) - 1
-            return -backend_of(outputs).sigmoid(-outputs)
-        return backend_of(outputs).sigmoid(outputs)
+            return -(-outputs).sigmoid()
+        return outputs.sigmoid()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Balanced:
+class Balanced(_Labelled):
     """A log ratio's loss with slopes -min(1, exp(-z)) for private rows and min(1, exp(z)) else.
 
     Their ratio is exp(z), so z is stationary where it is the log ratio, as under `Logistic`; but at
     z = 0, where training starts and good generators leave it, the slope is the whole bound 1 and
     not half of it: twice the signal under the same noise. (The two are the acceptance rules of
     Metropolis and of Barker; the loss is convex in z.) Use it with `ClipRule.OUTPUT`.
-
-    Attributes:
-        label: 1 for private rows, 0 for synthetic ones.
     """
-
-    label: int
-
-    def __post_init__(self) -> None:
-        """Raises SpecError: a label other than 0 and 1."""
-        if self.label not in (0, 1):
-            raise SpecError("balanced label: expected 0 or 1")
 
     def slopes(self, outputs: Array) -> Array:
         """See `RowLoss`."""
-        backend = backend_of(outputs)
         if self.label:
-            return -backend.exp(backend.at_most(-outputs, 0.0))
-        return backend.exp(backend.at_most(outputs, 0.0))
+            return -(-outputs).clamp(max=0.0).exp()
+        return outputs.clamp(max=0.0).exp()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
+from dpiw.methods.neural.backend import library
 
 Vector = NDArray[np.float64]
-
-
-class Optimiser(Protocol):
-    """A rule with public settings; its moments are kept in the training state."""
-
-    def start(self, size: int) -> Vector:
-        """Moments before the first step, shape (k, size)."""
-        ...
-
-    def update(
-        self, parameters: Vector, gradient: Vector, moments: Vector, step: int
-    ) -> tuple[Vector, Vector]:
-        """New parameters and moments after step `step` (from 1); the arguments are left alone."""
-        ...
-
-    def parameters(self) -> dict[str, Any]:
-        """Public settings, JSON values."""
-        ...
 
 
 def _check(name: str, value: float, *, above: float, below: float) -> None:
@@ -38,7 +21,7 @@ def _check(name: str, value: float, *, above: float, below: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """Kingma & Ba (2015), with bias correction."""
+    """Settings of torch's Adam (Kingma & Ba 2015); its moments are in the training state."""
 
     rule: ClassVar[str] = "adam"
     learning_rate: float = 1e-3
@@ -54,27 +37,26 @@ class Adam:
         _check("floor", self.floor, above=0, below=1)
 
     def start(self, size: int) -> Vector:
-        """See `Optimiser`; two moments."""
+        """Moments before the first step, shape (2, size)."""
         return np.zeros((2, size))
 
     def update(
         self, parameters: Vector, gradient: Vector, moments: Vector, step: int
     ) -> tuple[Vector, Vector]:
-        """See `Optimiser`."""
-        averages = moments * np.array([[self.first], [self.second]])
-        averages[0] += (1 - self.first) * gradient
-        square = gradient * gradient
-        square *= 1 - self.second
-        averages[1] += square
-        # Both bias corrections in two scalars instead of two vectors.
-        root = (1 - self.second**step) ** 0.5
-        change = np.sqrt(averages[1])
-        change += self.floor * root
-        np.divide(averages[0], change, out=change)
-        change *= -self.learning_rate * root / (1 - self.first**step)
-        change += parameters
-        return change, averages
+        """New parameters and moments after step `step` (from 1); the arguments are left alone."""
+        from torch.optim.adam import adam
+
+        torch = library()
+        moved, averages, slope = (
+            torch.tensor(values, dtype=torch.float64) for values in (parameters, moments, gradient)
+        )
+        adam(
+            [moved], [slope], [averages[0]], [averages[1]], [], [torch.tensor(step - 1.0)],
+            amsgrad=False, beta1=self.first, beta2=self.second, lr=self.learning_rate,
+            weight_decay=0.0, eps=self.floor, maximize=False, foreach=False,
+        )  # fmt: skip
+        return moved.numpy(), averages.numpy()
 
     def parameters(self) -> dict[str, Any]:
-        """See `Optimiser`."""
+        """Public settings, JSON values."""
         return {"rule": self.rule, **asdict(self)}

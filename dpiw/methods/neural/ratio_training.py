@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import NUMPY, Array, Backend
+from dpiw.methods.neural.backend import CPU, Array, Backend
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
-from dpiw.methods.neural.engine import AnyNetwork
 from dpiw.methods.neural.losses import Balanced, Logistic, RowLoss
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.neural.optimisers import Adam
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.privacy.randomness import NoiseSource
@@ -122,7 +121,7 @@ class RatioTraining:
         weight = self.private.divisor / 2 / size
         loss = LOSSES[self.loss](label=0)
 
-        def gradient(network: AnyNetwork, step: int) -> Array:
+        def gradient(network: Network, step: int) -> Array:
             first = step * size % len(synthetic)
             batch = backend.array(rows[first : first + size])
             clip, rule = self.private.clip, self.private.rule
@@ -136,7 +135,7 @@ class RatioTraining:
         synthetic: Matrix,
         *,
         noise: NoiseSource,
-        backend: Backend = NUMPY,
+        backend: Backend = CPU,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
         """Train; the classifier's parameters are the state's `average`.
@@ -169,8 +168,8 @@ class RatioTraining:
 
     def logits(self, parameters: Matrix, rows: Matrix) -> Matrix:
         """The classifier's logits, shape (n,)."""
-        network = Network(architecture=self.architecture, parameters=parameters)
-        return np.asarray(network.forward(rows).outputs[:, 0])
+        network = self.architecture.network(parameters)
+        return CPU.to_numpy(network.outputs(CPU.array(rows))[:, 0])
 
 
 def log_ratio_of(logits: Matrix, *, limit: float) -> Matrix:

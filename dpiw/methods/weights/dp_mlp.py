@@ -18,8 +18,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort
-from dpiw.methods.neural.backend import DEVICES, make_backend
-from dpiw.methods.neural.mlp import ACTIVATIONS, Architecture
+from dpiw.methods.neural.backend import DEVICES, check_installed, make_backend
+from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
 from dpiw.methods.neural.ratio_training import (
     LOSSES,
     MOST_STAND_INS,
@@ -133,6 +133,7 @@ class DensityNetwork(RatioEstimator):
             SpecError: `rho` or `nominal_rows` is not positive, or the relation is replace-one.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
+        check_installed(f"weights.method={self.method}")
         widths = (schema.width, *self.hidden, 1)
         training = RatioTraining.of(
             architecture=Architecture(widths=widths, activation=self.activation),

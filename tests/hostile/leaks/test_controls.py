@@ -253,8 +253,6 @@ MAY_SEED = {
     "methods/generators/adversarial.py", "methods/weights/critic_features.py",
     "methods/weights/dp_mlp.py",
     "methods/neural/ratio_training.py",
-    # a module tried on public rows, before there are others
-    "methods/neural/module_checks.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
     "analysis/intervals.py",
     # rehearsal on public stand-ins

@@ -86,6 +86,7 @@ def marked_table(rows):
 
 def is_marked(rows):
     """Whether private rows of `marked_table` are among these."""
+    rows = rows.detach() if hasattr(rows, "detach") else rows
     return rows.ndim >= 2 and bool(np.any(np.isclose(rows[..., 0], 2 * MARK - 1, atol=1e-9)))
 
 

@@ -17,7 +17,7 @@ from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
-from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.networks import Network
 from dpiw.privacy import accounting, mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SeededNoise
@@ -179,7 +179,7 @@ def test_a_planted_leak_is_found(plant, monkeypatch):
 def watched(monkeypatch, generator):
     """Networks that met private rows: where, and the norms of the sums they gave."""
     inside, elsewhere, sums = [], [], []
-    forward, private_sum = Network.forward, dp_sgd.clipped_sum
+    forward, private_sum = Network.outputs, dp_sgd.clipped_sum
 
     def seen(self, rows, **hint):
         if is_marked(rows):
@@ -196,7 +196,7 @@ def watched(monkeypatch, generator):
         return total
 
     with monkeypatch.context() as patch:
-        patch.setattr(Network, "forward", seen)
+        patch.setattr(Network, "outputs", seen)
         patch.setattr(dp_sgd, "clipped_sum", private)
         generator.measure(marked_table(40), noise=SeededNoise(0))
     return inside, elsewhere, sums
@@ -219,7 +219,7 @@ def test_private_rows_elsewhere_are_found(monkeypatch):
 
     def plant(self, training):
         def found(network, made):
-            network.forward(shapes.encode(marked_table(3).confidential()))
+            network.outputs(network.backend.array(shapes.encode(marked_table(3).confidential())))
             return clipped_sum(
                 network, made, module.loss_of(self.loss, real=False), clip=1.0, rule=training.rule
             )

@@ -7,10 +7,17 @@ from scipy import stats
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.adversarial import PublicRandom, gradient_penalty, make_batch
+from dpiw.methods.generators.adversarial import (
+    PublicRandom,
+    gradient_penalty,
+    make_batch,
+    row_slopes,
+)
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.heads import MARGIN, Heads
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.losses import Critic
+from dpiw.methods.neural.networks import Architecture, Network
 
 LEVELS = {"levels": ("low", "middle", "high")}
 KINDS = {
@@ -95,6 +102,20 @@ def test_temperatures_out_of_range_are_refused(temperature):
         Heads(columns=(), temperature=temperature)
 
 
+def relaxed(heads, outputs, noise):
+    return heads.relaxed(CPU.array(outputs), CPU.array(noise)).numpy()
+
+
+def of_drawn(drawn):
+    return relaxed(drawn.heads, drawn.outputs, drawn.noise)
+
+
+def derivative(heads, outputs, noise, slopes):
+    given = CPU.array(outputs).requires_grad_()
+    made = heads.relaxed(given, CPU.array(noise))
+    return library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()
+
+
 @pytest.mark.parametrize("one", EACH, ids=lambda c: c.name)
 def test_derivatives_are_those_of_the_relaxed_rows(one):
     """Central differences, 40 rows, every output."""
@@ -102,11 +123,11 @@ def test_derivatives_are_those_of_the_relaxed_rows(one):
     rng = np.random.default_rng(1)
     outputs, slopes = rng.normal(size=(2, 40, heads.width))
     noise = heads.draw_noise(40, rng)
-    exact, step = heads.draw(outputs, noise).backward(slopes), 1e-6
+    exact, step = derivative(heads, outputs, noise, slopes), 1e-6
     for place in range(heads.width):
         moved = np.zeros(heads.width)
         moved[place] = step
-        high, low = (heads.draw(outputs + sign * moved, noise).relaxed for sign in (1, -1))
+        high, low = (relaxed(heads, outputs + sign * moved, noise) for sign in (1, -1))
         numeric = ((high - low) * slopes).sum(axis=1) / (2 * step)
         np.testing.assert_allclose(exact[:, place], numeric, atol=1e-7)
 
@@ -132,7 +153,7 @@ def test_the_generator_learns_by_the_derivative_of_its_relaxed_rows():
         moved = np.zeros(parameters.size)
         moved[place] = step
         high, low = (
-            (batch(parameters + s * moved).drawn.relaxed * drawn_slopes).sum() for s in (1, -1)
+            (of_drawn(batch(parameters + s * moved).drawn) * drawn_slopes).sum() for s in (1, -1)
         )
         assert exact[place] == pytest.approx((high - low) / (2 * step), abs=1e-5)
 
@@ -143,16 +164,18 @@ def test_the_penalty_is_the_derivative_of_the_mean_squared_slope():
     rows, parameters = rng.normal(size=(15, 3)), rng.normal(size=architecture.size)
 
     def mean_square(at):
-        forward = Network(architecture=architecture, parameters=at).forward(rows)
-        slopes = forward.backward(np.ones((15, 1))).row_gradients()
+        network = Network(architecture=architecture, parameters=at)
+        slopes = row_slopes(network, rows, Critic(sign=1))
         return (slopes**2).sum() / 2 / 15
 
-    gradient = gradient_penalty(Network(architecture=architecture, parameters=parameters), rows)
+    gradient = gradient_penalty(
+        Network(architecture=architecture, parameters=parameters), CPU.array(rows)
+    )
     for place in range(architecture.size):
         moved = np.zeros(architecture.size)
         moved[place] = 1e-5
         numeric = (mean_square(parameters + moved) - mean_square(parameters - moved)) / 2e-5
-        assert gradient[place] == pytest.approx(numeric, abs=1e-6)
+        assert float(gradient[place]) == pytest.approx(numeric, abs=1e-6)
 
 
 def test_levels_and_missing_cells_are_drawn_by_their_probabilities():
@@ -198,7 +221,7 @@ def test_relaxed_rows_become_drawn_rows_as_the_temperature_falls():
     columns = tuple(c for c in EACH if not c.is_numeric)
     heads, rng = Heads(columns=columns, temperature=1e-4, levels=True), np.random.default_rng(9)
     drawn = heads.draw(rng.normal(size=(50, heads.width)), heads.draw_noise(50, rng))
-    np.testing.assert_allclose(drawn.relaxed, drawn.rows, atol=1e-6)
+    np.testing.assert_allclose(of_drawn(drawn), drawn.rows, atol=1e-6)
 
 
 def test_public_randomness_follows_from_public_facts():
@@ -230,29 +253,3 @@ def test_labels_have_their_proportions():
     assert schema.project(design.decode(design.encode(table))).equals(table)
     frame = pd.DataFrame(schema.unscale(design.decode(design.encode(table))))
     assert list(frame.columns) == ["integer_0", "y"]
-
-
-def test_torch_gives_the_same_penalty_and_slopes():
-    """On the CPU, float64: what a GPU computes, but for its order of summation."""
-    pytest.importorskip("torch")
-    from dpiw.methods.generators.adversarial import row_slopes
-    from dpiw.methods.neural.backend import TorchBackend
-    from dpiw.methods.neural.losses import Logistic
-
-    architecture = Architecture(widths=(3, 4, 1), activation="tanh")
-    rng = np.random.default_rng(10)
-    rows, parameters = rng.normal(size=(15, 3)), rng.normal(size=architecture.size)
-    torch = TorchBackend("cpu")
-    host, device = (
-        Network(architecture=architecture, parameters=weights)
-        for weights in (parameters, torch.array(parameters))
-    )
-    np.testing.assert_allclose(
-        torch.to_numpy(gradient_penalty(device, torch.array(rows))),
-        gradient_penalty(host, rows),
-        atol=1e-9,
-    )
-    loss = Logistic(label=1)
-    np.testing.assert_allclose(
-        row_slopes(device, rows, loss), row_slopes(host, rows, loss), atol=1e-12
-    )

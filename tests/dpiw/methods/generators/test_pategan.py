@@ -15,7 +15,7 @@ from dpiw.methods.generators.pategan import MOST_TEACHERS, PATEGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.generators.teachers import Teachers, deal
 from dpiw.methods.generators.vote_noise import vote_sensitivity
-from dpiw.methods.neural.mlp import Network
+from dpiw.methods.neural.networks import Network
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
@@ -44,6 +44,7 @@ from tests.dpiw.methods.generators.pate_world import (
     school,
     votes,
 )
+from tests.dpiw.methods.neural.settings import gradient
 from tests.support.training_watch import KilledError, Recorder
 
 
@@ -143,9 +144,9 @@ def test_teachers_learn_the_logistic_loss():
     architecture = parties.Architecture(widths=(2, 2, 1), activation="tanh")
     for number in range(3):
         network = Network(architecture=architecture, parameters=teachers.parameters[number])
-        forward = network.forward(lots[number])
-        slopes = parties.Logistic(label=1).slopes(forward.outputs)
-        wanted = forward.backward(slopes).gradient() / 4
+        lot = network.backend.array(lots[number])
+        slopes = parties.Logistic(label=1).slopes(network.outputs(lot))
+        wanted = gradient(network, lot, slopes) / 4
         np.testing.assert_allclose(gradients[number], wanted, atol=1e-12)
 
 
@@ -305,7 +306,7 @@ def test_a_planted_leak_is_found(plant, monkeypatch):
 
 def networks_that_met_private_rows(monkeypatch):
     """Student and generator are networks; teachers have arithmetic of their own."""
-    forward, met = Network.forward, []
+    forward, met = Network.outputs, []
 
     def seen(self, rows, **hint):
         if is_marked(rows):
@@ -313,7 +314,7 @@ def networks_that_met_private_rows(monkeypatch):
         return forward(self, rows, **hint)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Network, "forward", seen)
+        patch.setattr(Network, "outputs", seen)
         ready().measure(marked_table(40), noise=SeededNoise(0))
     return met
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -38,20 +36,6 @@ class NoNoise(CountingNoise):
 @pytest.fixture
 def settings():
     return Settings()
-
-
-ENGINES = ["closed form", *(["opacus"] if importlib.util.find_spec("opacus") else [])]
-"""Without Opacus one alone; `test_opacus_engine.py` says once for all that it is skipped."""
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    """The settings of each engine in turn."""
-    if request.param == "closed form":
-        return Settings()
-    from tests.dpiw.methods.neural.module_world import ModuleSettings
-
-    return ModuleSettings()
 
 
 @pytest.fixture

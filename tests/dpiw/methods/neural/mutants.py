@@ -9,10 +9,13 @@ import numpy as np
 from scipy import stats
 
 from dpiw.methods.neural import clipping, dp_sgd
+from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.networks import Network
 from dpiw.privacy.mechanisms import noisy_sum
+from tests.dpiw.methods.neural.settings import gradient
 
 FALSE_ALARM = 1e-9
 
@@ -231,20 +234,19 @@ def scaled(factor):
 
 def batch_statistics(world, monkeypatch):
     """Activations centred over the lot, as batch normalisation does."""
-    exact = world.settings.kind.forward
+    exact = Network.outputs
 
-    def forward(self, rows):
-        return exact(self, rows - rows.mean(axis=0) if len(rows) else rows)
+    def outputs(self, rows, **watch):
+        return exact(self, rows - rows.mean(axis=0) if len(rows) else rows, **watch)
 
-    monkeypatch.setattr(world.settings.kind, "forward", forward)
+    monkeypatch.setattr(Network, "outputs", outputs)
 
 
 def clips_too_late(world, monkeypatch):
     """The lot's sum is clipped instead of each row."""
 
     def late(network, rows, loss, *, clip, rule):
-        forward = network.forward(rows)
-        total = forward.backward(loss.slopes(forward.outputs)).gradient()
+        total = CPU.array(gradient(network, rows, loss.slopes(network.outputs(rows))))
         return total * min(1.0, len(rows) * clip / np.linalg.norm(total))
 
     for module in (clipping, dp_sgd):
@@ -260,11 +262,11 @@ def clips_rows(parts):
         def clipped(network, rows, loss, *, clip, rule):
             total = np.zeros(network.architecture.size)
             for place in range(len(rows)):
-                forward = network.forward(rows[place : place + 1])
-                gradient = np.asarray(forward.backward(loss.slopes(forward.outputs)).gradient())
+                row = rows[place : place + 1]
+                own = gradient(network, row, loss.slopes(network.outputs(row)))
                 for scaled, measured in layers:
-                    norm = np.linalg.norm(gradient[measured])
-                    total[scaled] += gradient[scaled] * min(1.0, clip / norm)
+                    norm = np.linalg.norm(own[measured])
+                    total[scaled] += own[scaled] * min(1.0, clip / norm)
             return world.settings.rows(total)
 
         for module in (clipping, dp_sgd):

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 
+from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.networks import Architecture
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.methods.neural.momentum import Momentum
 
 
 class Settings:
-    """Makers of the values under test, for the engine of perceptrons."""
+    """Makers of the values under test."""
 
     unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
     architecture = Architecture(widths=(3, 5, 1), activation="tanh")
-    kind = Network
 
     def training(self, **changes):
         constants = {
@@ -29,7 +30,7 @@ class Settings:
 
     def rows(self, values):
         """Rows where the engine computes."""
-        return values
+        return CPU.array(values)
 
     def values(self, count=40):
         return np.random.default_rng(5).normal(size=(count, 3))
@@ -46,9 +47,15 @@ class Settings:
     def network(self, *widths, activation="tanh", seed=0):
         architecture = Architecture(widths=widths, activation=activation)
         rng = np.random.default_rng(seed)
-        return Network(architecture=architecture, parameters=rng.normal(size=architecture.size))
+        return architecture.network(rng.normal(size=architecture.size))
 
     def layers(self, *widths):
         """Places of each layer's weights and biases, by turns, among a network's parameters."""
-        sizes = [n for i, o in Architecture(widths=widths).shapes for n in (i * o, o)]
+        sizes = [n for i, o in itertools.pairwise(widths) for n in (i * o, o)]
         return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+
+def gradient(network, rows, slopes):
+    """By the parameters, of the sum of slopes times outputs; by autograd, nothing watched."""
+    learning = network.learning()
+    return library().autograd.grad(learning.outputs(rows), learning.parameters, slopes)[0].numpy()

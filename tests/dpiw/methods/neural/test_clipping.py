@@ -11,9 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from dpiw.errors import SpecError
+from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, clipped_sum
 from dpiw.methods.neural.losses import Critic, Logistic
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.networks import Architecture
+from tests.dpiw.methods.neural.settings import gradient
 
 rules = pytest.mark.parametrize("rule", ClipRule)
 
@@ -26,19 +28,18 @@ def naive_sum(network, x, loss, clip, rule):
     """Row by row: gradient, its norm, the factor, the sum."""
     total = np.zeros(network.architecture.size)
     for row in x[:, None, :]:
-        forward = network.forward(row)
-        slopes = loss.slopes(forward.outputs)
+        slopes = loss.slopes(network.outputs(row))
         by_loss = rule is ClipRule.LOSS
-        gradient = np.asarray(forward.backward(slopes if by_loss else 0 * slopes + 1).gradient())
-        gradient *= min(1.0, clip / np.linalg.norm(gradient))
-        total += gradient if by_loss else float(slopes[0, 0]) * gradient
+        own = gradient(network, row, slopes if by_loss else 0 * slopes + 1)
+        own *= min(1.0, clip / np.linalg.norm(own))
+        total += own if by_loss else float(slopes[0, 0]) * own
     return total
 
 
 @rules
 @pytest.mark.parametrize("clip", [0.05, 0.8, 100.0])
-def test_the_sum_is_that_of_rows_clipped_one_by_one(engine, rule, clip):
-    network, x = engine.network(3, 5, 1), engine.rows(rows(30))
+def test_the_sum_is_that_of_rows_clipped_one_by_one(settings, rule, clip):
+    network, x = settings.network(3, 5, 1), settings.rows(rows(30))
     found = clipped_sum(network, x, Logistic(label=1), clip=clip, rule=rule)
     expected = naive_sum(network, x, Logistic(label=1), clip, rule)
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -60,57 +61,57 @@ def test_no_row_moves_the_sum_by_more_than_the_bound(
     rng = np.random.default_rng(seed)
     architecture = Architecture(widths=(3, 4, 1), activation=activation)
     parameters = weight * rng.normal(size=architecture.size)
-    network = Network(architecture=architecture, parameters=parameters)
-    row = scale * rng.normal(size=(1, 3))
+    network = architecture.network(parameters)
+    row = CPU.array(scale * rng.normal(size=(1, 3)))
     loss = Logistic(label=label)
     part = clipped_sum(network, row, loss, clip=clip, rule=rule)
-    assert np.all(np.isfinite(part))
+    assert part.isfinite().all()
     assert np.linalg.norm(part) <= clip * (1 + 1e-12)
 
 
 @rules
-def test_the_sum_adds_over_rows_and_forgets_their_order(engine, rule):
+def test_the_sum_adds_over_rows_and_forgets_their_order(settings, rule):
     """No statistic of a lot enters: the sum over two lots is the sum of their sums."""
-    network, x = engine.network(3, 5, 1), engine.rows(rows(31))
+    network, x = settings.network(3, 5, 1), settings.rows(rows(31))
 
     def total(part):
         return clipped_sum(network, part, Logistic(label=1), clip=0.4, rule=rule)
 
     np.testing.assert_allclose(total(x), total(x[:9]) + total(x[9:]), atol=1e-13)
-    np.testing.assert_allclose(total(x), total(engine.rows(rows(31)[::-1].copy())), atol=1e-13)
+    np.testing.assert_allclose(total(x), total(settings.rows(rows(31)[::-1].copy())), atol=1e-13)
     np.testing.assert_array_equal(total(x[:0]), np.zeros(network.architecture.size))
 
 
 @rules
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_no_number_counts_as_zero(engine, rule, bad):
-    network, x = engine.network(3, 5, 1, activation="relu"), rows(12)
+def test_a_row_that_is_no_number_counts_as_zero(settings, rule, bad):
+    network, x = settings.network(3, 5, 1, activation="relu"), rows(12)
     broken = x.copy()
     broken[4, 1] = bad
     found, expected = (
-        clipped_sum(network, engine.rows(part), Logistic(label=1), clip=0.4, rule=rule)
+        clipped_sum(network, settings.rows(part), Logistic(label=1), clip=0.4, rule=rule)
         for part in (broken, np.delete(x, 4, axis=0))
     )
     np.testing.assert_allclose(found, expected, atol=1e-13)
 
 
 @rules
-def test_a_network_that_is_no_number_gives_zero(engine, rule):
-    network = engine.network(3, 5, 1)
+def test_a_network_that_is_no_number_gives_zero(settings, rule):
+    network = settings.network(3, 5, 1)
     network = dataclasses.replace(network, parameters=network.parameters * np.nan)
-    found = clipped_sum(network, engine.rows(rows(4)), Logistic(label=0), clip=1.0, rule=rule)
+    found = clipped_sum(network, settings.rows(rows(4)), Logistic(label=0), clip=1.0, rule=rule)
     np.testing.assert_array_equal(found, np.zeros(network.architecture.size))
 
 
 @pytest.mark.parametrize("rule", ClipRule)
-def test_squares_too_small_for_doubles_keep_the_least_bound(engine, rule):
+def test_squares_too_small_for_doubles_keep_the_least_bound(settings, rule):
     """A slope near 1e-157 times an input near 1e154; a bound of 1e-6 is missed by a 30,000th."""
-    network, worst = engine.network(2, 1), {LEAST_CLIP: 0.0, 1e-6: 0.0}
+    network, worst = settings.network(2, 1), {LEAST_CLIP: 0.0, 1e-6: 0.0}
     network = dataclasses.replace(network, parameters=0 * network.parameters)
     network.parameters[1] = 1.0
     for large in np.geomspace(1e150, 1.3e154, 12):
         for logit in np.linspace(340, 372, 40):
-            x = engine.rows(np.array([[large, logit]]))
+            x = settings.rows(np.array([[large, logit]]))
             for clip in worst:
                 total = clipped_sum(network, x, Logistic(label=1), clip=clip, rule=rule)
                 worst[clip] = max(worst[clip], float(np.linalg.norm(np.asarray(total))) / clip)
@@ -119,20 +120,20 @@ def test_squares_too_small_for_doubles_keep_the_least_bound(engine, rule):
         assert worst[1e-6] > 1 + 1e-8
 
 
-def test_large_lots_go_in_parts(engine, monkeypatch):
-    network, x = engine.network(3, 5, 1), engine.rows(rows(50))
+def test_large_lots_go_in_parts(settings, monkeypatch):
+    network, x = settings.network(3, 5, 1), settings.rows(rows(50))
     whole = clipped_sum(network, x, Logistic(label=1), clip=0.4, rule=ClipRule.LOSS)
     monkeypatch.setattr(type(network.architecture), "rows_at_once", 8)
     parts = clipped_sum(network, x, Logistic(label=1), clip=0.4, rule=ClipRule.LOSS)
     np.testing.assert_allclose(parts, whole, atol=1e-13)
 
 
-def test_output_clipping_weighs_both_labels_alike(engine):
+def test_output_clipping_weighs_both_labels_alike(settings):
     """At one place and logit 0 the two classes' parts cancel under any clip bound."""
-    network, x = engine.network(3, 5, 1), engine.rows(rows(6))
+    network, x = settings.network(3, 5, 1), settings.rows(rows(6))
     shifted = network.parameters + 0.0
     for part in x[:, None, :]:
-        shifted[-1] = network.parameters[-1] - float(network.forward(part).outputs[0, 0])
+        shifted[-1] = network.parameters[-1] - float(network.outputs(part)[0, 0])
         there = dataclasses.replace(network, parameters=shifted + 0.0)
         both = sum(
             clipped_sum(there, part, Logistic(label=label), clip=0.01, rule=ClipRule.OUTPUT)
@@ -141,11 +142,11 @@ def test_output_clipping_weighs_both_labels_alike(engine):
         np.testing.assert_allclose(both, 0, atol=1e-12)
 
 
-def test_output_clipping_keeps_its_stationary_point_and_loss_clipping_moves_it(engine):
+def test_output_clipping_keeps_its_stationary_point_and_loss_clipping_moves_it(settings):
     """Three synthetic rows for each private one at a point: the logit log(1/3) is stationary."""
-    network, x = engine.network(3, 5, 1), engine.rows(rows(1))
+    network, x = settings.network(3, 5, 1), settings.rows(rows(1))
     parameters = network.parameters + 0.0
-    parameters[-1] += np.log(1 / 3) - float(network.forward(x).outputs[0, 0])
+    parameters[-1] += np.log(1 / 3) - float(network.outputs(x)[0, 0])
     there = dataclasses.replace(network, parameters=parameters)
 
     def force(rule):
@@ -158,11 +159,11 @@ def test_output_clipping_keeps_its_stationary_point_and_loss_clipping_moves_it(e
     assert force(ClipRule.LOSS) > 0.1
 
 
-def test_output_clipping_needs_one_output_and_bounded_slopes(engine):
+def test_output_clipping_needs_one_output_and_bounded_slopes(settings):
     with pytest.raises(SpecError, match="one output"):
         clipped_sum(
-            engine.network(3, 2),
-            engine.rows(rows(2)),
+            settings.network(3, 2),
+            settings.rows(rows(2)),
             Critic(sign=1),
             clip=1.0,
             rule=ClipRule.OUTPUT,
@@ -173,6 +174,6 @@ def test_output_clipping_needs_one_output_and_bounded_slopes(engine):
             return outputs * 0.0 - 50.0
 
     part = clipped_sum(
-        engine.network(3, 5, 1), engine.rows(rows(1)), Steep(), clip=0.2, rule=ClipRule.OUTPUT
+        settings.network(3, 5, 1), settings.rows(rows(1)), Steep(), clip=0.2, rule=ClipRule.OUTPUT
     )
     assert np.linalg.norm(part) == pytest.approx(0.2)

@@ -35,9 +35,9 @@ def person(rows):
     return PrivacyUnit(relation=relation, max_rows=rows, id_column="id" if rows > 1 else None)
 
 
-def test_the_event_is_what_was_drawn(engine, counting):
-    trained(engine, counting)
-    (event,) = engine.training().events()
+def test_the_event_is_what_was_drawn(settings, counting):
+    trained(settings, counting)
+    (event,) = settings.training().events()
     assert event == PoissonSampledGaussianEvent(
         sampling_probability=0.25, noise_multiplier=1.5, count=20
     )
@@ -45,37 +45,37 @@ def test_the_event_is_what_was_drawn(engine, counting):
     assert set(counting.scales) == {1.5 * 0.5}
 
 
-def test_a_step_is_the_noisy_sum_over_the_public_divisor(engine, no_noise):
-    training = engine.training(steps=1, sampling_rate=1.0)
-    start = engine.start(training, no_noise)
+def test_a_step_is_the_noisy_sum_over_the_public_divisor(settings, no_noise):
+    training = settings.training(steps=1, sampling_rate=1.0)
+    start = settings.start(training, no_noise)
     moved = {}
     for rows in (0, 1, 2):
         values = np.repeat([[0.3, -1.0, 0.5]], rows, axis=0).reshape(rows, 3)
-        end = training.private_step(start, engine.lots(rows=values), noise=no_noise)
+        end = training.private_step(start, settings.lots(rows=values), noise=no_noise)
         moved[rows] = start.parameters - end.parameters
     np.testing.assert_array_equal(moved[0], 0)
     assert np.linalg.norm(moved[1]) * training.divisor <= training.clip + 1e-3
     np.testing.assert_allclose(moved[2], 2 * moved[1], atol=1e-3 * training.scale)
 
 
-def test_momentum_sees_the_noisy_sums_alone(engine, counting):
+def test_momentum_sees_the_noisy_sums_alone(settings, counting):
     """Heavy-ball momentum is post-processing: no draw more, and an empty table moves on."""
-    training = engine.training(optimiser=Momentum(learning_rate=0.1, momentum=0.9))
-    start = engine.start(training, counting)
-    training.train(start, engine.lots(rows=np.empty((0, 3))), noise=counting)
+    training = settings.training(optimiser=Momentum(learning_rate=0.1, momentum=0.9))
+    start = settings.start(training, counting)
+    training.train(start, settings.lots(rows=np.empty((0, 3))), noise=counting)
     assert len(counting.scales) == training.events()[0].count
     assert set(counting.scales) == {training.scale}
 
 
-def test_public_rows_enter_without_noise_and_without_budget(engine, no_noise):
-    training = engine.training(steps=3)
-    start = engine.start(training, no_noise)
-    lots = engine.lots(rows=np.empty((0, 3)))
+def test_public_rows_enter_without_noise_and_without_budget(settings, no_noise):
+    training = settings.training(steps=3)
+    start = settings.start(training, no_noise)
+    lots = settings.lots(rows=np.empty((0, 3)))
     steps = []
 
     def public(network, step):
         steps.append(step)
-        return engine.rows(np.full(network.architecture.size, 10.0))
+        return settings.rows(np.full(network.architecture.size, 10.0))
 
     end = training.train(start, lots, noise=no_noise, public=public)
     assert steps == [0, 1, 2]
@@ -152,31 +152,31 @@ def test_nothing_is_drawn_before_calibration(settings, counting, multiplier):
         settings.training(noise_multiplier=None).events()
 
 
-def test_training_stops_where_the_accountant_did(engine, counting):
-    training = engine.training()
-    _, end = trained(engine, counting)
+def test_training_stops_where_the_accountant_did(settings, counting):
+    training = settings.training()
+    _, end = trained(settings, counting)
     assert end.step == training.steps
     with pytest.raises(PrivacyError, match="every accounted step"):
-        training.private_step(end, engine.lots(), noise=counting)
-    assert training.train(end, engine.lots(), noise=counting) is end
+        training.private_step(end, settings.lots(), noise=counting)
+    assert training.train(end, settings.lots(), noise=counting) is end
     assert len(counting.scales) == training.steps
 
 
-def test_a_state_of_other_settings_is_refused(engine, counting):
-    training = engine.training(steps=5)
-    state = engine.start(training, counting)
+def test_a_state_of_other_settings_is_refused(settings, counting):
+    training = settings.training(steps=5)
+    state = settings.start(training, counting)
     quieter = dataclasses.replace(training, noise_multiplier=0.1)
     with pytest.raises(PrivacyError, match="other settings"):
-        quieter.private_step(state, engine.lots(), noise=counting)
+        quieter.private_step(state, settings.lots(), noise=counting)
 
 
-def test_seeded_noise_never_becomes_publishable(engine):
-    training = engine.training(steps=2)
-    state = engine.start(training, SecureNoise())
+def test_seeded_noise_never_becomes_publishable(settings):
+    training = settings.training(steps=2)
+    state = settings.start(training, SecureNoise())
     with pytest.raises(PrivacyError, match="publishable noise source"):
-        training.private_step(state, engine.lots(), noise=SeededNoise(1))
-    assert training.train(state, engine.lots(), noise=SecureNoise()).publishable
-    assert not trained(engine, SeededNoise(1), steps=2)[1].publishable
+        training.private_step(state, settings.lots(), noise=SeededNoise(1))
+    assert training.train(state, settings.lots(), noise=SecureNoise()).publishable
+    assert not trained(settings, SeededNoise(1), steps=2)[1].publishable
 
 
 def test_effort_becomes_noise_continuously_and_downwards(settings):
@@ -206,20 +206,20 @@ def test_parameters_are_plain_public_numbers(settings):
     assert training.digest != settings.training().digest
 
 
-def test_the_average_is_over_the_last_share_of_the_steps(engine, counting):
-    training = engine.training(steps=10, averaged=0.4)
-    state = engine.start(training, counting)
+def test_the_average_is_over_the_last_share_of_the_steps(settings, counting):
+    training = settings.training(steps=10, averaged=0.4)
+    state = settings.start(training, counting)
     path = []
     for _ in range(10):
-        state = training.private_step(state, engine.lots(), noise=counting)
+        state = training.private_step(state, settings.lots(), noise=counting)
         path.append(state.parameters)
     np.testing.assert_allclose(state.average, np.mean(path[6:], axis=0))
-    _, last = trained(engine, counting, steps=10)
+    _, last = trained(settings, counting, steps=10)
     np.testing.assert_array_equal(last.average, last.parameters)
 
 
-def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(engine, counting):
-    _, state = trained(engine, counting)
+def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(settings, counting):
+    _, state = trained(settings, counting)
     again = TrainingState.from_bytes(state.to_bytes())
     assert again.to_bytes() == state.to_bytes()
     assert (again.step, again.settings, again.publishable) == (20, state.settings, False)
@@ -229,15 +229,15 @@ def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(engine, count
         TrainingState.from_bytes(b"something else")
 
 
-def test_a_resumed_run_continues_and_is_charged_as_planned(engine, counting):
+def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
     """KilledError at step 15 before its checkpoint was kept: steps 11 to 15 are drawn again."""
-    training = engine.training(steps=100, resumes=1)
-    start, killed = engine.start(training, counting), Recorder(dies_at=15)
+    training = settings.training(steps=100, resumes=1)
+    start, killed = settings.start(training, counting), Recorder(dies_at=15)
     with pytest.raises(KilledError):
-        training.train(start, engine.lots(), noise=counting, watch=killed)
+        training.train(start, settings.lots(), noise=counting, watch=killed)
     assert [step for step, _ in killed.steps] == [0, 5, 10, 15]
     resumed = Recorder(resumed=killed.saved[10])
-    end = training.train(start, engine.lots(), noise=counting, watch=resumed)
+    end = training.train(start, settings.lots(), noise=counting, watch=resumed)
     assert resumed.steps == [(step, 100) for step in range(15, 101, 5)]
     assert end.step == training.steps
     (event,) = training.events()
@@ -245,56 +245,56 @@ def test_a_resumed_run_continues_and_is_charged_as_planned(engine, counting):
     assert training.resumption.reserve == 5
     with pytest.raises(PrivacyError, match="no step is reserved"):
         dataclasses.replace(training, resumes=0).train(
-            start, engine.lots(), noise=counting, watch=resumed
+            start, settings.lots(), noise=counting, watch=resumed
         )
 
 
-def test_a_checkpoint_of_other_settings_is_refused(engine, counting):
-    two_resumes, one_resume = engine.training(resumes=2), engine.training(resumes=1)
-    first = engine.start(two_resumes, counting)
+def test_a_checkpoint_of_other_settings_is_refused(settings, counting):
+    two_resumes, one_resume = settings.training(resumes=2), settings.training(resumes=1)
+    first = settings.start(two_resumes, counting)
     for state in (
         first,
         dataclasses.replace(first, step=two_resumes.steps),
     ):  # also of one that ended
         with pytest.raises(PrivacyError, match="other settings"):
             one_resume.train(
-                engine.start(one_resume, counting), engine.lots(), noise=counting,
+                settings.start(one_resume, counting), settings.lots(), noise=counting,
                 watch=Recorder(resumed=state.to_bytes()),
             )  # fmt: skip
     assert counting.scales == []
 
 
-def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(engine):
+def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(settings):
     """With the same noise from there on, bit for bit; moments and averages included."""
     changes = {"optimiser": Adam(learning_rate=0.1), "averaged": 0.5}
-    training = engine.training(**changes)
+    training = settings.training(**changes)
     noise = SeededNoise(4)
-    state = engine.start(training, noise)
+    state = settings.start(training, noise)
     for _ in range(12):
-        state = training.private_step(state, engine.lots(), noise=noise)
+        state = training.private_step(state, settings.lots(), noise=noise)
     ends = []
     for held in (state, TrainingState.from_bytes(state.to_bytes())):
-        ends.append(training.train(held, engine.lots(), noise=SeededNoise(9)))
+        ends.append(training.train(held, settings.lots(), noise=SeededNoise(9)))
     assert ends[0].to_bytes() == ends[1].to_bytes()
 
 
-def test_learning_happens(engine):
+def test_learning_happens(settings):
     """Two separated clouds: the logit of private rows ends above that of public ones."""
     rng = np.random.default_rng(0)
     private, synthetic = rng.normal(size=(400, 3)) + 1.0, rng.normal(size=(400, 3)) - 1.0
-    training = engine.training(
+    training = settings.training(
         steps=150, divisor=100.0, clip=1.0, noise_multiplier=1.0,
         optimiser=Momentum(learning_rate=0.5, momentum=0.5),
     )  # fmt: skip
 
     def public(network, step):
-        rows = engine.rows(synthetic)
+        rows = settings.rows(synthetic)
         return 0.25 * clipped_sum(network, rows, Logistic(label=0), clip=1.0, rule=ClipRule.LOSS)
 
     noise = SeededNoise(2)
-    start = engine.start(training, noise)
-    end = training.train(start, engine.lots(rows=private), noise=noise, public=public)
-    network = engine.architecture.network(end.parameters)
+    start = settings.start(training, noise)
+    end = training.train(start, settings.lots(rows=private), noise=noise, public=public)
+    network = settings.architecture.network(end.parameters)
     for label, rows in ((1, private), (-1, synthetic)):
         assert np.mean(label * network.row_outputs(rows) > 0) > 0.9
 

@@ -21,10 +21,10 @@ from tests.dpiw.methods.neural.mutants import (
 
 
 @pytest.fixture
-def world(engine, counting, no_noise):
-    """The core with either engine, and sources that count."""
+def world(settings, counting, no_noise):
+    """The core with either settings, and sources that count."""
     return SimpleNamespace(
-        settings=engine, training=engine.training(steps=200), lots=engine.lots(400),
+        settings=settings, training=settings.training(steps=200), lots=settings.lots(400),
         counting=counting, no_noise=no_noise,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.neural.mlp import Architecture, Network
+from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.critic_features import REACH, CriticMap, JudgeScale
 from dpiw.methods.weights.diagnostics import Verdict
@@ -206,7 +206,11 @@ def by_products(network, rows):
     With OpenBLAS 0.3 on x86-64 the code before gave up to three rows other bits when one more came.
     """
     order = slice(None, None, 1 if len(rows) % 2 else -1)
-    (first, biases), (last, shift) = network.layers
+    width, hidden, _ = network.architecture.widths
+    parts = np.split(network.parameters.numpy(), np.cumsum([width * hidden, hidden, hidden]))
+    first, biases, last, shift = (
+        parts[0].reshape(width, hidden), parts[1], parts[2][:, None], parts[3],
+    )  # fmt: skip
     hidden = np.tanh(rows @ first + biases)
     return sum((hidden[:, [k]] * last[k] for k in range(len(last))[order]), np.zeros(1)) + shift
 

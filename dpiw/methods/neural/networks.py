@@ -1,0 +1,281 @@
+"""Networks as values: layers in a row, with every parameter in one flat vector; torch computes.
+
+No operation mixes rows: there is no batch normalisation here, and there must be none. A network
+gives its outputs, by which autograd takes derivatives, and with `Watch` what each layer was given
+and what it gave, of which `dpiw.methods.neural.clipping` makes every row's gradient.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import SpecError
+from dpiw.methods.neural.backend import CPU, Array, Backend, library, make_backend
+from dpiw.methods.neural.row_norms import AllGradients, DenseGradients, RowGradients
+
+ACTIVATIONS = ("relu", "tanh")
+
+_MOST_ENTRIES = 2**25
+"""Numbers that a pass may hold at once: 256 MiB."""
+
+
+class Layer(Protocol):
+    """A layer with parameters; public."""
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """How many numbers a row's pass holds, at most."""
+        ...
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Starting parameters, shape (size,)."""
+        ...
+
+    def __call__(self, parameters: Array, values: Array) -> Array:
+        """What it makes of values, rows first; row i of row i alone."""
+        ...
+
+    def row_gradients(self, values: Array, slopes: Array) -> RowGradients:
+        """Every row's gradient by the parameters, of what it was given and of its slopes."""
+        ...
+
+
+Plain = Callable[[Array, Array], Array]
+"""What has no parameters: from values and the network's rows to new values, row by row."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """An affine map of rows: weights (inputs, outputs) by rows, then the biases.
+
+    Attributes:
+        inputs, outputs: widths.
+        gain: 6 before a rectifier (He), 3 before a tanh (Glorot).
+    """
+
+    inputs: int
+    outputs: int
+    gain: float
+
+    @property
+    def size(self) -> int:
+        """See `Layer`."""
+        return (self.inputs + 1) * self.outputs
+
+    @property
+    def held(self) -> int:
+        """See `Layer`."""
+        return 2 * (self.inputs + self.outputs)
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """See `Layer`: uniform weights, biases zero."""
+        reach = math.sqrt(self.gain / self.inputs)
+        weights = rng.uniform(-reach, reach, self.inputs * self.outputs)
+        return np.concatenate([weights, np.zeros(self.outputs)])
+
+    def __call__(self, parameters: Array, values: Array) -> Array:
+        """See `Layer`."""
+        weights = parameters[: -self.outputs].view(self.inputs, self.outputs)
+        return parameters[-self.outputs :].addmm(values, weights)
+
+    def row_gradients(self, values: Array, slopes: Array) -> RowGradients:
+        """See `Layer`."""
+        return DenseGradients(values, slopes)
+
+
+@dataclass
+class Watch:
+    """What the layers of one pass were given, and what they made of it."""
+
+    layers: list[Layer] = field(default_factory=list)
+    inputs: list[Array] = field(default_factory=list)
+    outputs: list[Array] = field(default_factory=list)
+
+    def see(self, layer: Layer, values: Array, made: Array) -> None:
+        """Note one layer; what the first one makes is where derivatives end."""
+        if not self.layers:
+            made.requires_grad_()
+        self.layers.append(layer)
+        self.inputs.append(values.detach())
+        self.outputs.append(made)
+
+    def gradients(self, outputs: Array, by: Array) -> AllGradients:
+        """Every row's gradient of `by` times the network's outputs, both of shape (n, outputs)."""
+        slopes = library().autograd.grad(outputs, self.outputs, by)
+        seen = zip(self.layers, self.inputs, slopes, strict=True)
+        return AllGradients(tuple(layer.row_gradients(*values) for layer, *values in seen))
+
+
+class Layered:
+    """Layers in a row, the shape of a network; public."""
+
+    @property
+    def inputs(self) -> int:
+        """Numbers in a row."""
+        raise NotImplementedError
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Those with parameters."""
+        raise NotImplementedError
+
+    @property
+    def between(self) -> tuple[Plain, ...]:
+        """Before the first layer, between every two, and behind the last one."""
+        raise NotImplementedError
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Parameters of each layer."""
+        return tuple(layer.size for layer in self.layers)
+
+    @cached_property
+    def size(self) -> int:
+        """p: number of parameters."""
+        return sum(self.sizes)
+
+    @cached_property
+    def rows_at_once(self) -> int:
+        """Rows whose pass fits in memory; more go one part after the other."""
+        return max(1, _MOST_ENTRIES // sum(layer.held for layer in self.layers))
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Starting parameters, shape (p,); public."""
+        return np.concatenate([layer.initial(rng) for layer in self.layers])
+
+    def network(self, parameters: Array) -> Network:
+        """The network at some parameters, shape (p,)."""
+        return Network(architecture=self, parameters=parameters)
+
+    def backend(self, device: str) -> Backend:
+        """Where it computes: see `make_backend`."""
+        return make_backend(device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(Layered):
+    """Shape of a perceptron; public.
+
+    Attributes:
+        widths: of the rows, the hidden layers and the output: (20, 64, 64, 1).
+        activation: of the hidden layers, `relu` or `tanh`; the output is linear.
+    """
+
+    widths: tuple[int, ...]
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: fewer than two widths, one below 1, or an unknown activation."""
+        if len(self.widths) < 2 or any(width < 1 for width in self.widths):
+            raise SpecError("network.widths: expected at least two whole numbers >= 1")
+        if self.activation not in ACTIVATIONS:
+            raise SpecError(f"network.activation: expected one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def inputs(self) -> int:
+        """See `Layered`."""
+        return self.widths[0]
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """See `Layered`."""
+        gain = 6.0 if self.activation == "relu" else 3.0
+        return tuple(Dense(*widths, gain) for widths in itertools.pairwise(self.widths))
+
+    @cached_property
+    def between(self) -> tuple[Plain, ...]:
+        """See `Layered`."""
+        hidden = _relu if self.activation == "relu" else _tanh
+        return (unchanged, *(hidden for _ in self.widths[2:]), unchanged)
+
+
+def unchanged(values: Array, _: Array) -> Array:
+    """The values."""
+    return values
+
+
+def _relu(values: Array, _: Array) -> Array:
+    return values.relu()
+
+
+def _tanh(values: Array, _: Array) -> Array:
+    return values.tanh()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Network:
+    """An architecture with parameters.
+
+    Attributes:
+        architecture: the shape.
+        parameters: flat, shape (p,), a tensor, or NumPy's for the CPU; all that is computed lives
+            where they do.
+
+    Raises:
+        SpecError: not as many parameters as the architecture has.
+    """
+
+    architecture: Layered
+    parameters: Array
+
+    def __post_init__(self) -> None:
+        """See the class."""
+        if isinstance(self.parameters, np.ndarray):
+            object.__setattr__(self, "parameters", CPU.array(self.parameters))
+        if tuple(self.parameters.shape) != (self.architecture.size,):
+            raise SpecError("network.parameters: not as many as the architecture has")
+
+    @property
+    def backend(self) -> Backend:
+        """Where the parameters live."""
+        return Backend(str(self.parameters.device.type))
+
+    def learning(self) -> Network:
+        """The same network, of whose parameters autograd takes derivatives."""
+        return replace(self, parameters=self.parameters.detach().clone().requires_grad_())
+
+    def outputs(self, rows: Array, *, watch: Watch | None = None) -> Array:
+        """The network's outputs, shape (n, outputs), with a derivative where torch is to know one.
+
+        Args:
+            rows: shape (n, inputs); n may be 0.
+            watch: is told of each layer.
+        """
+        shape = self.architecture
+        first, *others = shape.between
+        values = first(rows, rows)
+        parts = self.parameters.split(shape.sizes)
+        for layer, parameters, then in zip(shape.layers, parts, others, strict=True):
+            made = layer(parameters, values)
+            if watch is not None:
+                watch.see(layer, values, made)
+            values = then(made, rows)
+        return values
+
+    def row_outputs(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The outputs, each row's a function of that row alone **to the last bit**.
+
+        A matrix product adds up in an order that depends on how many rows there are and on where a
+        row stands, so that `outputs` rounds one row differently in two tables. Here every row goes
+        through the network alone, which is slow.
+
+        Args:
+            rows: shape (n, inputs); n may be 0.
+        """
+        with library().no_grad():
+            whole = CPU.array(rows)
+            alone = [self.outputs(row[None].clone()) for row in whole]
+            return CPU.to_numpy(library().cat([*alone, self.outputs(whole[:0])]))

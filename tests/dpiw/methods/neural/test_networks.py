@@ -1,0 +1,188 @@
+"""Networks against slow, obviously right twins: loops over layers, autograd row by row."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from dpiw.errors import SpecError
+from dpiw.methods.generators.image_networks import ImageDiscriminator, ImageGenerator
+from dpiw.methods.neural.backend import CPU, Backend, make_backend
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.convolutions import Convolution
+from dpiw.methods.neural.losses import Critic, Logistic
+from dpiw.methods.neural.networks import Architecture
+from tests.dpiw.methods.neural.settings import gradient
+from tests.support.devices import DEVICES, need
+
+NETWORKS = [
+    Architecture(widths=(3, 1)), Architecture(widths=(3, 5, 1), activation="tanh"),
+    Architecture(widths=(4, 6, 5, 1)),
+    ImageDiscriminator(sides=(8, 8), labels=3, channels=(2, 3)),
+    ImageDiscriminator(sides=(5, 4), labels=0, channels=(2,)),
+    ImageDiscriminator(sides=(4, 4), labels=2, channels=()),
+]  # fmt: skip
+networks = pytest.mark.parametrize("architecture", NETWORKS, ids=range(len(NETWORKS)))
+
+
+def at(architecture, rows=9):
+    rng = np.random.default_rng(1)
+    parameters = architecture.initial(rng) + 0.1 * rng.normal(size=architecture.size)
+    return architecture.network(parameters), CPU.array(rng.normal(size=(rows, architecture.inputs)))
+
+
+def one_by_one(network, rows, *, clip, rule):
+    total, loss = np.zeros(network.architecture.size), Logistic(label=1)
+    for row in rows[:, None]:
+        slopes = loss.slopes(network.outputs(row))
+        by_loss = rule is ClipRule.LOSS
+        own = gradient(network, row, slopes if by_loss else 0 * slopes + 1)
+        own *= min(1.0, clip / np.linalg.norm(own))
+        total += own if by_loss else float(slopes[0, 0]) * own
+    return total
+
+
+@networks
+@pytest.mark.parametrize("rule", ClipRule)
+@pytest.mark.parametrize("clip", [0.01, 0.7, 1e3])
+def test_every_layer_s_rows_are_clipped_as_one_by_one(architecture, rule, clip):
+    network, rows = at(architecture)
+    found = clipped_sum(network, rows, Logistic(label=1), clip=clip, rule=rule)
+    np.testing.assert_allclose(found, one_by_one(network, rows, clip=clip, rule=rule), atol=1e-12)
+
+
+@networks
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_a_wild_row_does_not_reach_the_others(architecture, bad):
+    network, rows = at(architecture)
+    arguments = {"loss": Logistic(label=1), "clip": 0.4, "rule": ClipRule.OUTPUT}
+    wild = torch.cat([rows, torch.full_like(rows[:1], bad)])
+    part = clipped_sum(network, wild, **arguments) - clipped_sum(network, rows, **arguments)
+    assert float(part.norm()) <= 0.4 * (1 + 1e-9)
+    if not np.isfinite(bad):
+        assert float(part.norm()) <= 1e-12
+    np.testing.assert_array_equal(clipped_sum(network, rows[:0], **arguments), 0)
+
+
+@networks
+def test_a_row_s_own_output_has_the_same_bits_in_every_table(architecture):
+    network, rows = at(architecture, rows=60)
+    rows = rows.numpy()
+    rows[::7] = np.nan
+    whole = network.row_outputs(rows)
+    np.testing.assert_allclose(whole, network.outputs(CPU.array(rows)), rtol=1e-12, atol=1e-12)
+    for part in ([8], range(3, 20), np.random.default_rng(0).permutation(60), []):
+        again = network.row_outputs(np.asfortranarray(rows[list(part)]))
+        assert np.array_equal(again, whole[list(part)], equal_nan=True)
+
+
+def test_places_that_cancel_keep_the_bound():
+    """Two pixels of opposite sign: a large row with a small gradient does not drown the others."""
+    module = torch.nn.Conv2d(1, 1, 1)
+    layer = Convolution(module, held=100)
+    values = 1e12 * torch.tensor([[[[1.0, 1.0]]]], dtype=torch.float64)
+    slopes = torch.tensor([[[[1.0, -1.0]]]], dtype=torch.float64)
+    rows = layer.row_gradients(values, slopes)
+    assert float(rows.squares()) < 1e-6
+    assert float(rows.magnitudes()) >= 2e12
+
+
+def test_a_generator_of_images_makes_its_pixels():
+    architecture = ImageGenerator(sides=(8, 12), given=4, channels=(3, 2))
+    network, rows = at(architecture)
+    assert network.outputs(rows).shape == (9, 96)
+    alone = torch.cat([network.outputs(row[None]) for row in rows])
+    np.testing.assert_allclose(network.outputs(rows), alone, atol=1e-12)
+
+
+def test_a_perceptron_is_its_layers_one_by_one():
+    architecture = Architecture(widths=(4, 6, 5, 2), activation="tanh")
+    network, rows = at(architecture)
+    value, start = rows.numpy(), 0
+    for inputs, outputs in itertools.pairwise(architecture.widths):
+        middle, stop = start + inputs * outputs, start + (inputs + 1) * outputs
+        flat = network.parameters.numpy()
+        value = value @ flat[start:middle].reshape(inputs, outputs) + flat[middle:stop]
+        value, start = value if stop == architecture.size else np.tanh(value), stop
+    np.testing.assert_allclose(network.outputs(rows), value, rtol=1e-12)
+
+
+def test_initial_parameters_are_repeatable_and_without_bias():
+    architecture = Architecture(widths=(20, 64, 64, 1))
+    assert architecture.size == 20 * 64 + 64 + 64 * 64 + 64 + 64 + 1 == 5569
+    first = architecture.initial(np.random.default_rng(3))
+    np.testing.assert_array_equal(first, architecture.initial(np.random.default_rng(3)))
+    assert np.all(first[1280:1344] == 0)
+    assert np.std(first[:1280]) == pytest.approx(np.sqrt(2 / 20), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("widths", "activation"), [((3,), "relu"), ((3, 0, 1), "relu"), ((3, 1), "gelu")]
+)
+def test_shapes_that_are_none_are_refused(widths, activation):
+    with pytest.raises(SpecError):
+        Architecture(widths=widths, activation=activation)
+    with pytest.raises(SpecError):
+        Architecture(widths=(3, 1)).network(np.zeros(3))
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_logistic_slopes_are_those_of_the_cross_entropy(label):
+    z = np.array([[-800.0], [-3.0], [0.0], [0.7], [800.0]])
+    slopes = Logistic(label=label).slopes(CPU.array(z))
+    expected = 1 / (1 + np.exp(-np.clip(z, -500, 500))) - label
+    np.testing.assert_allclose(slopes, expected, atol=1e-15)
+    assert slopes.abs().max() <= 1
+
+
+def test_losses_know_their_labels():
+    np.testing.assert_array_equal(Critic(sign=-1).slopes(np.ones((3, 1))), -np.ones((3, 1)))
+    for make in (lambda: Logistic(label=2), lambda: Critic(sign=0)):
+        with pytest.raises(SpecError):
+            make()
+
+
+@pytest.mark.parametrize("device", ["gpu", ""])
+def test_unknown_devices_are_refused(device):
+    with pytest.raises(SpecError):
+        make_backend(device)
+
+
+def test_the_cpu_has_one_thread():
+    assert make_backend("cpu").array(np.ones(2)).device.type == "cpu"
+    assert torch.get_num_threads() == 1
+
+
+def test_a_gpu_that_is_counted_and_does_not_compute_is_not_there(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("CUDA error: no kernel image is available")
+
+    counted = SimpleNamespace(is_available=lambda: True)
+    fake = SimpleNamespace(cuda=counted, ones=fails)
+    monkeypatch.setattr(sys.modules["dpiw.methods.neural.backend"], "library", lambda: fake)
+    assert make_backend("auto").device == "cpu"
+    with pytest.raises(SpecError):
+        make_backend("cuda")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@networks
+def test_a_device_computes_the_same(architecture, device):
+    need(device)
+    network, rows = at(architecture)
+    there = Backend(device)
+    sums = [
+        backend.to_numpy(
+            clipped_sum(
+                architecture.network(backend.array(network.parameters.numpy())),
+                backend.array(rows.numpy()), Logistic(label=1), clip=0.4, rule=ClipRule.OUTPUT,
+            )
+        )
+        for backend in (CPU, there)
+    ]  # fmt: skip
+    np.testing.assert_allclose(*sums, atol=1e-10)
