@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from bench_record import Cost, Found, NotRunError, Place, median, timed
 from metrics import total_variation
-from privbayes_adult import calibrated
 from weights_cells import ROOT, table
 
 from dpiw.data.columns import Column, ColumnKind
@@ -23,13 +22,28 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
+from dpiw.methods.generators.registry import make_generator
+from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import NoiseKind
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 HERE = Path(__file__).resolve().parent / "peers"
 EPSILON, DELTA = 1.0, 1e-9
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 CELLS = {1: 100, 2: 100}
 """Bins of each column, by the number of columns of a histogram."""
+
+
+def calibrated(method: str, schema: PublicSchema, rows: int, epsilon: float, delta: float) -> Any:
+    """A generator with its own defaults, of noise for a total of epsilon and delta."""
+    generator = make_generator(method, {}, pure=delta == 0)
+    facts: dict[str, Any] = {"schema": schema, "unit": UNIT, "nominal_rows": rows}
+    rho = calibrate(
+        lambda rho: generator.calibrate(rho=rho, **facts).events(schema=schema, unit=UNIT),
+        epsilon=epsilon,
+        delta=delta,
+    )
+    return generator.calibrate(rho=rho, **facts)
 
 
 @dataclass(frozen=True, kw_only=True)

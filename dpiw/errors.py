@@ -38,7 +38,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -107,6 +108,31 @@ def one_of(word: object, allowed: Iterable[str]) -> str:
     return f"expected one of {', '.join(choices)}{nearest(word, choices)}"
 
 
+class Aside:
+    """A text about an error that stays in this process: an empty one until it is set.
+
+    The text lies beside the error and not in it. No pickler finds it, whatever reducers another
+    library registers, and neither do `vars`, `copy`, `repr`, `args` and notes.
+    """
+
+    def __init__(self) -> None:
+        self._texts: WeakKeyDictionary[BaseException, str] = WeakKeyDictionary()
+
+    @overload
+    def __get__(self, error: None, owner: type[BaseException]) -> Aside: ...
+
+    @overload
+    def __get__(self, error: BaseException, owner: type[BaseException]) -> str: ...
+
+    def __get__(self, error: BaseException | None, owner: type[BaseException]) -> Aside | str:
+        """Return the text of an error; of the class, this object."""
+        return self if error is None else self._texts.get(error, "")
+
+    def __set__(self, error: BaseException, text: str) -> None:
+        """Keep the text of an error for as long as the error lives."""
+        self._texts[error] = text
+
+
 class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
@@ -120,7 +146,7 @@ class DPIWError(Exception):
     exit_code: int = 1
     advice: str = "start the run again: it goes on where it stopped"
     at: str = ""
-    full: str = ""
+    full = Aside()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.args  # the rest stays in its process: a scheduler keeps pickles
@@ -167,13 +193,11 @@ class SourceError(DPIWError):
 
     exit_code = 12
     advice = "make file and data dictionary agree, and start the run again"
+    place = Aside()
 
     def __init__(self, message: str, *, place: str = "") -> None:
         super().__init__(message)
         self.place = place
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args  # the place stays in its process
 
 
 class PrivacyError(DPIWError):

@@ -80,7 +80,10 @@ def brief(error: DPIWError, subject: str) -> DPIWError:
 
 @contextlib.contextmanager
 def told_briefly(subject: str) -> Iterator[None]:
-    """Let what is raised inside say no more than `brief` lets it, or than its class."""
+    """Let what is raised inside say no more than `brief` lets it, or than its class.
+
+    What is raised has no context: a library's reducer for pickles may keep that, with its text.
+    """
     failure: Exception
     try:
         yield
@@ -90,7 +93,10 @@ def told_briefly(subject: str) -> Iterator[None]:
         failure = StepFailedError(f"{subject} failed: {type(error).__name__}")
     else:
         return
-    raise failure
+    try:
+        raise failure
+    finally:
+        failure.__context__ = None  # set by `with`, which handles the error that came in
 
 
 def _sentence(error: DPIWError | StepFailedError) -> str:

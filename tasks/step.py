@@ -60,7 +60,6 @@ def _guarded(
             failure = shown.with_traceback(None)
             if drawn and error.advice in _BEFORE_A_DRAW:
                 failure.advice = DRAWN_ADVICE
-            failure.__cause__ = failure.__context__ = None
         except Exception as error:
             record(error, name, *args)
             failure = unforeseen(f"{name} failed: {type(error).__name__}")
@@ -72,6 +71,7 @@ def _guarded(
             return result
         progress.info("failed %s", name)
         tell(f"{name} failed. What to do: {failure.advice}.", logging.ERROR)
+        failure.__cause__ = failure.__context__ = None
         raise failure
 
     return guarded

@@ -1,9 +1,11 @@
 """The rules of the house, enforced: who imports whom, one door each, what analysts must not pay."""
 
 import ast
+import contextlib
 import functools
 import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -132,6 +134,118 @@ def test_no_circle_inside_dpiw():
 
     for name in graph:
         walk(name, ())
+
+
+OURS = {"dpiw", "flows", "tasks"}
+IS_PRIVATE = re.compile(r"_(?!_)\w*(?<!_)")
+
+
+def private_of_ours(tree: ast.Module) -> set[str]:
+    """Private names that a file defines: functions, classes, fields, attributes of `self`."""
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
+    return {name for name in names if IS_PRIVATE.fullmatch(name)}
+
+
+def of_others(tree: ast.Module) -> dict[str, str]:
+    """The names by which a file knows other people's modules and what is in them."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {a.asname or a.name.split(".")[0]: a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return {name: full for name, full in found.items() if full.split(".")[0] not in OURS}
+
+
+def overridden(node: ast.ClassDef, others: dict[str, str]) -> set[str]:
+    """Private names in a class's body that a base of somebody else has, where it is installed."""
+    theirs = set[str]()
+    for base in map(ast.unparse, node.bases):
+        top, _, rest = base.partition(".")
+        with contextlib.suppress(ImportError):
+            if top in others:
+                theirs |= set(
+                    dir(pkgutil.resolve_name(".".join(filter(None, (others[top], rest)))))
+                )
+    names = {statement.name for statement in node.body if isinstance(statement, ast.FunctionDef)}
+    return {f"{node.name}.{name}" for name in names & theirs if IS_PRIVATE.fullmatch(name)}
+
+
+def private_of_others(tree: ast.Module, ours: set[str]) -> set[str]:
+    """Private names of other people's modules that a file imports, reads, sets or overrides.
+
+    Args:
+        tree: the file's.
+        ours: private names that the project defines: what else is private is somebody else's.
+    """
+    others, found = of_others(tree), set[str]()
+    for full in others.values():
+        found |= {full for part in full.split(".") if IS_PRIVATE.fullmatch(part)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and IS_PRIVATE.fullmatch(node.attr):
+            root = ast.unparse(node.value)
+            if node.attr not in ours or root.split(".")[0] in others:
+                found.add(f"{root}.{node.attr}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
+            name = getattr(node.args[1], "value", "")
+            if IS_PRIVATE.fullmatch(str(name)) and name not in ours:
+                found.add(name)
+        elif isinstance(node, ast.ClassDef):
+            found |= overridden(node, others)
+    return found
+
+
+def test_no_private_name_of_a_library_and_no_ctypes():
+    """Their next version may do without it; a portable call does what `ctypes` is for."""
+    ours = set[str]().union(*(private_of_ours(parsed(path)) for path in MODULES.values()))
+    found = {name: private_of_others(parsed(path), ours) for name, path in MODULES.items()}
+    # The checks of foreign modules, which the engine on torch does without.
+    found.pop("dpiw.methods.neural.module_checks", None)
+    assert not {name: private for name, private in found.items() if private}
+    assert not [name for name, path in MODULES.items() if tops(path) & {"ctypes", "cffi"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os._exit_handlers",
+        "from torch.utils._pytree import tree_leaves",
+        "from os import _exit",
+        "import sqlite3 as s\ns._private()",
+        "import argparse\ndef f(a: argparse._SubParsersAction): ...",
+        "import argparse\np = argparse.ArgumentParser()\np._actions",
+        "def f(parser):\n    parser._actions = []",
+        "def f(parser):\n    getattr(parser, '_actions')",
+        "def f(parser):\n    return parser.parse()._kept_by_them",
+        "import argparse\nclass P(argparse.ArgumentParser):\n    def _check_value(self): ...",
+        "from argparse import ArgumentParser as A\nclass P(A):\n    def _get_kwargs(self): ...",
+        "import numpy as np\nnp.random._ours()",
+        "def f():\n    import prefect\n    prefect.x._y",
+    ],
+)
+def test_a_private_name_of_a_library_is_seen(text):
+    assert private_of_others(ast.parse(text), {"_ours", "_check_value", "_get_kwargs"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from dpiw.data import _own",
+        "import enum\nclass K(enum.Enum):\n    @classmethod\n    def _missing_(cls, value): ...",
+        "class A:\n    def _ours(self): ...\n    def g(self, other):\n        other._ours()",
+        "import logging\nclass H(logging.Handler):\n    def _ours(self): ...",
+        "import numpy as np\nnp.__version__",
+    ],
+)
+def test_what_is_ours_is_not_taken_for_a_library_s(text):
+    assert not private_of_others(ast.parse(text), {"_ours"})
 
 
 def test_generators_and_weights_do_not_know_each_other():

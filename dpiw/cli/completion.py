@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from dpiw.cli.parser import Parser
 
 SHELLS = ("bash", "zsh")
 
 
-def add_completion_command(subparsers: Any, whole: argparse.ArgumentParser) -> None:
+def add_completion_command(subparsers: Any, whole: Parser) -> None:
     """Add `completion` to what `ArgumentParser.add_subparsers` returned.
 
     Args:
@@ -24,21 +25,12 @@ def add_completion_command(subparsers: Any, whole: argparse.ArgumentParser) -> N
     parser.set_defaults(handler=functools.partial(_completion, whole))
 
 
-def _completion(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _completion(parser: Parser, arguments: argparse.Namespace) -> int:
     import shtab
 
-    for action in _actions(parser):
+    for action in parser.every_action():
         if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
     script = shtab.complete(parser, shell=arguments.shell).rstrip()
     (getattr(arguments, "stream", None) or sys.stdout).write(f"{script}\n")
     return 0
-
-
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Of a parser and of all its commands."""
-    for action in parser._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from _actions(below)

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dpiw import __version__
 from dpiw.cli.completion import add_completion_command
@@ -195,7 +196,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _add_ledger(commands: argparse._SubParsersAction[Parser]) -> None:
+def _add_ledger(commands: Any) -> None:
     """The ledger needs SQLAlchemy; an analyst's light installation does without."""
     try:
         from dpiw.cli.ledger import add_ledger_commands

@@ -6,7 +6,8 @@ import argparse
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dpiw.errors import nearest
@@ -19,6 +20,8 @@ _VALUES = (
     (re.compile(r"(explicit argument) .*", re.DOTALL), r"\1"),
 )
 """What a refusal does not repeat, and what stands for it: a value may hold a password."""
+
+_CHOICE = re.compile(r"invalid choice: (?P<quote>['\"])(?P<value>.*?)(?P=quote)")
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,6 +36,38 @@ class Parser(argparse.ArgumentParser):
 
     hint: Callable[[Sequence[str]], str] | None = None
     _words: Sequence[str] = ()
+    _commands: Any = None
+
+    def __init__(self, **named: Any) -> None:
+        self._kept: list[argparse.Action] = []
+        super().__init__(**named)
+
+    def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
+        """Add an argument as `ArgumentParser` does, and remember it."""
+        return self.keep(super().add_argument(*names, **named))
+
+    def add_mutually_exclusive_group(self, *, required: bool = False) -> OneOf:  # type: ignore[override]
+        """A group of options, one of which may be given."""
+        return OneOf(self, super().add_mutually_exclusive_group(required=required))
+
+    def add_subparsers(self, **named: Any) -> Any:
+        """Add commands as `ArgumentParser` does, and remember them."""
+        self._commands = self.keep(super().add_subparsers(**named))
+        return self._commands
+
+    def keep(self, action: argparse.Action) -> argparse.Action:
+        """Remember an argument, to know what may be typed."""
+        self._kept.append(action)
+        return action
+
+    def every_action(self) -> Iterator[argparse.Action]:
+        """Arguments of this parser and of all its commands."""
+        yield from self._kept
+        for below in {} if self._commands is None else self._commands.choices.values():
+            yield from below.every_action()
+
+    def _options(self) -> tuple[str, ...]:
+        return tuple(option for action in self._kept for option in action.option_strings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As `ArgumentParser` does, but what no option or argument takes is refused here."""
@@ -48,7 +83,7 @@ class Parser(argparse.ArgumentParser):
         if unknown and (" required" in message or "ignored explicit argument" in message):
             self._refuse(self._told(unknown))
         hint = "" if self.hint is None or unknown else self.hint(self._words)
-        self._refuse(message, hint)
+        self._refuse(f"{message}{self._nearest_choice(message)}", hint)
 
     def _refuse(self, message: str, hint: str = "") -> NoReturn:
         self.print_usage(sys.stderr)
@@ -57,18 +92,19 @@ class Parser(argparse.ArgumentParser):
             refusal = value.sub(instead, refusal)
         self.exit(2, refusal if refusal.endswith("\n") else f"{refusal}\n")
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as refusal:
-            words = [str(choice) for choice in action.choices or ()]
-            is_help = value == "help" and isinstance(action, argparse._SubParsersAction)
-            hint = f"; did you mean `{self.prog} --help`?" if is_help else nearest(value, words)
-            raise argparse.ArgumentError(action, f"{refusal.message}{hint}") from None
+    def _nearest_choice(self, message: str) -> str:
+        """What a word that is none of an argument's choices may have meant."""
+        refused = _CHOICE.search(message)
+        if refused is None:
+            return ""
+        if refused["value"] == "help" and self._commands is not None:
+            return f"; did you mean `{self.prog} --help`?"
+        choices = (action.choices or () for action in self._kept)
+        return nearest(refused["value"], [str(word) for each in choices for word in each])
 
     def _unknown(self, words: Iterable[str]) -> list[str]:
         """Options among words that are none of ours, nor the beginning of one; never a value."""
-        ours = tuple(self._option_string_actions)
+        ours = self._options()
         before_values = itertools.takewhile(lambda word: word != "--", words)
         names = [word.partition("=")[0] for word in before_values]
         return [
@@ -81,8 +117,20 @@ class Parser(argparse.ArgumentParser):
 
     def _told(self, words: Sequence[str]) -> str:
         """That these words are not understood; of options, the nearest one."""
-        options = self._option_string_actions
+        options = self._options()
         hints = [nearest(word, options) if word.startswith("-") else "" for word in words]
         return "unrecognized arguments: " + " ".join(
             f"{word}{hint}" for word, hint in zip(words, hints, strict=True)
         )
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Options that exclude each other, which their parser remembers as all others."""
+
+    parser: Parser
+    group: Any
+
+    def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
+        """Add an option to the group."""
+        return self.parser.keep(self.group.add_argument(*names, **named))

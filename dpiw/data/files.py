@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import secrets
@@ -15,9 +14,9 @@ from typing import BinaryIO
 
 from dpiw.errors import SourceError, SpecError
 
-_AT_FDCWD = -100
-_RENAME_NOREPLACE = 1
-_NO_RENAME = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+"""What the rename of a folder onto a folder that holds something, or onto a file, ends with."""
+
 _NO_LINK = (
     errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP,
 )  # fmt: skip
@@ -73,25 +72,39 @@ def _sync_if_possible(directory: Path) -> None:
             raise
 
 
-def rename_exclusively(source: Path, target: Path) -> bool:
-    """Rename in one step unless `target` exists; False where the system has no such call.
+def name_exclusively(draft: Path, target: Path) -> None:
+    """Give a finished file its name in one step, and take away its name as a draft.
 
-    A plain rename replaces a file or an empty folder without a word.
+    A rename would replace a file. A link replaces nothing, whoever else is at work in the folder.
+    For a moment, or after a crash, the file has both names.
+
+    Raises:
+        FileExistsError: there is something at `target`.
+        OSError: the file system has no such links.
+    """
+    os.link(draft, target)
+    draft.unlink(missing_ok=True)  # where another process went on after what looked like a crash
+
+
+def move_exclusively(folder: Path, target: Path) -> None:
+    """Rename a folder that holds something, in one step, unless there is something at `target`.
+
+    The system's rename replaces no file and no folder that holds anything, so of two processes that
+    bring folders, one succeeds. It would replace an empty folder, so that is looked for first;
+    what is lost if one appears between the two calls is nothing.
 
     Raises:
         FileExistsError: there is something at `target`.
         OSError: it cannot be renamed.
     """
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "renameat2"):
-        return False
-    names = os.fsencode(source), os.fsencode(target)
-    if not library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE):
-        return True
-    code = ctypes.get_errno()
-    if code in _NO_RENAME:
-        return False
-    raise OSError(code, os.strerror(code))  # Python picks FileExistsError for EEXIST
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    try:
+        os.rename(folder, target)
+    except OSError as reason:
+        if reason.errno in _IS_THERE:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from reason
+        raise
 
 
 def check_room(folder: Path, *, size: int = 2**20) -> None:

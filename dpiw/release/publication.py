@@ -8,7 +8,6 @@ destination is either absent or whole, and running again with the same inputs gi
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import secrets
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpiw.data.files import copy_file, rename_exclusively, sync_directory
+from dpiw.data.files import copy_file, move_exclusively, sync_directory
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.folders import publish_anew
 from dpiw.release.manifest import (
@@ -44,7 +43,6 @@ FileSource = bytes | Callable[[Path], None]
 """A file's bytes, or a function that creates the file at the path it is given."""
 
 _Maker = Callable[..., SignedManifest]
-_RENAME_LOCK = ".rename.lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +80,7 @@ def build_folder(
         manifest = _build(staging, files, partial(kind, facts=facts), key)
         _make_readable(staging)
         with _writing(f"folder {folder.name}"):
-            _rename_without_replacing(staging, folder)
+            move_exclusively(staging, folder)
             sync_directory(folder.parent)
         return manifest
 
@@ -135,7 +133,7 @@ def _install(
     _make_readable(folder)  # until now nobody but us could look into it
     with _writing(f"release folder {destination.name}"):
         try:
-            _rename_without_replacing(folder, destination)
+            move_exclusively(folder, destination)
         except FileExistsError:  # another process was faster
             return _already_published(destination, manifest, key)
     _make_durable(destination.parent)
@@ -155,7 +153,7 @@ def clean_staging(root: Path) -> int:
             shutil.rmtree(folder, ignore_errors=True)
             removed += 1
     for lock_path in sorted(root.glob(f"{STAGING_PREFIX}*.lock")):
-        with contextlib.suppress(BlockingIOError, FileNotFoundError), _lock(lock_path, wait=False):
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), _lock(lock_path):
             folder = lock_path.with_suffix("")
             if folder.is_dir():
                 shutil.rmtree(folder)
@@ -264,27 +262,11 @@ def _already_published(destination: Path, manifest: Manifest, key: PublicKey) ->
     return Publication(folder=destination, manifest_digest=manifest.digest, already_published=True)
 
 
-def _rename_without_replacing(source: Path, destination: Path) -> None:
-    """Rename atomically; FileExistsError if there is anything at `destination`."""
-    if not rename_exclusively(source, destination):
-        _rename_under_lock(source, destination)
-
-
-def _rename_under_lock(source: Path, destination: Path) -> None:
-    """Check and rename while holding the root's lock: all publishers of dpiw take it."""
-    path = destination.parent / _RENAME_LOCK
-    path.open("a").close()
-    with _lock(path, wait=True):
-        if os.path.lexists(destination):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        os.rename(source, destination)
-
-
 @contextlib.contextmanager
-def _lock(path: Path, *, wait: bool) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)

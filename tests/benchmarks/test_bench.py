@@ -11,7 +11,7 @@ import pytest
 from tests.benchmarks.scripts import load
 
 record = load("bench_record")
-for name in ("exact_gan", "exact_ratio", "privbayes_adult", "weights_table", "dp_sgd"):
+for name in ("exact_gan", "exact_ratio", "weights_table", "dp_sgd"):
     load(name)
 for name in ("scale_table", "scale", "startup"):
     load(name)

@@ -191,7 +191,7 @@ class Watch:
     # --- publication ---------------------------------------------------------------------------
 
     def _publication(self) -> None:
-        rename, sync = publication._rename_without_replacing, publication.sync_directory
+        rename, sync = publication.move_exclusively, publication.sync_directory
         visible: list[Path] = []
 
         def renamed(source: Path, target: Path) -> None:
@@ -206,7 +206,7 @@ class Watch:
             if folder in visible and folder.name == "releases":
                 self.here("after_dirsync")
 
-        publication._rename_without_replacing = renamed
+        publication.move_exclusively = renamed
         publication.sync_directory = synced
 
 

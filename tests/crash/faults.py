@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dpiw.release import publication
 from tests.crash.child import Watch, path_of
 
 STICKY = (errno.ENOSPC, errno.EROFS)
@@ -42,11 +41,8 @@ class Disk:
         self._descriptors()
         for module in (io, builtins):
             self._open(module)
-        for module, name in (
-            (os, "rename"), (os, "mkdir"), (os, "link"), (os, "chmod"),
-            (publication, "_rename_without_replacing"),
-        ):  # fmt: skip
-            self._last_argument(module, name)
+        for name in ("rename", "mkdir", "link", "chmod"):
+            self._last_argument(os, name)
 
     def _descriptors(self) -> None:
         opened, fsync, fdopen = os.open, os.fsync, os.fdopen

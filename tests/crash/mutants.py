@@ -124,7 +124,7 @@ def commit_before_writing(watch: Any, task: Any) -> None:
 
 def visible_before_the_ledger_knows(watch: Any, task: Any) -> None:
     def install(folder: Path, destination: Path, manifest: Any, key: Any, commit: Any) -> Any:
-        publication._rename_without_replacing(folder, destination)
+        publication.move_exclusively(folder, destination)
         publication.sync_directory(destination.parent)
         commit(manifest.digest)
         return publication.Publication(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.ledger import Ledger, StageState
-from dpiw.release import publication
 from tests.crash.child import SAMPLERS, SecureNoise, Watch, path_of
 
 Event = dict[str, Any]
@@ -48,7 +47,6 @@ class Recorder:
 
     def _disk(self) -> None:
         fsync, rename, replace = os.fsync, os.rename, os.replace
-        publish = publication._rename_without_replacing
 
         def synced(descriptor: int) -> None:
             fsync(descriptor)
@@ -65,7 +63,6 @@ class Recorder:
             return renamed
 
         os.fsync, os.rename, os.replace = synced, told(rename), told(replace)  # type: ignore[assignment]
-        publication._rename_without_replacing = told(publish)
 
     def _ledger(self) -> None:
         arm, publish = Ledger.arm, Ledger.publish

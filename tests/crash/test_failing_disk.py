@@ -110,7 +110,7 @@ def test_a_few_failing_operations(
         (last("chmod releases"), errno.EROFS),
         (last("open synthetic.parquet"), errno.ENOSPC),
         (last("link synthetic.parquet"), errno.EIO),
-        (last("_rename_without_replacing"), errno.EIO),
+        (last("rename town-"), errno.EIO),
         (len(operations), errno.EIO),
     ]
     assert go(servers, new_place, operations, cases) == 1  # the write of a draw that was armed

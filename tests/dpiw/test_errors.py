@@ -1,10 +1,15 @@
 """Errors cross process and Prefect boundaries whole, with their fields."""
 
+import copy
 import pickle
 import re
+import traceback
+from functools import partial
 from pathlib import Path
 
+import cloudpickle
 import pytest
+import tblib.pickling_support
 
 from dpiw import errors
 from dpiw.audit.findings import AuditFailedError
@@ -75,6 +80,51 @@ def test_the_nearest_word():
     assert errors.one_of("cvs", ["csv"]) == "expected one of csv; did you mean 'csv'?"
 
 
-def test_a_source_error_leaves_its_place_in_its_process():
-    error = pickle.loads(pickle.dumps(SourceError("ragged", place="row 7")))
-    assert (str(error), error.place) == ("ragged", "")
+def _every(kind: type) -> list[type]:
+    return [kind, *(below for child in kind.__subclasses__() for below in _every(child))]
+
+
+def _made(kind: type[errors.DPIWError]) -> errors.DPIWError:
+    """An error of a class, without the arguments of its own `__init__`."""
+    error = kind.__new__(kind, "ragged")
+    Exception.__init__(error, "ragged")
+    for name in ("run", "period", "requested", "remaining", "k_hat", "effective_sample_size"):
+        setattr(error, name, "x")
+    error.stage, error.code = "ingest", 12
+    return error
+
+
+ASIDE = sorted(
+    {
+        (kind, name)
+        for kind in _every(errors.DPIWError)
+        for name in dir(kind)
+        if isinstance(getattr(kind, name), errors.Aside)
+    },
+    key=str,
+)
+
+
+@pytest.mark.parametrize(("kind", "name"), ASIDE)
+def test_a_text_for_a_person_stays_in_its_process(kind, name):
+    """Whatever pickles, copies or prints an error, also with the reducers of distributed."""
+    error, text = _made(kind), "Quillonworth7731"
+    setattr(error, name, text)
+    error.add_note("a note")
+    tblib.pickling_support.install()
+    ways = [partial(pickle.dumps, protocol=protocol) for protocol in range(2, 6)]
+    for dump in (*ways, cloudpickle.dumps):
+        again = pickle.loads(dump(error))
+        assert text.encode() not in dump(error)
+        assert getattr(again, name) == ""
+    assert getattr(copy.copy(error), name) == getattr(copy.deepcopy(error), name) == ""
+    seen = [vars(error), error.args, error.__reduce__(), error.__reduce_ex__(4), repr(error)]
+    seen += [str(error), error.__notes__, traceback.format_exception(error)]
+    assert text not in repr(seen)
+    assert getattr(error, name) == text
+    assert getattr(_made(kind), name) == ""
+
+
+def test_errors_with_texts_for_a_person():
+    assert {name for _, name in ASIDE} == {"full", "place"}
+    assert SourceError("ragged", place="row 7").place == "row 7"

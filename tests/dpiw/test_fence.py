@@ -8,6 +8,7 @@ A run key that changes makes every scheduled release a new one, and draws again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ from dpiw.plan.rehearsal.populations import KINDS, random_law
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.release.release_example import example_certificate
+from tests.hostile.fuzz import corpus
+from tests.hostile.fuzz.worker import raw_cells
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "fence.json"
@@ -96,6 +99,24 @@ def drawn() -> dict[str, Any]:
     return {"generator": measured.digest, "moments": [float(moment) for moment in moments]}
 
 
+def corpus_scaled(folder: Path) -> dict[str, str]:
+    """Digest of the scaled rows of each file of the hostile corpus; of a refusal its class."""
+    every = [("csv", data) for data in corpus.csv_files()]
+    every += [("parquet", data) for data in corpus.parquet_files()]
+    found = {}
+    for number, (kind, data) in enumerate(every):
+        try:
+            columns = corpus.schema().scale(raw_cells(data, kind, folder)).columns
+        except errors.DPIWError as refusal:
+            found[f"{kind} {number}"] = type(refusal).__name__
+            continue
+        text = hashlib.sha256()
+        for name, values in columns.items():
+            text.update(name.encode() + np.asarray(values, dtype="<f8").tobytes())
+        found[f"{kind} {number}"] = text.hexdigest()
+    return found
+
+
 def help_of(command: str) -> str:
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
@@ -130,6 +151,10 @@ def test_a_seeded_draw_and_its_weights_are_what_they_were(golden: dict[str, Any]
     measured = drawn()
     assert measured["generator"] == golden["drawn"]["generator"]
     assert measured["moments"] == pytest.approx(golden["drawn"]["moments"], rel=1e-6)
+
+
+def test_the_hostile_corpus_is_read_as_before(golden: dict[str, Any], tmp_path: Path) -> None:
+    assert corpus_scaled(tmp_path) == golden["scaled"]
 
 
 def test_a_certificate_has_the_same_bytes(golden: dict[str, Any]) -> None:

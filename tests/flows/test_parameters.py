@@ -6,6 +6,7 @@ is refused is a class, a file and a line: no word of a file, no name of a folder
 
 from __future__ import annotations
 
+import copyreg
 import io
 import json
 import os
@@ -17,7 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import distributed  # noqa: F401 - registers reducers for exceptions, for all of this process
 import pytest
+from tblib.pickling_support import install, pickle_exception
 
 from dpiw.cli.main import main as dpiw
 from dpiw.errors import DPIWError, SchemaError, SpecError
@@ -38,15 +42,18 @@ TABLE = f"age,income,region,ill\n30,{CANARY},{CANARY},true\n"
 
 
 def pickled(error: BaseException) -> bytes:
-    """An error as a flow's process pickles it, which has not imported distributed.
+    """An error as processes pickle it, also with distributed's reducers for exceptions.
 
-    Distributed's tblib registers reducers of its own for exceptions, for the rest of a process.
+    Those keep the errors that led to it, which ordinary pickles leave out.
     """
     buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer)
-    pickler.dispatch_table = {}
-    pickler.dump(error)
-    return buffer.getvalue()
+    bare = pickle.Pickler(buffer)
+    bare.dispatch_table = {}
+    bare.dump(error)
+    install()  # as distributed does when it is imported, for all classes that exist by then
+    assert copyreg.dispatch_table[type(error)] is pickle_exception
+    kept = [pickle.dumps(error, protocol=protocol) for protocol in range(2, 6)]
+    return b"".join([buffer.getvalue(), *kept, cloudpickle.dumps(error)])
 
 
 # --- paths ----------------------------------------------------------------------------------------

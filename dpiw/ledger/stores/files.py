@@ -111,7 +111,7 @@ def _check_one_name(path: Path) -> None:
             " its folder instead"
         )
     for _ in range(_PATIENCE):
-        drafts = list(_drafts(real))
+        drafts = list(drafts_of(real))
         names = real.stat().st_nlink  # after them: a draft that is gone by now is not counted
         if names == 1:
             return
@@ -126,7 +126,7 @@ def _check_one_name(path: Path) -> None:
     )
 
 
-def _drafts(path: Path) -> Iterator[Path]:
+def drafts_of(path: Path) -> Iterator[Path]:
     """Other names of the file that its creation gave it."""
     status, prefix = path.stat(), DRAFT_PREFIX.format(name=path.name)
     for sibling in path.parent.iterdir():

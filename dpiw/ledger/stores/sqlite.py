@@ -29,6 +29,7 @@ from dpiw.ledger.stores.files import (
     check_directory,
     check_file,
     check_no_remains,
+    drafts_of,
     make_directory,
     sync,
 )
@@ -163,11 +164,12 @@ class SQLiteStore(Store):
 
         A missing folder is made, mode 0700.
 
-        It is built under another name and renamed without replacing, so that no process ever sees
-        half of it, two creators cannot both win, and it never has two names.
+        It is built under another name and then gets its own, which replaces nothing: no process
+        ever sees half of it, and two creators cannot both win.
         """
         path = self._path
         if os.path.lexists(path):
+            _finish_creation(path)
             return False
         make_directory(path, local_file_system=self._local_file_system)
         check_directory(path, local_file_system=self._local_file_system)
@@ -228,15 +230,20 @@ def _put_in_place(draft: Path, path: Path) -> bool:
     """Give a finished ledger its name; False if another creator was faster."""
     sync(draft)
     try:
-        if not files.rename_exclusively(draft, path):
-            os.link(draft, path)  # two names for a moment: `check_file` waits
-            os.unlink(draft)
+        files.name_exclusively(draft, path)  # two names for a moment: `check_file` waits
     except FileExistsError:
         return False
     except OSError as error:
         raise LedgerError(f"ledger {path}: cannot be put in its place") from error
     sync(path.parent)
     return True
+
+
+def _finish_creation(path: Path) -> None:
+    """Take away the second name of a ledger whose creation was killed after it had its own."""
+    with suppress(OSError):  # `check_file` says what is wrong with such a file
+        for draft in drafts_of(path.resolve()):
+            draft.unlink(missing_ok=True)
 
 
 # --- connections --------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from dpiw.data import files as durable
 from dpiw.errors import LedgerError
 from dpiw.ledger import Ledger
 from dpiw.ledger.stores import files
@@ -167,12 +167,7 @@ def test_a_mount_point_is_known_by_its_name() -> None:
     assert not files.is_mount_point(Path("/c/ledger"), mounts)
 
 
-@pytest.mark.parametrize("renames", [True, False])
-def test_a_creation_never_leaves_a_second_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
-) -> None:
-    if not renames:  # as on systems that cannot rename without replacing
-        monkeypatch.setattr(durable, "rename_exclusively", lambda source, target: False)
+def test_a_creation_leaves_no_second_name(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     Ledger.create(path)
     assert path.stat().st_nlink == 1
@@ -185,8 +180,30 @@ def test_a_draft_that_a_killed_creation_left_is_named(ledger: Ledger) -> None:
     os.link(ledger.path, draft)
     with pytest.raises(LedgerError, match=r"2 names.*remove \.ledger\.sqlite\.abcd"):
         Ledger.open(ledger.path)
-    draft.unlink()
+    assert Ledger.create(ledger.path).head() == ledger.head()  # the same command again
+    assert not draft.exists()
     assert Ledger.open(ledger.path).head() == ledger.head()
+
+
+@pytest.mark.parametrize("call", ["link", "unlink"])
+def test_a_creation_killed_beside_its_link_goes_on_with_the_same_command(
+    tmp_path: Path, call: str
+) -> None:
+    """Killed just before the ledger gets its name, or before the draft loses it."""
+    path = tmp_path / "ledger"
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from dpiw.ledger import Ledger\n"
+        f"os.{call} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Ledger.create(Path(sys.argv[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.exists() is (call == "unlink")
+    assert Ledger.create(path).verify().ok
+    assert path.stat().st_nlink == 1
+    assert Ledger.open(path).verify().ok
 
 
 def test_a_creation_that_is_just_ending_is_waited_for(

@@ -118,7 +118,6 @@ def test_a_disk_that_renames_nothing_is_said_so(
     def refused(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(durable, "rename_exclusively", lambda source, target: False)
     monkeypatch.setattr(store_sqlite.os, "link", refused)
     with pytest.raises(LedgerError, match="cannot be put in its place"):
         Ledger.create(tmp_path / "ledger")
@@ -129,34 +128,31 @@ def test_a_ledger_is_on_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    fsync, rename = os.fsync, durable.rename_exclusively
+    fsync, rename = os.fsync, durable.name_exclusively
 
     def watched_fsync(descriptor: int) -> None:
         steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         fsync(descriptor)
 
-    def watched_rename(source: Path, target: Path) -> bool:
+    def watched_rename(source: Path, target: Path) -> None:
         steps.append("rename")
-        return rename(source, target)
+        rename(source, target)
 
     monkeypatch.setattr(files.os, "fsync", watched_fsync)
-    monkeypatch.setattr(durable, "rename_exclusively", watched_rename)
+    monkeypatch.setattr(durable, "name_exclusively", watched_rename)
     Ledger.create(tmp_path / "ledger")
     assert steps == ["file", "rename", "folder"]
 
 
-@pytest.mark.parametrize("renames", [True, False])
-def test_two_creators_make_one_ledger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
-) -> None:
-    real = durable.rename_exclusively if renames else lambda source, target: False
+def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = durable.name_exclusively
 
-    def overtaken(source: Path, target: Path) -> bool:
-        monkeypatch.setattr(durable, "rename_exclusively", real)
+    def overtaken(draft: Path, target: Path) -> None:
+        monkeypatch.setattr(durable, "name_exclusively", real)
         Ledger.create(target).register(adult())
-        return real(source, target)
+        real(draft, target)
 
-    monkeypatch.setattr(durable, "rename_exclusively", overtaken)
+    monkeypatch.setattr(durable, "name_exclusively", overtaken)
     late = Ledger.create(tmp_path / "ledger")
     assert late.populations() == (adult(),)
     assert [path.name for path in tmp_path.iterdir() if "-" not in path.name] == ["ledger"]

@@ -83,7 +83,7 @@ def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
     tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    sync, rename = publication.sync_directory, publication._rename_without_replacing
+    sync, rename = publication.sync_directory, publication.move_exclusively
 
     def synced(folder: Path) -> None:
         seen.append(f"sync {stat.S_IMODE(folder.stat().st_mode):o}")
@@ -94,7 +94,7 @@ def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
         rename(source, target)
 
     monkeypatch.setattr(publication, "sync_directory", synced)
-    monkeypatch.setattr(publication, "_rename_without_replacing", renamed)
+    monkeypatch.setattr(publication, "move_exclusively", renamed)
     publish(tmp_path / "r", key, built=built, commit=lambda digest: seen.append("commit"))
     assert seen[:4] == ["sync 700", "commit", "sync 755", "rename"]
 
@@ -224,7 +224,7 @@ def test_a_failing_file_system_is_an_error_and_leaves_nothing(
         "os.fchmod": (os, "fchmod"),
         "sync_directory": (publication, "sync_directory"),
         "mkdir": (Path, "mkdir"),
-        "rename": (publication, "_rename_without_replacing"),
+        "rename": (publication, "move_exclusively"),
     }[call]
     acts: dict[str, Callable[[], object]] = {
         "build": lambda: build(tmp_path / "r", key),
@@ -355,12 +355,7 @@ def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
     assert names(tmp_path) == ["r"]
 
 
-@pytest.mark.parametrize("with_renameat2", [True, False])
-def test_racing_publishers_have_one_winner(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, with_renameat2: bool
-) -> None:
-    if not with_renameat2:
-        monkeypatch.setattr(files.ctypes, "CDLL", lambda *args, **named: object())
+def test_racing_publishers_have_one_winner(tmp_path: Path, key: PrivateKey) -> None:
     racers = 8
     gate, outcomes = threading.Barrier(racers), []
 
@@ -380,35 +375,78 @@ def test_racing_publishers_have_one_winner(
         thread.join(timeout=SECONDS)
     # Two racers bring each of four contents: one wins, its twin finds its own release.
     assert sorted(outcomes) == ["again", *["refused"] * 6, "won"]
-    assert [name for name in names(tmp_path) if name != ".rename.lock"] == ["r"]
+    assert names(tmp_path) == ["r"]
 
 
 def _wait(gate: threading.Barrier) -> None:
     gate.wait(timeout=SECONDS)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL])
-def test_an_unsupported_rename_falls_back_to_the_lock(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, code: int
+def _file(path: Path) -> None:
+    path.write_text("theirs")
+
+
+def _full_folder(path: Path) -> None:
+    path.mkdir()
+    _file(path / "theirs")
+
+
+OBSTACLES: dict[str, Callable[[Path], None]] = {
+    "file": _file,
+    "folder": _full_folder,
+    "empty folder": Path.mkdir,
+    "dangling link": lambda path: path.symlink_to("nowhere"),
+    "link to a folder": lambda path: path.symlink_to("."),
+}
+"""What another program may put where a file or a folder is to appear."""
+
+LATE = ["file", "folder", "dangling link", "link to a folder"]
+"""Those that the system's own rename of a folder does not replace."""
+
+
+def _remains(path: Path) -> tuple[object, ...]:
+    inside = sorted(path.iterdir()) if path.is_dir() and not path.is_symlink() else None
+    return path.lstat().st_ino, inside, path.is_symlink() and os.readlink(path)
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_nothing_is_replaced(tmp_path: Path, obstacle: str) -> None:
+    """Neither by a file nor by a folder, which stay where they are, whole."""
+    _full_folder(tmp_path / "folder")
+    _file(tmp_path / "file")
+    target = tmp_path / "target"
+    OBSTACLES[obstacle](target)
+    before = _remains(target)
+    for source, call in (("folder", files.move_exclusively), ("file", files.name_exclusively)):
+        with pytest.raises(FileExistsError):
+            call(tmp_path / source, target)
+    assert _remains(target) == before
+    assert (tmp_path / "folder/theirs").read_text() == (tmp_path / "file").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("obstacle", LATE)
+def test_what_appears_just_before_the_rename_is_not_replaced(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, obstacle: str
 ) -> None:
-    class Library:
-        def renameat2(self, *args: object) -> int:
-            files.ctypes.set_errno(code)
-            return -1
+    """Between the look and the rename: by another program, which knows no lock of ours."""
+    target, rename = tmp_path / "r", os.rename
 
-    monkeypatch.setattr(files.ctypes, "CDLL", lambda *args, **named: Library())
-    publish(tmp_path / "r", key)
-    assert names(tmp_path) == [".rename.lock", "r"]
-    (tmp_path / "s").mkdir()
-    with pytest.raises(FileExistsError):
-        publication._rename_without_replacing(tmp_path / "r", tmp_path / "s")
+    def late(source: Path, destination: Path) -> None:
+        if Path(destination) == target and not os.path.lexists(target):
+            OBSTACLES[obstacle](target)
+        rename(source, destination)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(ReleaseError, match="holds something else"):
+        publish(target, key)
+    monkeypatch.undo()
+    assert names(tmp_path) == ["r"]
+    assert not (target / "manifest.json").exists()
 
 
-def test_the_rename_refuses_an_empty_folder_which_rename_would_replace(tmp_path: Path) -> None:
+def test_why_an_empty_folder_is_looked_for(tmp_path: Path) -> None:
+    """The system's rename replaces it."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    with pytest.raises(FileExistsError):
-        publication._rename_without_replacing(tmp_path / "a", tmp_path / "b")
-    assert names(tmp_path) == ["a", "b"]
-    os.rename(tmp_path / "a", tmp_path / "b")  # why the other call exists
+    os.rename(tmp_path / "a", tmp_path / "b")
     assert names(tmp_path) == ["b"]

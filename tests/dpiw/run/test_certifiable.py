@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpiw.cli.main import main
@@ -29,13 +30,14 @@ from dpiw.release.certificate import CertifiedStage
 from dpiw.run.certifiable import check_certifiable, stage_record
 from dpiw.run.run import ReleaseRun
 from tasks.failures import DRAWN_ADVICE, DrawnStepFailedError, StepFailedError
-from tests.support import specs
+from tests.support import made_elsewhere, specs
 from tests.support.whole_runs import draw, finish
 
 UNSEEN = PublicSchema(
     name="unseen",
     columns=(Column(name="job", kind=ColumnKind.CATEGORICAL, unseen=True),),
 )
+NONE: Mapping[str, Any] = {}
 NEEDS: Mapping[str, dict[str, Any]] = {
     "measured": {"omega_seed": 1},
     "output_noised": {"allow_more_rows": True},
@@ -44,10 +46,11 @@ NEEDS: Mapping[str, dict[str, Any]] = {
 """Settings without which a method of weights has no plan."""
 
 
-def plan_of(generator: str, weights: str = "none") -> Any:
-    """A plan of a method, of whatever it needs."""
+def plan_of(generator: str, weights: str = "none", external: Mapping[str, Any] = NONE) -> Any:
+    """A plan of a method, of whatever it needs; `external`: settings of rows made elsewhere."""
+    settings = external if generator == "external" else NONE
     spec = specs.GOOD | {
-        "generator": {"method": generator},
+        "generator": {"method": generator, "settings": dict(settings)},
         "weights": {
             "method": weights,
             "settings": NEEDS.get(weights, {}),
@@ -58,15 +61,19 @@ def plan_of(generator: str, weights: str = "none") -> Any:
     return compile_plan(parse_spec(spec), UNSEEN if generator == "levels" else specs.SCHEMA)
 
 
-PLANNED = [(name, "none") for name in GENERATORS if name != "external"] + [
+PLANNED = [(name, "measured" if name == "external" else "none") for name in GENERATORS] + [
     ("dpgan" if name == "discriminator" else "histogram", name) for name in WEIGHTS
 ]
-"""Every registered method but `external`, whose rows have runs of their own (`test_elsewhere`)."""
+"""Every registered method."""
 
 
 @pytest.mark.parametrize(("generator", "weights"), PLANNED)
-def test_a_stand_in_s_certificate_is_written(generator: str, weights: str) -> None:
-    plan = plan_of(generator, weights)
+def test_a_stand_in_s_certificate_is_written(generator: str, weights: str, tmp_path: Path) -> None:
+    made = tmp_path / "made.parquet"
+    digest = made_elsewhere.written(
+        made, pd.DataFrame({f"x{i}": [0.5] * 500 for i in range(5)} | {"y": True})
+    )
+    plan = plan_of(generator, weights, made_elsewhere.settings(made, digest))
     check_certifiable(plan)
     for stage in plan.stages:
         measurement = Measurement(

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from dpiw.data.person_bound import rows_within_unit
 from dpiw.data.private_copy import copy_source
@@ -70,16 +71,16 @@ def _check_types(types: dict[str, str], file_format: str) -> None:
             raise SourceError(f"column {column.name}: not stored as {column.kind.value}")
 
 
-def read_table(data: bytes, file_format: str, folder: Path, index: int) -> None:
-    """The whole way of `ingest`, but for Great Expectations and the snapshot's file."""
-    schema = corpus.schema()
+def raw_cells(
+    data: bytes, file_format: str, folder: Path, *, encoding: str = "utf-8", delimiter: str = ","
+) -> pd.DataFrame:
+    """The first half of `ingest`: a file's cells, of types that the schema admits."""
     source, copy = folder / "source", folder / "copy"
     source.write_bytes(data)
-    names = [column.name for column in schema.columns]
+    names = [column.name for column in corpus.schema().columns]
     try:
         copy_source(source, copy)
         if file_format == "csv":
-            encoding, delimiter = _SETTINGS[index % len(_SETTINGS)]
             raw = read_csv(copy, names, limits=LIMITS, encoding=encoding, delimiter=delimiter)
         else:
             raw = read_parquet(copy, names, limits=LIMITS)
@@ -88,6 +89,14 @@ def read_table(data: bytes, file_format: str, folder: Path, index: int) -> None:
     _check_types(raw.types, file_format)
     frame = raw.frame
     assert sorted(frame.columns) == sorted(names), "other columns"
+    return frame
+
+
+def read_table(data: bytes, file_format: str, folder: Path, index: int) -> None:
+    """The whole way of `ingest`, but for Great Expectations and the snapshot's file."""
+    schema = corpus.schema()
+    encoding, delimiter = _SETTINGS[index % len(_SETTINGS)]
+    frame = raw_cells(data, file_format, folder, encoding=encoding, delimiter=delimiter)
     ids = [frame["id"]]
     frame = frame[rows_within_unit(ids, schema.column("id"), corpus.UNIT, directory=folder)]
     scaled = schema.scale(frame)
