@@ -88,7 +88,7 @@ STEP_SECONDS, NUMBER_SECONDS, MULTIPLY_SECONDS = 4.5e-3, 1.2e-7, 9e-10
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What a method takes beside reading the table, as public facts foretell; within a factor of 2.
+    """What a method takes beside reading the table, as public facts foretell, roughly.
 
     Weights are made, and rows drawn, after the draw: what that takes is in it.
 

@@ -61,7 +61,7 @@ def forecast_of(
 
 
 LONGEST = 12 * 3600
-"""Seconds beyond which a plan is refused: forecasts are within a factor of 2."""
+"""Seconds beyond which a plan is refused: far more than a forecast is off by."""
 
 TOLD = 60
 """Seconds from which on a plan says how long its methods take."""
@@ -108,7 +108,7 @@ def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str
         return ""
     return (
         f"about {math.ceil(running.seconds / 60)} minutes and {running.held_bytes >> 20} MiB"
-        f" besides the table for {method.method}, within a factor of 2"
+        f" besides the table for {method.method}, roughly"
     )
 
 
