@@ -36,7 +36,9 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 
 ROOT = Path(__file__).resolve().parents[1]
-METHODS = ("histogram", "privbayes", "mst", "measured")
+METHODS = (
+    "histogram", "privbayes", "mst", "aim", "bayes", "dpgan", "dpcgan", "pategan", "measured",
+)  # fmt: skip
 SPEC = """format: 1
 name: {name}
 population: town
@@ -180,11 +182,11 @@ def fits(root: Path, rows: int, methods: Sequence[str], *, most: int) -> Iterato
     for method in methods:
         run = run_of(root, method, rows, most=most)
         yield from ingested(root, run)
-        draw = used(["-m", "dpiw.run.process", "fit_generator", str(run.directory)])
+        yield method, used(["-m", "dpiw.run.process", "fit_generator", str(run.directory)])
+        yield f"{method}: draw_synthetic", public_step("draw_synthetic", run)
         if method == "measured":
-            steps.draw_synthetic(run)
-            draw = used(["-m", "dpiw.run.process", "fit_weights", str(run.directory)])
-        yield method, draw
+            yield "measured: fit_weights", public_step("fit_weights", run)
+            yield "measured: debias", public_step("debias", run)
 
 
 def public(

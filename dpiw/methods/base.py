@@ -77,10 +77,20 @@ TABLE_ROW_SECONDS, TABLE_SECONDS = 1e-8, 3e-4
 """To count one row into one table of codes, and a table besides: `mst` on 60 columns of 8 codes
 and 100,000 rows counted 1,770 tables in 2.3 s on one core of a shared machine (November 2026)."""
 
+DRAW_SECONDS, FEATURE_SECONDS, TILT_SECONDS = 3e-3, 1.5e-8, 5.5e-10
+"""To draw one parameter of `bayes`, to make one feature of a row, and of a tilting a row times the
+square of the features. As the next two by `python benchmarks/scale.py --rows 10000` (also with
+`--rows 100000`, and `--copies 3`) on one core of a shared machine (November 2026)."""
+
+STEP_SECONDS, NUMBER_SECONDS, MULTIPLY_SECONDS = 4.5e-3, 1.2e-7, 9e-10
+"""Of networks: a step, a number that a row is made of or seen by, and a parameter at a row."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What a method takes beside reading the table, as public facts foretell; within a factor of 2.
+    """What a method takes beside reading the table, as public facts foretell, roughly.
+
+    Weights are made, and rows drawn, after the draw: what that takes is in it.
 
     Attributes:
         seconds: on one core, of the kind the constants were measured on.
@@ -93,10 +103,16 @@ class Running:
 
 @runtime_checkable
 class Forecasts(Protocol):
-    """A method whose time grows so fast with the schema that a plan asks for it."""
+    """A method that knows how long it takes; a plan says of others that they are not forecast."""
 
-    def running(self, *, schema: PublicSchema, nominal_rows: int) -> Running:
-        """Return what it takes, once calibrated; nothing is read."""
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
+        """Return what it takes, once calibrated; None where that is not known. Nothing is read.
+
+        Args:
+            schema: it was calibrated for.
+            nominal_rows: the public nominal size.
+            published: rows of the release.
+        """
         ...
 
 

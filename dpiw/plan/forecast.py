@@ -61,21 +61,25 @@ def forecast_of(
 
 
 LONGEST = 12 * 3600
-"""Seconds beyond which a plan is refused: forecasts are within a factor of 2."""
+"""Seconds beyond which a plan is refused: far more than a forecast is off by."""
 
 TOLD = 60
 """Seconds from which on a plan says how long its methods take."""
 
 
 def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Running | None:
-    """Return what a calibrated method takes; None where it is little, and no method asks.
+    """Return what a calibrated method takes; None where that is not known.
 
     Raises:
         SpecError: it takes longer than `LONGEST`, or holds more than the spec lets a stage hold.
     """
     if not isinstance(method, Forecasts):
         return None
-    running = method.running(schema=schema, nominal_rows=spec.nominal_rows)
+    running = method.running(
+        schema=schema, nominal_rows=spec.nominal_rows, published=spec.synthetic_rows
+    )
+    if running is None:
+        return None
     columns = len(schema.released)
     fewer = "expected fewer columns or levels, or another method, such as histogram"
     if running.seconds > LONGEST:
@@ -93,13 +97,18 @@ def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Ru
 
 
 def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str:
-    """How long a method takes and what it holds, for people; empty where it is little."""
+    """How long a method takes and what it holds, for people; empty where it is little.
+
+    Of a method without a forecast it says so.
+    """
     running = check_running(method, schema, spec)
-    if running is None or running.seconds < TOLD:
+    if running is None:
+        return f"{method.method} is not forecast"
+    if running.seconds < TOLD:
         return ""
     return (
         f"about {math.ceil(running.seconds / 60)} minutes and {running.held_bytes >> 20} MiB"
-        f" besides the table for {method.method}, within a factor of 2"
+        f" besides the table for {method.method}, roughly"
     )
 
 

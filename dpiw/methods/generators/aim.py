@@ -23,7 +23,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
 from dpiw.methods.generators.aim_rounds import (
     MOST_BYTES,
     PARTS,
@@ -219,6 +219,16 @@ class AIM:
         )
         reach = marginal_sensitivity(unit, NoiseKind.GAUSSIAN) * sqrt(len(schema.released))
         return (replace(part, values="one_way", sensitivity=reach, event=0), part)
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """As `Forecasts`: two rounds a column count every pair and fit; noise may ask for more.
+
+        15 columns of 10,000 rows took 75 s and 320 MiB, 30 took 130 s and 490 MiB.
+        """
+        columns = len(schema.released)
+        tables = 2 * columns * columns * (columns + 1) / 2
+        counted = tables * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        return Running(seconds=counted + 10 + 4 * columns, held_bytes=(140 + 12 * columns) << 20)
 
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: rounds fit in a process of their own."""

@@ -22,7 +22,14 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, one_of
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import (
+    DRAW_SECONDS,
+    TABLE_ROW_SECONDS,
+    TABLE_SECONDS,
+    CriticKind,
+    Running,
+    check_effort,
+)
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayes_model import BayesDesign, BayesModel
 from dpiw.methods.generators.counting import ContingencyCounter
@@ -185,11 +192,16 @@ class Bayes:
         noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
         return replace(self, calibrated=noise)
 
-    def _check_size(self, domain: Domain) -> None:
+    def _choices(self, domain: Domain) -> int:
+        """About how many parameters are drawn: one for each code given each code of the target."""
         root = self._design(domain).root
         parents = 1 if root is None else domain.sizes[root]
-        choices = sum(domain.sizes) * parents * self._events
-        if choices > MOST_CHOICES or max(domain.sizes) * parents > MOST_CELLS:
+        return sum(domain.sizes) * parents * self._events
+
+    def _check_size(self, domain: Domain) -> None:
+        choices = self._choices(domain)
+        cells = max(domain.sizes) * choices // (sum(domain.sizes) * self._events)
+        if choices > MOST_CHOICES or cells > MOST_CELLS:
             raise SpecError(
                 f"generator.settings.given: about {choices} parameters to draw, one for each code"
                 f" given each code of the target; expected at most {MOST_CHOICES}"
@@ -210,6 +222,13 @@ class Bayes:
     ) -> tuple[ReleasedNoise, ...]:
         """Return nothing: parameters are drawn, and no noise is added."""
         return ()
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """As `Forecasts`: every column is counted, then a parameter a code and parent is drawn."""
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        domain = Domain.from_schema(schema, bins=ready.bins)
+        counted = len(domain.sizes) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        return Running(seconds=counted + DRAW_SECONDS * self._choices(domain), held_bytes=32 << 20)
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw every column's parameters, as indices into the public grid.

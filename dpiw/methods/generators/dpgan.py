@@ -28,8 +28,8 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, UncalibratedError
-from dpiw.methods.base import check_effort
-from dpiw.methods.generators.adversarial import Array, PublicRandom, loss_of
+from dpiw.methods.base import MULTIPLY_SECONDS, NUMBER_SECONDS, STEP_SECONDS, Running, check_effort
+from dpiw.methods.generators.adversarial import SETTLING_ROWS, Array, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.game import Game
@@ -133,6 +133,24 @@ class DPGAN(GANSettings):
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
         check_loads("fit_generator")
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
+        """As `Forecasts`; None for images, and where a GPU may compute."""
+        if self.image or self.device != "cpu":
+            return None
+        design = self.design(schema)
+        architectures = (design.generator_architecture, design.discriminator_architecture)
+        width = design.made.width + design.given.width
+        rows = min(self.lot, nominal_rows) + self.batch * (
+            1 + self.generator_steps / self.discriminator_steps
+        )
+        parameters = sum(architecture.size for architecture in architectures)
+        seen = width * (self.steps * rows + 2 * nominal_rows)
+        return Running(
+            seconds=self.steps * (STEP_SECONDS + MULTIPLY_SECONDS * rows * parameters)
+            + NUMBER_SECONDS * seen,
+            held_bytes=width * (12 * nominal_rows + 19 * SETTLING_ROWS) + (40 << 20),
+        )
 
     @property
     def resumption(self) -> Resumption | None:

@@ -17,7 +17,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.consistency import (
@@ -130,6 +130,11 @@ class Histogram:
         return (
             released_counts(self.method, self.noise, multiplier=multiplier, unit=unit, event=0),
         )
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """As `Forecasts`: every column is counted."""
+        seconds = len(schema.released) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        return Running(seconds=seconds, held_bytes=32 * self.bins * len(schema.released))
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw one noisy marginal per released column.

@@ -195,11 +195,11 @@ class MST:
         one_way = stated("one_way", multiplier=ready.one_way, event=0)
         return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
 
-    def running(self, *, schema: PublicSchema, nominal_rows: int) -> Running:
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """As `Forecasts`: every admissible pair is counted, and the tree of pairs is fitted.
 
         The fit took 37 s for 20 columns of 8 codes and 79 s for 60, on one of two shared cores;
-        twelve minutes for 300.
+        twelve minutes for 300. Its process held 400 MiB for 15 and 850 for 45.
         """
         ready = ready_for(self.calibrated, schema, method=self.method)
         sizes = Domain.from_schema(schema, bins=ready.bins).sizes
@@ -208,7 +208,8 @@ class MST:
         counted = len(pairs) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
         fitted = 16 + 0.9 * columns + 0.005 * columns**2
         cells = sum(sorted(pairs)[-ready.pairs :]) if ready.pairs else 0
-        return Running(seconds=counted + fitted, held_bytes=32 * (cells + sum(sizes)))
+        held = 32 * (cells + sum(sizes)) + ((180 + 15 * columns) << 20)
+        return Running(seconds=counted + fitted, held_bytes=held)
 
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: `model` fits in a process of its own."""

@@ -40,8 +40,21 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError
-from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.adversarial import LEVELLING_EVERY, Array, PublicRandom, make_batch
+from dpiw.methods.base import (
+    MULTIPLY_SECONDS,
+    NUMBER_SECONDS,
+    STEP_SECONDS,
+    CriticKind,
+    Running,
+    check_effort,
+)
+from dpiw.methods.generators.adversarial import (
+    LEVELLING_EVERY,
+    SETTLING_ROWS,
+    Array,
+    PublicRandom,
+    make_batch,
+)
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
@@ -158,6 +171,21 @@ class PATEGAN(PATESettings):
             event=len(self.events(schema=schema, unit=unit)) - 1,
         )
         return (*marginals_noise(ready.marginals, schema=schema, unit=unit), votes)
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """As `Forecasts`: all teachers see own and synthetic rows at every step."""
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        width, hidden = self.design(schema).made.width, ready.teachers * self.teacher
+        steps = self.rounds * (self.teacher_steps + self.student_steps + self.generator_steps)
+        seen = self.rounds * self.teacher_steps * (self.teacher_lot + self.batch)
+        made = width * (self.rounds * self.generator_steps * self.batch + 2 * nominal_rows)
+        held = width * (12 * nominal_rows + 19 * SETTLING_ROWS + 32 * hidden)
+        return Running(
+            seconds=STEP_SECONDS * steps
+            + MULTIPLY_SECONDS * seen * width * hidden
+            + NUMBER_SECONDS * made,
+            held_bytes=held + 16 * hidden * self.batch + (40 << 20),
+        )
 
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED

@@ -210,7 +210,7 @@ class PrivBayes:
             return (one_way,)
         return (one_way, stated("family", multiplier=ready.family, event=2))
 
-    def running(self, *, schema: PublicSchema, nominal_rows: int) -> Running:
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """As `Forecasts`: every candidate is counted; 40 columns of 100,000 rows took 9 s."""
         candidates = candidate_count(len(schema.released), self.degree)
         seconds = candidates * (TABLE_SECONDS / 10 + TABLE_ROW_SECONDS * nominal_rows)

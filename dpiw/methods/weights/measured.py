@@ -22,7 +22,15 @@ from dpiw.data.row_weights import MOST_NUMBERS
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.base import FEWER_LEVELS, MOST_FEATURES, calibrated_for, check_effort
+from dpiw.methods.base import (
+    FEATURE_SECONDS,
+    FEWER_LEVELS,
+    MOST_FEATURES,
+    TILT_SECONDS,
+    Running,
+    calibrated_for,
+    check_effort,
+)
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayMarginals
 from dpiw.methods.weights.base import (
     Normalisation,
@@ -54,6 +62,9 @@ REPLICATES = (20, 1000)
 
 MOST_FEATURES_HELD = 2**30
 """Most rows times features while replicates are made: 8 GiB."""
+
+_MOST_FITTED = 100_000
+"""`dpiw.methods.weights.streaming.MOST_FITTED`, which is imported late."""
 
 MOST_ROWS = 2**28
 """Of norm one: their sums are far from being clipped."""
@@ -248,6 +259,15 @@ class Measured(WeightEstimator):
                 f" {MOST_FEATURES_HELD // features} with replicates, which take {features} features"
                 " a row"
             )
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """As `Forecasts`: rows' features are summed, then a base is tilted on some rows."""
+        d, base = self._ready().dimension, self.base_rows_for(published)
+        fitted = min(base, _MOST_FITTED)
+        return Running(
+            seconds=FEATURE_SECONDS * d * (nominal_rows + 2 * base) + TILT_SECONDS * fitted * d * d,
+            held_bytes=min(24 * fitted * d, 1 << 30) + 80 * d * d,
+        )
 
     def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
         """What no feature reaches, and which intervals hold it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +14,18 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.base import Forecasts, Running
-from dpiw.plan.forecast import LONGEST, TOLD, check_running
+from dpiw.methods.generators.registry import GENERATORS
+from dpiw.methods.weights.measured import _MOST_FITTED
+from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.methods.weights.streaming import MOST_FITTED
+from dpiw.plan.forecast import LONGEST, TOLD, check_running, running_text
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.run.ahead import missing_gpus
 from tests.support import specs
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def schema(columns: int, levels: int) -> PublicSchema:
@@ -48,16 +56,96 @@ def test_forecasts_are_within_a_factor_of_two_of_what_was_measured(
     columns: int, measured: float
 ) -> None:
     compiled = plan("mst", columns=columns, rows=1000)
-    seconds = compiled.generator.running(schema=compiled.schema, nominal_rows=1000).seconds
-    assert measured / 2 <= seconds <= measured * 2
+    assert measured / 2 <= running(compiled).seconds <= measured * 2
 
 
-@pytest.mark.parametrize("method", ["mst", "privbayes"])
+MEASURED = {
+    "mst": [(1, 10_000, 17, 404), (1, 100_000, 22, 370), (3, 10_000, 46, 856)],
+    "aim": [(1, 10_000, 70, 319), (2, 10_000, 126, 494)],
+    "dpgan": [(1, 10_000, 15, 134), (1, 100_000, 17.5, 204), (3, 10_000, 37.7, 329)],
+    "dpcgan": [(1, 10_000, 15, 132)],
+    "pategan": [(1, 10_000, 18, 133), (1, 100_000, 20, 176), (3, 10_000, 39.3, 450)],
+    "bayes": [(1, 10_000, 1.6, 26), (3, 10_000, 3.6, 35)],
+    "measured": [(1, 10_000, 2.6, 222), (1, 100_000, 5.6, 240), (3, 10_000, 18.5, 657)],
+}
+"""Of each method: how many times the 15 columns of `benchmarks/scale_table.py`, rows, and seconds
+and MiB beyond those of `histogram`, by `benchmarks/scale.py`, on one of two shared cores."""
+
+
+@pytest.mark.parametrize("method", MEASURED)
+def test_forecasts_are_within_a_factor_of_two_of_seconds_and_bytes_measured(
+    method: str, tmp_path: Path
+) -> None:
+    dictionary = runpy.run_path(str(ROOT / "benchmarks" / "scale_table.py"))["dictionary"]
+    for copies, rows, seconds, mebibytes in MEASURED[method]:
+        generator = "histogram" if method == "measured" else method
+        (tmp_path / "schema.yaml").write_text(dictionary(copies))
+        wide = PublicSchema.from_yaml(tmp_path / "schema.yaml")
+        weights = {"method": "measured", "settings": {"omega_seed": 1}}
+        spec = specs.GOOD | {
+            "generator": {"method": generator},
+            "weights": weights if method == "measured" else {"method": "none"},
+            "nominal_rows": rows, "synthetic_rows": 1000,
+        }  # fmt: skip
+        compiled = compile_plan(parse_spec(spec), wide)
+        found = running(compiled, weights=method == "measured")
+        assert seconds / 2 <= found.seconds <= seconds * 2, (copies, rows, found)
+        assert mebibytes / 2 <= found.held_bytes / 2**20 <= mebibytes * 2, (copies, rows, found)
+
+
+def running(compiled: Any, *, weights: bool = False) -> Running:
+    method = compiled.weights if weights else compiled.generator
+    assert isinstance(method, Forecasts)
+    found = method.running(
+        schema=compiled.schema,
+        nominal_rows=compiled.spec.nominal_rows,
+        published=compiled.spec.synthetic_rows,
+    )
+    assert found is not None
+    return found
+
+
+def test_the_most_rows_a_tilting_is_fitted_on_are_those_of_the_forecast() -> None:
+    assert _MOST_FITTED == MOST_FITTED
+
+
+FORECAST = {"privbayes", "histogram", "mst", "aim", "bayes", "dpgan", "dpcgan", "pategan",
+            "measured"}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [*GENERATORS, *WEIGHTS])
+def test_a_method_forecasts_or_the_plan_says_that_it_does_not(method: str) -> None:
+    kind = GENERATORS.get(method) or WEIGHTS[method]
+    assert issubclass(kind, Forecasts) == (method in FORECAST)
+    compiled = plan("histogram", columns=3, rows=1000)
+    if method not in FORECAST:
+        named = SimpleNamespace(method=method)
+        assert running_text(named, compiled.schema, compiled.spec) == f"{method} is not forecast"
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_a_training_that_a_gpu_may_do_is_not_forecast(device: str) -> None:
+    compiled = plan("dpgan", columns=3, rows=1000, device=device, steps=5)
+    assert "running time: dpgan is not forecast" in plan_table(compiled)
+
+
+@pytest.mark.parametrize(("method", "refused"), [("mst", 0), ("aim", 1), ("privbayes", 1)])
+def test_three_hundred_columns_are_refused_or_forecast(method: str, refused: int) -> None:
+    if refused:
+        with pytest.raises(SpecError, match="columns"):
+            plan(method, columns=300, rows=1000)
+        return
+    found = running(plan(method, columns=300, rows=1000))
+    assert TOLD < found.seconds < LONGEST
+
+
+@pytest.mark.parametrize(
+    "method", ["histogram", "mst", "privbayes", "aim", "bayes", "dpgan", "pategan"]
+)
 def test_forecasts_grow_with_columns_levels_and_rows(method: str) -> None:
     def seconds(columns: int, rows: int) -> float:
         compiled = plan(method, columns=columns, rows=rows)
-        assert isinstance(compiled.generator, Forecasts)
-        return float(compiled.generator.running(schema=compiled.schema, nominal_rows=rows).seconds)
+        return running(compiled).seconds
 
     assert seconds(5, 1000) < seconds(20, 1000) < seconds(20, 10**6)
 
@@ -65,7 +153,7 @@ def test_forecasts_grow_with_columns_levels_and_rows(method: str) -> None:
 def test_a_plan_says_how_long_it_takes() -> None:
     assert "running time: about 1" in plan_table(plan("mst", columns=300, rows=1000))
     small = plan("mst", columns=4, rows=1000)
-    assert small.generator.running(schema=small.schema, nominal_rows=1000).seconds < TOLD
+    assert running(small).seconds < TOLD
     assert "running time" not in plan_table(small)
 
 
