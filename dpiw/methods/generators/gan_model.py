@@ -76,7 +76,7 @@ class GANModel:
         Privacy:
             Releases nothing. A row's output is a function of that row alone to the last bit
             (`AnyNetwork.row_outputs`): private rows may be judged for
-            `dpiw.methods.weights.critic_features`.
+            (`dpiw.methods.base.Judge`).
         """
         network = self.design.discriminator_architecture.network(self.discriminator)
         parts = [
