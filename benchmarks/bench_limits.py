@@ -24,7 +24,6 @@ from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.feature_sum import exact_sum
-from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.rare_codes import RareCodes
 from dpiw.methods.weights.scoring import Scoring
@@ -65,7 +64,7 @@ def features(place: Place) -> dict[str, Found]:
     count = max(place.rows // 10, 1000)
     schema, rows = made_up(count)
     stack = Measured(omega_seed=1).stack(schema)
-    omega = FourierMap(schema, stack.frequencies, None, 1).omega
+    omega = stack.waves.omega
     encoded = np.random.default_rng(1).random((count, omega.shape[0]))
     product = np.empty((BLOCK, omega.shape[1]))
 

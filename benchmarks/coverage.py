@@ -8,10 +8,9 @@ confidential table, noise and synthetic rows; every estimand by every method; ho
 stopped and grown. Noise is seeded per release: the tables can be made again to the digit.
 
 Methods: `unweighted` and `weighted` take the sandwich over synthetic rows, what common tools print;
-`noise_aware` is `dpiw.analysis.confidence_interval` of the same weighted estimate; `unshrunk` is
-the noise-aware interval under `dpiw.analysis.unshrunk` weights; `replicates`, where `--replicates`
-asks for them, that of measured weights' replicates, as a survey package takes it: no quantiles, no
-totals. Two verdicts, both public: the
+`noise_aware` is `dpiw.analysis.confidence_interval` of the same weighted estimate; `replicates`,
+where `--replicates` asks for them, that of measured weights' replicates, as a survey package takes
+it: no quantiles, no totals. Two verdicts, both public: the
 interval's (may it be believed?) and the release's (do weights gain anything on the unweighted
 rows?).
 """
@@ -36,13 +35,12 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import EVERY, POPULATIONS, Population, truth
 
-from dpiw import __version__, analysis
+from dpiw import __version__
 from dpiw.analysis.bootstrap import played_sample
-from dpiw.analysis.coefficients_verdict import SUPPORT_CARE, SUPPORT_USE
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.play import play
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.means_verdict import SUPPORT_CARE, SUPPORT_USE
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
@@ -50,25 +48,19 @@ from dpiw.privacy.randomness import SeededNoise
 ROOT = Path(__file__).resolve().parents[1]
 GENERATORS = ("histogram", "privbayes")
 MAPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "linear": ("beta_debiased", {"features": "linear"}),
-    "interactions": ("beta_debiased", {"features": "interactions"}),
-    "fourier": (
-        "beta_debiased",
-        {"features": "fourier", "omega_seed": 1, "frequencies": 100},
-    ),
     "measured": ("measured", {"omega_seed": 1, "frequencies": 150}),
     "none": ("none", {}),
 }
-"""Feature maps of `beta_debiased` weights, and `measured` weights with features by their rule, of
-half the usual frequencies for their time; and no weights, whose generator has all the budget."""
+"""`measured` weights with features by their rule, of half the usual frequencies for their time; and
+no weights, whose generator has all the budget."""
 
-METHODS = ("unweighted", "weighted", "noise_aware", "unshrunk", "replicates")
+METHODS = ("unweighted", "weighted", "noise_aware", "replicates")
 ORDER = ("use", "use with care", "do not use")
 KINDS = {"mean": "mean", "count": "mean", "share": "mean", "hours": "mean", "group_mean": "mean",
          "median": "quantile", "q90": "quantile", "linear": "linear coefficient",
          "correlation": "correlation",
          "logistic": "logistic coefficient"}  # fmt: skip
-BANDS = [-np.inf, 0.3, SUPPORT_CARE, 0.8, SUPPORT_USE, 0.95, np.inf]
+BANDS = [-np.inf, SUPPORT_CARE, SUPPORT_USE, 0.8, 0.95, np.inf]
 
 
 def plan_for(population: Population, generator: str, features: str, chosen: Any) -> Plan:
@@ -128,7 +120,6 @@ def values_of(name: str, estimate: Any) -> Iterator[tuple[str, list[float]]]:
 def intervals(
     population: Population, sample: Any, *, replicates: int = 0, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    measured = isinstance(sample.law, MeansLaw)
     if sample.law is None:
         return {
             key: {"unweighted": values}
@@ -136,15 +127,13 @@ def intervals(
             for key, values in values_of(name, estimand((sample.table, None)))
         }
     drawn = None
-    if measured and replicates:
+    if replicates:
         drawn = sample.law.replicates(replicates, np.random.default_rng([seed, 3]))
     sources = {
         "unweighted": (sample.table, None),
         "weighted": (sample.table, sample.weights),
         "noise_aware": sample,
     }
-    if not measured:
-        sources["unshrunk"] = analysis.unshrunk(sample)
     by_key: dict[str, dict[str, Any]] = {}
     for name, estimand in population.estimands.items():
         for method, source in sources.items():
@@ -164,7 +153,7 @@ def intervals(
                 place[method] = [float(ci.values[j]), float(ci.lower[j]), float(ci.upper[j])]
                 if again:
                     place["replicates"] = again[j]
-                if method in ("noise_aware", "unshrunk"):
+                if method == "noise_aware":
                     place[f"support_{method}"] = float(ci.support[j])
                     place[f"verdict_{method}"] = ci.verdicts[j]
     return by_key

@@ -11,8 +11,9 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights.beta_ratio import BetaRatio
-from dpiw.methods.weights.feature_settings import FeatureSettings
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.settings import real
+from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
@@ -20,7 +21,7 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticRegressionRatio(FeatureSettings):
+class LogisticRegressionRatio(RatioEstimator):
     """scikit-learn's penalised logistic regression of private against synthetic rows.
 
     The constant is an appended, penalised feature, and rows of both classes weigh the same in
@@ -39,7 +40,6 @@ class LogisticRegressionRatio(FeatureSettings):
         """Raises SpecError: a setting is unknown or out of range."""
         penalty = real("penalty", self.penalty, above=0, at_most=1e12)
         object.__setattr__(self, "penalty", penalty)
-        super().__post_init__()
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -63,7 +63,7 @@ class LogisticRegressionRatio(FeatureSettings):
 
     def parameters(self) -> dict[str, Any]:
         """Settings, JSON values."""
-        return {"features": self.features, "penalty": self.penalty}
+        return {"penalty": self.penalty}
 
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
@@ -78,7 +78,7 @@ class LogisticRegressionRatio(FeatureSettings):
         """
         from sklearn.linear_model import LogisticRegression
 
-        features = self.feature_map(table.schema)
+        features = LinearMap(table.schema)
         real = features.matrix(table.confidential())
         drawn = features.matrix(synthetic.scaled)
         if len(real) == 0 or len(drawn) == 0:
@@ -100,7 +100,7 @@ class LogisticRegressionRatio(FeatureSettings):
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
         """The density ratio, with no noise; WeightError for another kind of measurement."""
-        features = self.feature_map(schema)
+        features = LinearMap(schema)
         if measurement.kind != "logreg":
             raise WeightError("logreg: not a measurement of this method")
         coefficients = np.asarray(measurement.arrays["coefficients"], dtype=np.float64)

@@ -3,7 +3,7 @@
 A cell is (data set, generator, total epsilon, weights, run), as in `weights_cells`, whose data,
 splits, plans and metrics serve here. The run fixes the split, the noise streams and the rows drawn.
 Generators are fitted once per budget they get: `none` and `discriminator` leave them all of it,
-`linear`, `fourier` and `critic` share it in one way, `dp_mlp` and `measured` in others.
+`linear` shares it in one way, `dp_mlp` and `measured` in others.
 """
 
 from __future__ import annotations
@@ -49,14 +49,12 @@ WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     "none": weights_cells.WEIGHTS["none"],
     "discriminator": {"method": "discriminator"},
     "linear": weights_cells.WEIGHTS["linear"],
-    "fourier": weights_cells.WEIGHTS["fourier"],
-    "critic": {"method": "beta_debiased", "settings": {"features": "critic"}},
     "dp_mlp": {"method": "dp_mlp", "settings": {"replays": 0}},
     MEASURED: weights_cells.WEIGHTS[MEASURED],
 }
 """In the order of `FITTED_FOR`. Replays judge a verdict, not asked here, and change no weight."""
 
-FITTED_FOR = {"discriminator": "none", "fourier": "linear", "critic": "linear"}
+FITTED_FOR = {"discriminator": "none"}
 """Weights that leave the generator as much as others do: one fit serves both."""
 
 EPSILONS = ("1", "6")
@@ -74,11 +72,11 @@ class NeuralStore(Store):
 
 
 def kinds_of(generator: str) -> tuple[str, ...]:
-    """The weights a generator can have: `discriminator` needs the logistic loss, `critic` any."""
+    """The weights a generator can have: `discriminator` needs the logistic loss."""
     if generator in EXACT:
         return ("none", "discriminator")
     if generator not in NEURAL:
-        return ("none", "linear", "fourier", "dp_mlp", MEASURED)
+        return ("none", "linear", "dp_mlp", MEASURED)
     return tuple(k for k in WEIGHTS if k != "discriminator" or generator != "pategan")
 
 

@@ -67,10 +67,10 @@ def settings(facts: Mapping[str, Any]) -> list[str]:
         f"- {sizes}.",
         f"- Every private release spends the same total (epsilon, delta = {DELTA}), add/remove one"
         " row, its noise solved jointly over its stages. `none` and `discriminator`: the generator"
-        " has the whole budget. `linear`, `fourier`, `critic`, `dp_mlp`: effort shared 1:1;"
+        " has the whole budget. `linear`, `dp_mlp`: effort shared 1:1;"
         f" `{MEASURED}`: 7:3.",
-        "- weights: `linear`, `fourier`: `beta_debiased`, Gaussian noise, self-normalised."
-        " `critic`: the same regression on the generator's frozen critic. `dp_mlp`: a network by"
+        "- weights: `linear`: `beta_debiased`, Gaussian noise, self-normalised."
+        " `dp_mlp`: a network by"
         " DP-SGD, without replays (they judge the verdict and change no weight)."
         " `discriminator`: the logit of a logistic-loss discriminator, free; not for `pategan`,"
         " whose student is no ratio. `measured`: noisy means of features, and rows chosen from a"

@@ -59,19 +59,17 @@ ADVERSARIAL = frozenset({"dpgan", "dpcgan", "gan", "cgan"})
 PRIVATE = frozenset({"dpgan", "dpcgan", "privbayes"})
 REAL = "real"
 
-_FOURIER = {"features": "fourier", "omega_seed": 1}
 ESTIMATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "beta_noised": ("beta_noised", {}),
     "beta_debiased": ("beta_debiased", {}),
     "dp_mlp": ("dp_mlp", {"replays": 0}),
     "joint_linear": ("beta_debiased", {}),
-    "joint_fourier": ("beta_debiased", _FOURIER),
     "joint_measured": ("measured", {"omega_seed": 1}),
     "joint_dp_mlp": ("dp_mlp", {"replays": 0}),
 }
 KINDS = (
     "none", "beta_noised", "beta_debiased", "dp_mlp", "discriminator", "logreg", "mlp",
-    "joint_linear", "joint_fourier", "joint_measured",
+    "joint_linear", "joint_measured",
 )  # fmt: skip
 NOT_PRIVATE = frozenset({"logreg", "mlp"})
 

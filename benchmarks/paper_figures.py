@@ -21,11 +21,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 HISTOGRAM_KINDS = (
-    "beta_noised", "beta_debiased", "joint_fourier", "dp_mlp", "logreg", "mlp",
+    "beta_noised", "beta_debiased", "dp_mlp", "logreg", "mlp",
 )  # fmt: skip
 COLOURS: Mapping[str, str] = {
     "real": "black", "none": "tab:grey", "joint_linear": "tab:blue",
-    "joint_fourier": "tab:orange", "joint_dp_mlp": "tab:green",
+    "joint_dp_mlp": "tab:green",
 }  # fmt: skip
 SHOWN = 700
 """Points of a toy panel."""
@@ -63,10 +63,9 @@ def toy(known: Known, weights: Mapping[str, Array], path: Path) -> Path:
 def histograms(data: Path, toy_weights: Mapping[str, Array], path: Path) -> Path:
     """Log weights (mean weight one) of the toy and of one PrivBayes release of Banknote."""
     figure, axes = plt.subplots(2, len(HISTOGRAM_KINDS), figsize=(12, 4), sharey="row")
-    names = {"joint_fourier": "fourier"}
     for column, kind in enumerate(HISTOGRAM_KINDS):
         cell = Cell(run=0, dataset="banknote", generator="privbayes", weights=kind)
-        weights = {"toy": toy_weights[names.get(kind, kind)], "banknote": release(cell, data)[1]}
+        weights = {"toy": toy_weights[kind], "banknote": release(cell, data)[1]}
         for line, (where, w) in enumerate(weights.items()):
             axis = axes[line, column]
             log_weights = np.log(np.maximum(w / w.mean(), 1e-6))
@@ -75,7 +74,7 @@ def histograms(data: Path, toy_weights: Mapping[str, Array], path: Path) -> Path
                 axis.axvline(np.log(2), color="black", ls="--", lw=0.8)
             axis.set(xlim=(-6, 6), xticks=(-6, -3, 0, 3, 6))
             axis.set_yscale("log")
-            axis.set_title(f"{where}: {names.get(kind, kind)}", fontsize=8)
+            axis.set_title(f"{where}: {kind}", fontsize=8)
             axis.tick_params(labelsize=7)
     figure.supxlabel("log weight (mean weight one; cut at -6 and 6)", fontsize=8)
     figure.supylabel("density of synthetic rows", fontsize=8)

@@ -44,13 +44,12 @@ PRIVATE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "beta_debiased": ("beta_debiased", {}),
     "beta_debiased, spherical": ("beta_debiased", {"noise": "spherical"}),
     "beta_debiased, laplace": ("beta_debiased", {"noise": "laplace"}),
-    "fourier": ("beta_debiased", {"features": "fourier", "omega_seed": 1}),
     "dp_mlp": ("dp_mlp", {"replays": 0}),
 }
 EXACT = ("none", "logreg, lambda 0.1", "logreg", "mlp")
 PRINTED = "paper_printed"
 METHODS = (*EXACT, *PRIVATE, PRINTED)
-TOY_METHODS = ("none", "beta_noised", "beta_debiased", "fourier", "dp_mlp", "logreg", "mlp")
+TOY_METHODS = ("none", "beta_noised", "beta_debiased", "dp_mlp", "logreg", "mlp")
 TOY_ROWS = 1000
 EPSILON = 1.0
 

@@ -22,12 +22,12 @@ from dpiw.errors import WeightError
 
 SPLIT_SETS = ("banknote", "breast")
 SPLIT_GENERATORS = ("privbayes", "dpgan")
-SPLIT_KINDS = ("joint_linear", "joint_fourier")
+SPLIT_KINDS = ("joint_linear", "joint_measured")
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 BAYES_SETS = ("banknote", "breast", "iris")
 BAYES_GENERATOR = "privbayes"
-BAYES_KINDS = ("none", "joint_linear", "joint_fourier", "joint_dp_mlp")
+BAYES_KINDS = ("none", "joint_linear", "joint_measured", "joint_dp_mlp")
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 PRIOR_SCALE = 10.0
 DRAWS = 200

@@ -29,11 +29,10 @@ _METHODS = {
 }  # fmt: skip
 _METRICS = {"WST": "wst", "beta_MSE": "beta_mse", "MLP_ROC_AUC": "mlp", "MLP_MSE": "mlp"}
 PAPER_KINDS = tuple(_METHODS.values())
-EXTRA_KINDS = ("joint_linear", "joint_fourier", "joint_measured")
+EXTRA_KINDS = ("joint_linear", "joint_measured")
 LABELS: Mapping[str, str] = {
     **{kind: name for name, kind in _METHODS.items()},
     "joint_linear": "Beta debiased, one total",
-    "joint_fourier": "Fourier debiased, one total",
     "joint_measured": "measured, one total",
 }
 GENERATORS: Mapping[str, str] = {

@@ -118,11 +118,6 @@ TABULAR = ("privbayes", "histogram")
 WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     "none": {"method": "none"},
     "linear": {"method": "beta_debiased", "settings": {"features": "linear"}},
-    "interactions": {"method": "beta_debiased", "settings": {"features": "interactions"}},
-    "fourier": {
-        "method": "beta_debiased",
-        "settings": {"features": "fourier", "omega_seed": 1},
-    },
     "measured": {"method": "measured", "settings": {"omega_seed": 1}},
     "measured-debiased": {"method": "measured", "settings": {"omega_seed": 1, "debias": True}},
 }
@@ -132,7 +127,7 @@ UNUSED, UNUSED_MEASURED = "unused", "unused-measured"
 LEFT_OUT: Mapping[str, str] = {UNUSED: "linear", UNUSED_MEASURED: "measured"}
 """Whose generator draw each is: `measured` weights leave more of the effort to the generator."""
 
-KINDS = ("none", *LEFT_OUT, "linear", "interactions", "fourier", "measured", "measured-debiased")
+KINDS = ("none", *LEFT_OUT, "linear", "measured", "measured-debiased")
 EPSILONS = ("0.5", "1", "6")
 DELTA = "1e-6"
 REAL = "real"

@@ -62,7 +62,6 @@ from weights_summary import (
 )
 
 from dpiw import __version__
-from dpiw.methods.weights.beta import BetaDebiased
 
 QUICK_RUNS = 2
 Work = Callable[[Cell, Store], dict[str, Any]]
@@ -133,9 +132,8 @@ def settings(chosen: argparse.Namespace, command: str, minutes: float) -> list[s
         " the settings share the runs' noise streams, so their outcomes are not independent.",
         "",
         f"- Every release spends the same total (epsilon, delta = {DELTA}), add/remove one row.",
-        "- weights: `none`: the generator has the whole budget. `linear`, `interactions`,"
-        " `fourier`: `beta_debiased`, Gaussian noise, self-normalised, effort shared 1:1 with the"
-        f" generator; default settings (fourier: {BetaDebiased().frequencies} frequencies)."
+        "- weights: `none`: the generator has the whole budget. `linear`:"
+        " `beta_debiased`, Gaussian noise, self-normalised, effort shared 1:1 with the generator."
         " `measured`: noisy means of features by the public rule, default settings and split"
         " of the effort; published rows as many, chosen from base rows."
         " `unused`: the rows of such a release, its weights left out.",

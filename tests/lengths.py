@@ -96,13 +96,9 @@ MOVED = (
     _moved("nightly", "dpiw/methods/weights/test_signal.py::test_size_under_pure_noise",
            "dpiw/methods/weights/test_signal.py::test_size_under_pure_noise",
            "LAPLACE-0.0", "SPHERICAL", "GAUSSIAN-0.5"),
-    _moved("nightly", "dpiw/analysis/test_intervals.py::"
-           "test_noise_aware_covers_and_the_sandwich_does_not",
-           "dpiw/analysis/test_intervals.py::test_noise_aware_covers_and_the_sandwich_does_not",
-           "LAPLACE", "SPHERICAL"),
     _moved("nightly", "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
            "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
-           "dpcgan", "wasserstein"),
+           "dpcgan"),
     _moved("nightly", "benchmarks/test_neural.py::test_one_generator_with_and_without_weights",
            "benchmarks/test_neural.py::test_without_privacy_the_same_networks_and_no_plan"),
     _moved("nightly", "test_analysts.py::test_the_notebook_runs_and_says_when_to_stop",
@@ -165,8 +161,6 @@ MOVED = (
            "test_spherical_noise_has_a_gamma_norm_and_no_direction",
            "proof/test_sampler_laws.py::test_spherical_noise_has_a_gamma_norm_and_no_direction",
            "14-secure"),
-    _moved("nightly", "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used",
-           "dpiw/methods/weights/test_signal.py::test_a_ratio_of_one_is_not_to_be_used", "fourier"),
     _moved("crash", "flows/test_release_flow.py::"
            "test_a_structural_failure_tells_the_custodian_and_not_prefect",
            "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code"),

@@ -13,7 +13,6 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
-from dpiw.analysis.coefficients_verdict import SHRINKAGE_USE, SUPPORT_CARE, SUPPORT_USE
 from dpiw.analysis.group_sizes import PEOPLE_CARE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
@@ -119,15 +118,13 @@ def test_the_sentence_for_a_paper_has_its_five_facts(names, capsys):
 def test_each_method_holds_the_errors_the_guide_says(names):
     estimate = names["age"]
     assert set(estimate.interval(method="sandwich").parts) == {"rows"}
-    assert set(names["parts"]) == {"rows", "private", "noise", "fitting", "shrinkage"}
-    assert set(names["undone"].parts) == {"rows", "private", "coefficients"}
+    assert set(names["parts"]) == {"rows", "means", "prior"}
 
 
 def test_the_thresholds_in_the_guide_are_those_of_the_code():
-    assert (SUPPORT_USE, SUPPORT_CARE, SHRINKAGE_USE) == (0.9, 0.5, 0.25)
     text = GUIDE.read_text()
-    assert "support at least 0.9, shrinkage at most a quarter of the variance" in text
-    assert "support 0.5 to 0.9" in text
+    assert "support at least 0.5, at most 0.6 of the variance a guess" in text
+    assert "support 0.3 to 0.5" in text
     assert (means_verdict.SUPPORT_USE, means_verdict.SUPPORT_CARE) == (0.5, 0.3)
     assert (means_verdict.ROWS_USE, means_verdict.ROWS_CARE) == (500, 50)
     assert means_verdict.QUANTILE_USE == 0.85
@@ -163,29 +160,20 @@ def test_the_notebook_is_committed_with_the_outputs_of_one_run():
 FACTS = """
 # What must hold whatever people and noise were drawn.
 columns = ["estimate", "lower", "upper", "support", "verdict", "why"]
-for key, found in intervals["weighted"].items():
+for found in intervals["weighted"].values():
     assert list(found.frame()) == columns
-    plain = ask[key](sample).interval(method="sandwich")
-    assert found.lower[0] < plain.lower[0] < plain.upper[0] < found.upper[0], key
+    assert set(found.parts) == {"rows", "means", "prior"}
 
-# The stop case: weights that do not see it, intervals that do not hold it. In 12 simulated
-# releases its support was 0.072 (sd 0.004), and the estimate 0.41 (sd 0.006) off, 8 half-widths.
-name = "correlation of age and hours"
-stop = intervals["weighted"][name]
-assert stop.support[0] < 0.25
+# The repair: in three releases unweighted 0.33 to 0.35 and 22,000 to 25,000 off, weighted at most
+# 0.04 and 1,700. A false alarm would need ten times that.
+for name in ("correlation of age and hours", "mean income | education = master"):
+    assert verdicts[name] != "do not use"
+    before, after = (intervals[way][name].values[0] for way in ("unweighted", "weighted"))
+    assert abs(after - truth[name]) < abs(before - truth[name]) / 2
+
+# The stop case: in two clinics its support was 0.08 and 0.15; the bound is 0.3.
+assert stop.support[0] < 0.3
 assert stop.verdicts == ("do not use",)
-assert not stop.lower[0] <= truth[name] <= stop.upper[0]
-
-# The repair: unweighted 0.136 off; without shrinkage 0.014 (sd 0.020) off. False alarms: 6 sd.
-name = "share smoker = true | education = primary"
-assert verdicts[name] != "do not use"
-before, after = (intervals[way][name].values[0] for way in ("unweighted", "unshrunk"))
-assert abs(after - truth[name]) < abs(before - truth[name])
-
-# A small release: the plan knows before any data is read that weights cannot work.
-assert clinic.certificate.verdict == "do not use"
-assert any("resolution" in reason for reason in clinic.certificate.diagnostics["reasons"])
-assert any("do not use the weights" in str(found.message) for found in caught)
 """
 
 
@@ -211,4 +199,4 @@ def test_the_notebook_runs_and_says_when_to_stop(kernel_home):
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", {}) for output in shown)
     printed = "".join(output.get("text", "") for output in shown)
-    assert "verdict: do not use" in printed
+    assert "verdict of the release: " in printed

@@ -12,7 +12,7 @@ from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.descriptive import correlation, mean, std, total, variance
 from dpiw.analysis.export_files import export
 from dpiw.analysis.groups import joint
-from dpiw.analysis.intervals import Interval, confidence_interval, unshrunk
+from dpiw.analysis.intervals import Interval, confidence_interval
 from dpiw.analysis.learners import fit_sklearn, to_statsmodels
 from dpiw.analysis.plots import box, histogram, pairs
 from dpiw.analysis.quantiles import median, quantile
@@ -33,7 +33,7 @@ __all__ = [
     "export", "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
     "linear_regression", "logistic_nuts", "logistic_posterior", "logistic_regression", "mean",
     "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile", "rehearse",
-    "resample", "std", "t_test", "to_statsmodels", "total", "unshrunk", "value_counts",
+    "resample", "std", "t_test", "to_statsmodels", "total", "value_counts",
     "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip
 

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpiw.analysis.coefficients_law import CoefficientsLaw
-from dpiw.analysis.intervals import unshrunk
 from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, SpecError, WeightError
@@ -119,7 +117,6 @@ def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
         steps=weights.steps,
         nominal_rows=nominal_rows,
         diagnostics=weights.diagnostics.to_json() | dict(weights.facts),
-        coefficients=played.measurement.arrays.get("coefficients"),
     )
     law = law_of_weights(estimator.method, estimator.parameters(), published)
     exponentials = np.exp(weights.log_weights - weights.log_weights.max())
@@ -174,7 +171,10 @@ def mechanism_of(release: Release) -> Mechanism:
         if weighting.get("post_processing", ()):
             raise ReleaseError("rehearsal: post-processed weights cannot be replayed")
         rows = len(release.table)
-        weights = make_weights(weighting["method"], weighting["settings"], pure=pure, rows=rows)
+        try:
+            weights = make_weights(weighting["method"], weighting["settings"], pure=pure, rows=rows)
+        except SpecError as error:  # settings of an older version
+            raise ReleaseError(f"rehearsal: this version has no such weights: {error}") from None
         if weights is not None and weights.needs_critic:
             raise ReleaseError("rehearsal: weights that ask the generator cannot be replayed")
         weights = calibrated(weights, weighting["stage"])
@@ -239,9 +239,6 @@ def rehearse(
 ) -> Rehearsal:
     """Replay the release and read off the estimator's error.
 
-    The stand-in population is weighted by `unshrunk` weights, which keep more of the dependence
-    that weights are there to restore; not of measured weights.
-
     Needs `dpiw[pipeline]`, and about the time of a release's fits per replicate.
 
     Args:
@@ -263,8 +260,7 @@ def rehearse(
             raise ReleaseError("rehearsal: expected a release, or its mechanism")
         mechanism = mechanism_of(sample.release)
     estimate = estimator(sample)
-    base = unshrunk(sample) if isinstance(sample.law, CoefficientsLaw) else sample
-    shares = base.weights / base.weights.sum()
+    shares = sample.weights / sample.weights.sum()
     scaled = mechanism.recipe.schema.scale(sample._frame)
     replays, failed = [], 0
     for _ in range(replicates):
@@ -281,7 +277,7 @@ def rehearse(
     return Rehearsal(
         names=estimate.names,
         values=estimate.values,
-        truth=estimator(base).values,
+        truth=estimate.values,
         replays=np.array(replays),
         failed=failed,
     )

@@ -133,10 +133,6 @@ def total(
             f"total: self-normalised weights hold no scale; give the public `{_counted(sample)}`,"
             " or use a release with weights.normalisation: unnormalised"
         )
-    if sample.tilt is not None:
-        raise ReleaseError(
-            f"total: `unshrunk` weights hold no scale; give the public `{_counted(sample)}`"
-        )
     sample = replace(sample, weights=sample.totals)
     size = release.certificate.nominal_rows * sample.scale
 

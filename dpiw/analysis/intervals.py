@@ -1,25 +1,17 @@
 """Confidence intervals for population parameters, from weighted synthetic rows.
 
 The error of an estimate has parts, each with a variance that follows from released values. With
-weights made of noisy means (`measured`) there are three: `rows`, `means`, and `prior`, a guess at
-what is out of sight (`dpiw.methods.weights.means_law`). With weights made of noisy coefficients
-there are five:
+`measured` weights there are three: `rows`, `means`, and `prior`, a guess at what is out of sight
+(`dpiw.methods.weights.means_law`). The paper's reference methods have no law here: an interval is
+then of the synthetic rows alone, and `not assessed`.
 
-- rows: the synthetic rows are a sample (sandwich);
-- noise: the privacy noise z in the coefficients, of published law;
-- fitting: the synthetic rows the weights were fitted on are another sample;
-- private: the confidential rows are themselves a sample, of about n0;
-- shrinkage: the penalty keeps the coefficients short of the truth; taken as random, with the
-  spread that the released coefficients show.
+Where a person may have k rows there is one more part: people, k - 1 times the sampling variance of
+the confidential rows. With that sampling, which `means` holds, it is the error of k times fewer
+people whose rows are all alike, the worst case (the design effect of such clusters is at most k).
+It is a bound, so verdicts that ask what share of the error is a guess leave it out.
 
-Where a person may have k rows, both have one more part: people, k - 1 times the sampling variance
-of n0 rows of as many people. With private it is the error of n0/k people whose rows are all alike,
-the worst case (the design effect of such clusters is at most k). It is a bound, so verdicts that
-ask what share of the error is a guess leave it out.
-
-What none of these holds is a misfit of the generator that the weights' features do not see.
-`support` is the share of the estimate they do see; `verdicts` say whether that is enough, whether
-shrinkage, the one part that is a guess, is small, whether the weights are stable enough for
+`support` is the share of the estimate that the weights' features see; `verdicts` say whether that
+is enough, whether the part that is a guess is small, whether the weights are stable enough for
 linearisation, and whether enough people are behind the value (`dpiw.analysis.group_sizes`). On
 simulated populations the noise-aware interval mostly covers where they say `use`, and can fail
 badly below; coefficients of logistic regressions on columns with heavy tails failed where they said
@@ -41,10 +33,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.coefficients_law import tilt
 from dpiw.analysis.group_sizes import size_objections, widened
 from dpiw.analysis.groups import check_estimate, ends_of
-from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.analysis.sample import Array, Estimate, WeightedSample
 from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import Stability
 from dpiw.methods.weights.objections import Objection, worst
@@ -55,6 +46,7 @@ METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
 _SHORT = "{:.6g}".format
 _NOT_ASSESSED = "not assessed"
 _ROWS_ALONE = "it holds the error of the synthetic rows alone: no privacy noise, and no people"
+_NO_LAW = "these weights have no noise-aware interval; those of weights.method: measured have one"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -157,21 +149,6 @@ def _levels(names: tuple[str, ...]) -> list[str]:
     return [name.removeprefix(stem + bar) if common_stem else name for name in names]
 
 
-def unshrunk(source: Source) -> WeightedSample:
-    """The sample under weights whose shrinkage is undone as far as the noise allows.
-
-    The weights follow the posterior mode of the coefficients instead of the released ones
-    (`dpiw.analysis.coefficients_law.tilt`): less noise where there is nothing to correct, less bias
-    where there is much. Estimators take the result as any other source.
-
-    Raises:
-        ReleaseError: the source's weights have no known law, or are not made of coefficients.
-    """
-    sample = weighted_sample(source)
-    tilted = tilt(sample.coefficient_law, sample.weights)
-    return replace(sample, weights=tilted.weights, tilt=tilted, original=sample, totals=None)
-
-
 def variance_parts(estimate: Estimate) -> dict[str, Array]:
     """Variance of each value by source, shape (p,) each; see the module's text.
 
@@ -221,11 +198,11 @@ def _verdicts(
     """Each value's verdict, and why it is not `use`."""
     if not parts:
         values = estimate.values.size
-        return (_NOT_ASSESSED,) * values, ((_ROWS_ALONE,),) * values
+        return (_NOT_ASSESSED,) * values, (_left_out(estimate.sample),) * values
     sample = estimate.sample
     # Of the release's verdict this alone: noise, shrinkage and signal are in the interval.
     logs = np.log(np.maximum(sample.weights, 1e-300))
-    stable = Stability.of(logs, whose=_other_weights(sample))
+    stable = Stability.of(logs)
     rows = [Objection(*finding) for finding in stable.findings]
     pairs = zip(
         sample.known_law.objections(estimate, parts), size_objections(estimate), strict=True
@@ -237,12 +214,12 @@ def _verdicts(
     )
 
 
-def _other_weights(sample: WeightedSample) -> str:
-    """Which weights an estimate has, where they are not the published ones."""
-    if sample.tilt is not None:
-        return " of the unshrunk weights"
-    ratios = sample.totals is not None and not np.array_equal(sample.totals, sample.weights)
-    return " of the weights of ratios" if ratios else ""
+def _left_out(sample: WeightedSample) -> tuple[str, ...]:
+    """What an interval of rows alone does not hold, and which weights would."""
+    if sample.law is not None or sample.release is None:
+        return (_ROWS_ALONE,)
+    is_weighted = sample.release.certificate.weights.get("published", False)
+    return (_ROWS_ALONE, _NO_LAW) if is_weighted else (_ROWS_ALONE,)
 
 
 def _check_level(level: Any) -> None:

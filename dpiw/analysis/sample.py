@@ -1,7 +1,7 @@
 """What every estimator takes: a release, or a table with weights; and what it returns.
 
 An estimator is smooth in the weighted rows. `influence`, how much each row moves it, gives every
-standard error: of synthetic rows, of the weights' noise (`coefficients_law`) and of sampling.
+standard error: of synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from dpiw.errors import ReleaseError, WeightError
 from dpiw.methods.admission import forced_rows
 
 if TYPE_CHECKING:
-    from dpiw.analysis.coefficients_law import CoefficientsLaw, RidgeProjection, Spectrum, Tilt
-    from dpiw.analysis.error_law import ErrorLaw
     from dpiw.analysis.intervals import Interval
     from dpiw.analysis.release import Release
+    from dpiw.methods.weights.means_law import MeansLaw
 
 Array = NDArray[np.float64]
 
@@ -40,9 +39,7 @@ class WeightedSample:
         weights: shape (n,), >= 0, of mean one.
         scale: what `weights` were divided by to have mean one; kept for totals.
         law: of the weights' noise, with the features it acts on; None: no noise, or not known.
-        tilt: what `unshrunk` believes of the coefficients; its weights are then in use.
-        original: the sample as released, where `unshrunk` moved the weights.
-        totals: unnormalised weights, of mean one with `scale`; `weights` then debias ratios.
+        totals: unnormalised weights, of mean one with `scale`.
         release: where the rows come from, if they come from a release.
         schema: of rows that are replayed; else it is the release's.
     """
@@ -50,9 +47,7 @@ class WeightedSample:
     table: HandedOut = HandedOut()  # noqa: RUF009 - no default, but where the rows are kept
     weights: Array
     scale: float = 1.0
-    law: ErrorLaw | None = None
-    tilt: Tilt | None = None
-    original: WeightedSample | None = field(default=None, repr=False)
+    law: MeansLaw | None = None
     totals: Array | None = field(default=None, repr=False)
     release: Release | None = field(default=None, repr=False)
     schema: PublicSchema | None = field(default=None, repr=False)
@@ -79,7 +74,7 @@ class WeightedSample:
         return float(self.weights.sum() ** 2 / (self.weights**2).sum())
 
     @property
-    def known_law(self) -> ErrorLaw:
+    def known_law(self) -> MeansLaw:
         """The weights' law.
 
         Raises:
@@ -88,27 +83,10 @@ class WeightedSample:
         if self.law is None:
             diagnostics = {} if self.release is None else self.release.certificate.diagnostics
             raise ReleaseError(
-                "noise-aware: the law of these weights is not known; it needs weights and no step"
-                f" after debiasing but normalisation{forced_rows(diagnostics)}"
+                "noise-aware: the law of these weights is not known; expected a release with"
+                f" weights.method: measured{forced_rows(diagnostics)}"
             )
         return self.law
-
-    @property
-    def coefficient_law(self) -> CoefficientsLaw:
-        """The law of weights made from noisy coefficients.
-
-        Raises:
-            ReleaseError: it is not known, or the weights are made of something else.
-        """
-        from dpiw.analysis.coefficients_law import CoefficientsLaw
-
-        law = self.known_law
-        if not isinstance(law, CoefficientsLaw):
-            raise ReleaseError(
-                "unshrunk, tilt: these weights are made of noisy means, not of coefficients: there"
-                " is no penalty to undo, and noise-aware intervals hold what shrinks them"
-            )
-        return law
 
     @cached_property
     def declared(self) -> Mapping[str, Column]:
@@ -117,22 +95,6 @@ class WeightedSample:
         if schema is None and self.release is not None:
             schema = PublicSchema.from_mapping(self.release.schema)
         return {} if schema is None else {c.name: c for c in schema.released}
-
-    @cached_property
-    def spectrum(self) -> Spectrum:
-        """Of the weights' fit, computed once for all estimates (`coefficients_law`)."""
-        from dpiw.analysis.coefficients_law import spectrum
-
-        return spectrum(self.coefficient_law, self.weights)
-
-    @cached_property
-    def ridge_projection(self) -> RidgeProjection:
-        """Onto the weights' features, computed once for all estimates."""
-        from dpiw.analysis.coefficients_law import ridge_projection
-
-        if self.original is not None:
-            return self.original.ridge_projection
-        return ridge_projection(self.coefficient_law, self.weights)
 
 
 Source = Any
@@ -162,8 +124,7 @@ def weighted_sample(source: Source) -> WeightedSample:
 def sample_of_release(release: Release) -> WeightedSample:
     """Rows, weights and the weights' law; seconds for Fourier features. `Release.sample` keeps it.
 
-    Unnormalised weights are debiased for totals. For everything else the weights are made again
-    from the same coefficients with the factor that ratios need (docs/method.md section 5).
+    Unnormalised weights are debiased for totals, and for no ratio (docs/method.md section 5).
 
     Raises:
         ReleaseError: the weights are not what certificate and rows say.
@@ -176,12 +137,7 @@ def sample_of_release(release: Release) -> WeightedSample:
     sample = _sample(release.table, scaled_weights, factor=factor, law=law, release=release)
     if release.certificate.self_normalised:
         return sample
-    if law is None:
-        return replace(sample, totals=sample.weights)
-    fitted = sample.coefficient_law
-    ratios = fitted.reweighted(np.zeros(fitted.features.shape[1]))
-    ratios.setflags(write=False)
-    return replace(sample, weights=ratios, totals=sample.weights)
+    return replace(sample, totals=sample.weights)
 
 
 def _sample(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) -> WeightedSample:

@@ -151,12 +151,7 @@ class Judge(Protocol):
         ...
 
     def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
-        """The discriminator's output, shape (rows,), higher where more real.
-
-        A row's output is a function of that row alone, **to the last bit**: no matrix product of
-        the table, which rounds by place and size
-        (`dpiw.methods.neural.networks.Network.row_outputs`).
-        """
+        """The discriminator's output for synthetic rows, shape (rows,), higher where more real."""
         ...
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -27,7 +28,7 @@ def test_it_is_the_regression_without_noise(tables):
     schema, private, synthetic = tables
     estimator = LogisticRegressionRatio(penalty=4.0)
     measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
-    features = estimator.feature_map(schema)
+    features = LinearMap(schema)
     exact = solve(
         Regression(
             private=features.matrix(private.confidential()),

@@ -67,7 +67,7 @@ def test_models_of_three_levels_score_every_level_even_one_they_never_saw():
 
 def test_every_generator_has_the_weights_it_can_have():
     assert "discriminator" not in cells.kinds_of("pategan")
-    assert "critic" not in cells.kinds_of("histogram")
+    assert "discriminator" not in cells.kinds_of("histogram")
     assert cells.kinds_of("gan") == ("none", "discriminator")
     wanted = cells.cells({"iris": 2, "adult": 1}, ("1",))
     assert len(wanted) == len(set(wanted))
@@ -119,21 +119,21 @@ def cell(generator, weights, run=1):
 
 def test_one_generator_with_and_without_weights(world):
     """Reproducible and resumed; paired on one fit wherever the generator keeps its budget."""
-    kinds = ("none", "discriminator", "linear", "critic")
+    kinds = ("none", "discriminator", "linear")
     results = {kind: cells.compute(cell("dpcgan", kind), world) for kind in kinds}
     digest = {kind: record["generator_digest"] for kind, record in results.items()}
     assert digest["none"] == digest["discriminator"]
-    assert digest["linear"] == digest["critic"] != digest["none"]
+    assert digest["linear"] != digest["none"]
     for kind in kinds[1:]:
         assert results[kind]["metrics"]["ess_share"] < 1
         assert results[kind]["unweighted"]["ess_share"] == 1
     assert results["discriminator"]["unweighted"] == results["none"]["metrics"]
-    for kind in ("none", "critic"):
+    for kind in ("none", "linear"):
         assert cells.compute(cell("dpcgan", kind), world) == json.loads(json.dumps(results[kind]))
     cells._fit.cache_clear()
     fresh = cells.NeuralStore(folder=world.folder / "another", data=world.data)
-    again = cells.compute(cell("dpcgan", "critic"), fresh)
-    assert again["metrics"] == results["critic"]["metrics"]
+    again = cells.compute(cell("dpcgan", "linear"), fresh)
+    assert again["metrics"] == results["linear"]["metrics"]
     frame = page.table_of(list(results.values()))
     facts = {"command": "x", "commit": "y", "python": "z", "runs": {"iris": 1}, "cpu_minutes": 1}
     assert "iris 1 runs, nominal rows 120" in "\n".join(table.settings(facts))
@@ -142,8 +142,8 @@ def test_one_generator_with_and_without_weights(world):
     entries = json.loads(table.record_of(frame, facts, noise))["cells"]
     assert [entry["weights"] for entry in entries] == list(kinds)
     assert all(entry["plan"]["epsilon_pld"] <= 6 for entry in entries)
-    assert entries[3]["runs"]["tv_1way"] == [
-        pytest.approx(results["critic"]["metrics"]["tv_1way"], rel=1e-4)
+    assert entries[2]["runs"]["tv_1way"] == [
+        pytest.approx(results["linear"]["metrics"]["tv_1way"], rel=1e-4)
     ]
 
 
@@ -184,13 +184,13 @@ def records(gain):
     for run in (1, 2, 3):
         level = 1 + run / 10
         values = {("histogram", "none"): level, ("privbayes", "none"): level,
-                  ("dpgan", "none"): level / 2, ("dpgan", "critic"): level / 2 + gain}  # fmt: skip
+                  ("dpgan", "none"): level / 2, ("dpgan", "linear"): level / 2 + gain}  # fmt: skip
         for (generator, kind), value in values.items():
             scores = dict.fromkeys(page.METRICS, value) | {"ess_share": 1.0}
             record = {"dataset": "d", "generator": generator, "epsilon": "1", "weights": kind,
                       "run": run, "generator_seconds": 2.0, "weights_seconds": 0.5,
                       "metrics": scores}  # fmt: skip
-            if kind == "critic":  # the same rows are worse without their weights
+            if kind == "linear":  # the same rows are worse without their weights
                 record["unweighted"] = dict.fromkeys(page.METRICS, 2 * value)
             entries.append(record)
     return entries
@@ -199,7 +199,7 @@ def records(gain):
 @pytest.mark.parametrize(("gain", "outcome"), [(0.2, "hurt"), (-0.2, "helped")])
 def test_comparisons_are_signed_so_that_more_is_better(gain, outcome):
     frame = page.table_of(records(gain))
-    key = ("d", "dpgan", "1", "critic")
+    key = ("d", "dpgan", "1", "linear")
     opposite = {"hurt": "helped", "helped": "hurt"}[outcome]
     whole = page.against_none(frame)[key]
     assert whole["tv_1way"].outcome == outcome
@@ -214,7 +214,7 @@ def test_comparisons_are_signed_so_that_more_is_better(gain, outcome):
     text = "\n".join(page.page(frame))
     assert "clearly worse in 2 of 4 comparisons, clearly better in 2, neither in 0" in text
     assert "TV 1-way clearly better: d dpgan at 1." in text
-    assert "| dpgan | 1 | critic | 2.00 | 0.50 |" in text
+    assert "| dpgan | 1 | linear | 2.00 | 0.50 |" in text
     assert summary.LABELS["tv_1way"] in text
 
 

@@ -113,8 +113,7 @@ GENERATORS: dict[str, dict[str, Any]] = {
 WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "beta_noised": ("beta_noised", {}),
     "beta_debiased": ("beta_debiased", {"noise": "laplace"}),
-    "interactions": ("beta_noised", {"features": "interactions", "noise": "spherical"}),
-    "fourier": ("beta_noised", {"features": "fourier", "frequencies": 5, "omega_seed": 1}),
+    "beta_noised spherical": ("beta_noised", {"noise": "spherical"}),
     "output_noised": ("output_noised", {"rows": 20, "allow_more_rows": True}),
     "measured": ("measured", {"frequencies": 5, "omega_seed": 1}),
     "measured stack": (

@@ -30,7 +30,6 @@ from tests.proof.weight_worlds import WORLDS, calibrated, scaled, schema
 FULL, SLICE = 10_000, 500
 DETECTED = {
     "beta_noised gaussian": 0.5, "beta_noised laplace": 0.35, "beta_noised spherical": 0.25,
-    "interactions": 0.5, "fourier": 0.5, "discriminator features": 0.5,
     "output_noised gaussian": 0.5, "output_noised spherical": 0.35,
     "measured, linear": 0.5, "measured, Fourier": 0.5,
     "measured, stack, three rows a person": 0.5, "measured, linear, replace-one": 0.5,

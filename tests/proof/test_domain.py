@@ -32,7 +32,7 @@ from dpiw.methods.generators import counting
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.weights.beta import BetaRegression
-from dpiw.methods.weights.features import FourierMap, InteractionMap, LinearMap
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.privacy import mechanisms
@@ -178,12 +178,7 @@ def prepared(frame: pd.DataFrame, public_schema: PublicSchema) -> dict[str, np.n
     forms["codes"] = Domain.from_schema(public_schema, bins=5).codes(scaled)
     forms["encoded"] = public_schema.encode(scaled)
     forms["centred"] = public_schema.centred(scaled)
-    for features in (
-        LinearMap(public_schema),
-        InteractionMap(public_schema),
-        FourierMap(public_schema, 4, None, 7),
-    ):
-        forms[type(features).__name__] = features.matrix(scaled)
+    forms["LinearMap"] = LinearMap(public_schema).matrix(scaled)
     forms["stack"] = Stack(schema=public_schema, shares=ALL_PARTS, frequencies=5).matrix(scaled)
     return forms
 

@@ -10,7 +10,6 @@ import numpy as np
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
-from dpiw.methods.weights.critic_features import JudgeScale
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.output import OutputNoised
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
@@ -96,28 +95,6 @@ def regression(kind: type[BetaNoised], columns: int, *, tight: float, **settings
     return world_of(ready, public_schema, canary, synthetic_row, tight=tight)
 
 
-class Ruler:
-    """A judge whose critic is the first column: public, and as wide as the clamp allows."""
-
-    ratio = False
-
-    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        return SyntheticTable(
-            schema=schema(1), scaled=scaled(*((v,) for v in rng.random(rows) * 0.2), columns=1)
-        )
-
-    def critic(self, table: ScaledTable) -> Any:
-        return table.columns["x0"]
-
-
-def on_a_critic(*, tight: float) -> World:
-    public_schema = schema(1)
-    critic = JudgeScale.of(Ruler())
-    ready = calibrated(BetaNoised(features="critic", critic=critic, penalty=20.0), public_schema)
-    synthetic_row = angled(ready.feature_map(public_schema).matrix, public_schema, (1.0,))
-    return world_of(ready, public_schema, (1.0,), synthetic_row, tight=tight)
-
-
 def output_noised(noise: str, *, tight: float) -> World:
     public_schema = schema(1)
     ready = calibrated(OutputNoised(noise=noise, penalty=20.0, rows=1), public_schema)
@@ -165,14 +142,6 @@ WORLDS: dict[str, Callable[[], World]] = {
     "beta_noised spherical": lambda: regression(BetaNoised, 1, noise="spherical", tight=0.5),
     "beta_noised laplace": lambda: regression(BetaNoised, 1, noise="laplace", tight=0.5),
     "beta_debiased gaussian": lambda: regression(BetaDebiased, 3, tight=0.7),
-    "interactions": lambda: regression(BetaNoised, 2, features="interactions", tight=0.7),
-    "fourier": lambda: regression(
-        BetaNoised, 1, features="fourier", frequencies=3, omega_seed=5, tight=0.65
-    ),
-    "fourier spherical": lambda: regression(
-        BetaNoised, 1, features="fourier", frequencies=1, omega_seed=5, noise="spherical", tight=0.5
-    ),
-    "discriminator features": lambda: on_a_critic(tight=0.7),
     "output_noised gaussian": lambda: output_noised("gaussian", tight=0.7),
     "output_noised spherical": lambda: output_noised("spherical", tight=0.6),
     "measured, linear": lambda: measured({"linear": 1.0}, tight=0.7),

@@ -134,10 +134,10 @@ Maker = Callable[[PrivacyUnit, bool, np.random.Generator], Pair]
 """A pair under a unit's relation: adversarial (tight) or random."""
 
 
-def regression(noise: NoiseKind, columns: int, features: str = "linear") -> Maker:
+def regression(noise: NoiseKind, columns: int) -> Maker:
     def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
         schema, penalty = numeric_schema(columns), 400.0
-        estimator = BetaRegression(features=features, noise=noise, penalty=penalty).calibrate(
+        estimator = BetaRegression(noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
         pool = estimator.feature_map(schema).matrix(extreme_rows(schema, 300, rng))
@@ -290,8 +290,7 @@ class Mechanism:
 
 MECHANISMS: dict[str, Mechanism] = {
     "beta regression, Gaussian, linear": Mechanism(regression(NoiseKind.GAUSSIAN, 6)),
-    "beta regression, Laplace, interactions": Mechanism(
-        regression(NoiseKind.LAPLACE, 3, "interactions"), seen=2.0),
+    "beta regression, Laplace, linear": Mechanism(regression(NoiseKind.LAPLACE, 3), seen=2.0),
     "beta regression, spherical, linear": Mechanism(regression(NoiseKind.SPHERICAL, 2), seen=2.0),
     "output_noised": Mechanism(output, seen=1.3),
     "measured sum, stack": Mechanism(

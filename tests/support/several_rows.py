@@ -19,9 +19,6 @@ from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 
-LAWS = ("means", "coefficients")
-"""What weights of a known law are made of."""
-
 PEOPLE, ROWS_EACH = 800, 5
 
 SCHEMA = {

@@ -16,6 +16,7 @@ from dpiw.methods.generators.adversarial import Array, make_batch
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.histogram import known_laws
 from dpiw.methods.generators.marginals_stage import stored_marginals, with_distributions
+from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.networks import Layered
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
@@ -71,18 +72,14 @@ class GANModel:
         return SyntheticTable(schema=schema, scaled=ScaledTable.concatenate(parts))
 
     def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
-        """The discriminator's output, shape (rows,): higher where more real.
-
-        Privacy:
-            Releases nothing. A row's output is a function of that row alone to the last bit
-            (`Network.row_outputs`): private rows may be judged for
-            `dpiw.methods.weights.critic_features`.
-        """
+        """The discriminator's output for synthetic rows, shape (rows,): higher where more real."""
         network = self.design.discriminator_architecture.network(self.discriminator)
-        parts = [
-            network.row_outputs(self.design.encode(scaled.take(chosen)))[:, 0]
-            for chosen in np.array_split(np.arange(scaled.rows), scaled.rows // _CHUNK + 1)
-        ]
+        size = min(_CHUNK, self.design.discriminator_architecture.rows_at_once)
+        parts = []
+        with library().no_grad():
+            for chosen in np.array_split(np.arange(scaled.rows), scaled.rows // size + 1):
+                rows = CPU.array(self.design.encode(scaled.take(chosen)))
+                parts.append(CPU.to_numpy(network.outputs(rows)[:, 0]))
         return np.concatenate(parts)
 
 

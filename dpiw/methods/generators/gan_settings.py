@@ -47,7 +47,7 @@ class GANSettings:
 
     Attributes:
         loss: `logistic` (default): the discriminator's logit is a log ratio; or `wasserstein`:
-            its critic is none, and serves as a feature alone (docs/method.md section 12).
+            its critic is none (docs/method.md section 12).
         steps: discriminator steps, each on a lot of private rows.
         marginals_share: share of the effort for a noisy histogram, drawn first, whose marginals the
             rows then have (`generators.column_distributions`); None (default): by public facts

@@ -264,18 +264,3 @@ class Network:
                 watch.see(layer, values, made)
             values = then(made, rows)
         return values
-
-    def row_outputs(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The outputs, each row's a function of that row alone **to the last bit**.
-
-        A matrix product adds up in an order that depends on how many rows there are and on where a
-        row stands, so that `outputs` rounds one row differently in two tables. Here every row goes
-        through the network alone, which is slow.
-
-        Args:
-            rows: shape (n, inputs); n may be 0.
-        """
-        with library().no_grad():
-            whole = CPU.array(rows)
-            alone = [self.outputs(row[None].clone()) for row in whole]
-            return CPU.to_numpy(library().cat([*alone, self.outputs(whole[:0])]))

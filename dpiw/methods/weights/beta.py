@@ -24,7 +24,7 @@ from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
 from dpiw.methods.weights.beta_map_fit import calibrate_on_public_rows
 from dpiw.methods.weights.beta_ratio import BetaRatio
 from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.feature_settings import FeatureSettings
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.penalty import (
     Calibration,
     calibration,
@@ -35,6 +35,7 @@ from dpiw.methods.weights.post_processing import PostProcessing
 from dpiw.methods.weights.settings import real
 from dpiw.methods.weights.signal import FitFacts
 from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, solve
+from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
@@ -43,18 +44,28 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 MEASUREMENT_KIND = "beta"
 
+_REMOVED = frozenset({"frequencies", "frequency_scale", "omega_seed"})
+"""Settings of feature maps that this method no longer has."""
+
+_NOT_LINEAR = (
+    "expected linear features alone; for others, write weights.method: measured"
+    " with settings: {omega_seed: 1}"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
-class BetaRegression(FeatureSettings):
-    """Settings of the noisy regression, those of the features among them; frozen and public.
+class BetaRegression(RatioEstimator):
+    """Settings of the noisy regression; frozen and public.
 
     Attributes:
+        features: `linear`, the only ones.
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of docs/method.md section 6.
         calibrated: what `calibrate` found.
     """
 
+    features: str = "linear"
     noise: NoiseKind = NoiseKind.GAUSSIAN
     tau: float = 0.2
     penalty: float | None = None
@@ -77,11 +88,14 @@ class BetaRegression(FeatureSettings):
         if self.penalty is not None:
             penalty = real("penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
-        super().__post_init__()
+        if self.features != "linear":
+            raise SpecError(f"weights.settings.features: {_NOT_LINEAR}")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
         """As `WeightEstimator.from_settings`; gaussian noise is refused where delta is 0."""
+        for name in sorted(_REMOVED & set(settings)):
+            raise SpecError(f"weights.settings.{name}: {_NOT_LINEAR}")
         estimator = super().from_settings(settings, pure=pure, rows=rows)
         if pure and estimator.noise is NoiseKind.GAUSSIAN:
             raise SpecError(
@@ -113,13 +127,12 @@ class BetaRegression(FeatureSettings):
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
-            eigenvalues=self._eigenvalues(schema),
         )
         return replace(self, calibrated=calibrated)
 
-    def _eigenvalues(self, schema: PublicSchema) -> NDArray[np.float64] | None:
-        fourier = self.features == "fourier"
-        return self.feature_map(schema).reference_eigenvalues() if fourier else None
+    def feature_map(self, schema: PublicSchema) -> LinearMap:
+        """The public feature map on this schema."""
+        return LinearMap(schema)
 
     def _ready(self) -> Calibration:
         return calibrated_for(self.calibrated, method=self.method)
@@ -197,22 +210,13 @@ class BetaRegression(FeatureSettings):
 
     def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
         """What the weights correct, what the verdict is about, and what intervals leave out."""
-        errors = (
-            "Ordinary standard errors of weighted analyses leave out the privacy noise of the"
-            " weights;"
-        )
-        if self.needs_critic:
-            caveat = f"{errors} of weights that ask a critic no interval includes it."
-        elif calibrated:
-            caveat = f"{errors} of calibrated weights no interval of dpiw.analysis includes it."
-        else:
-            caveat = f"{errors} dpiw.analysis.confidence_interval includes it."
         return (
             "Weights correct towards the regularised regression fit, not all the way to the truth.",
             "The verdict is about relations between columns: on four public tables weights with the"
             " verdict `use` bettered regressions nearly always and figures of single columns never,"
             " and worsened most of those. Take figures of single columns with and without weights.",
-            caveat,
+            "Standard errors of weighted analyses leave out the privacy noise of these weights; no"
+            " interval of dpiw.analysis includes it. weights.method: measured has such intervals.",
         )
 
     def parameters(self) -> dict[str, Any]:
@@ -225,10 +229,6 @@ class BetaRegression(FeatureSettings):
         }
         if self.penalty is not None:
             parameters["penalty_setting"] = self.penalty
-        if self.features == "fourier":
-            parameters["frequencies"] = self.frequencies
-            parameters["frequency_scale"] = self.frequency_scale
-            parameters["omega_seed"] = self.omega_seed
         if self.calibrated is not None:
             parameters |= self.calibrated.to_json()
         return parameters

@@ -11,7 +11,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.methods.weights.beta_map import DebiasedRatio
 from dpiw.methods.weights.debiasing import weighted_centre
 from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.features import FeatureMap
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.signal import FitFacts, sampling_covariance
 from dpiw.privacy.units import NoiseLaw
 
@@ -29,7 +29,7 @@ class BetaRatio(DensityRatio):
 
     law: NoiseLaw
     coefficients: NDArray[np.float64]
-    map: FeatureMap
+    map: LinearMap
     fit: FitFacts | None = None
 
     def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:

@@ -4,8 +4,7 @@ A discriminator that learnt by the logistic loss under DP-SGD, against the final
 known proportions, estimates log p_real/p_synthetic up to a constant; it is an output of the
 generator's stage, so its weights are post-processing and take no budget (docs/method.md section
 12). It lags the generator, is noised and regularised: an approximate ratio whose noise has no known
-law. A Wasserstein critic and a PATE student are refused: they are no ratios, and serve as the
-feature map `critic` of `beta_*` (`dpiw.methods.weights.critic_features`).
+law. A Wasserstein critic and a PATE student are refused: they are no ratios.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class DiscriminatorWeights(RatioEstimator):
         if critic is not CriticKind.LOG_RATIO:
             raise SpecError(
                 "weights.method=discriminator: expected generator.method dpgan or dpcgan with"
-                " loss: logistic; other critics are no ratios (use beta_*, features: critic)"
+                " loss: logistic; other critics are no ratios (use weights.method: measured)"
             )
 
     def informed(self, judge: Judge | None) -> Self:
@@ -96,7 +95,7 @@ class DiscriminatorWeights(RatioEstimator):
         if judge is None or not judge.ratio:
             raise SpecError(
                 "weights.method=discriminator: this generator's critic is no log ratio; expected"
-                " loss: logistic, or weights.settings.features: critic"
+                " loss: logistic, or weights.method: measured"
             )
         return replace(self, judge=judge)
 

@@ -11,13 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpiw.data.schema import PublicSchema
-
-REFERENCE_MISSING = 0.5
-"""Share of missing cells in the public reference row of a nullable numeric column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +23,6 @@ class ColumnBlock:
         numeric: whether its first coordinate is a scaled value.
         levels: size of its one-hot block; 0 when there is none.
         squared_norm: largest squared L2 norm q.
-        smallest_inner: smallest inner product of two rows' blocks; the largest is q.
         squared_diameter: largest squared L2 distance of two rows' blocks.
         l1_norm, l1_diameter: the same in L1, not squared.
         coordinate: largest absolute coordinate.
@@ -41,7 +34,6 @@ class ColumnBlock:
     numeric: bool
     levels: int
     squared_norm: float
-    smallest_inner: float
     squared_diameter: float
     l1_norm: float
     l1_diameter: float
@@ -64,7 +56,6 @@ def _levels(start: int, count: int) -> ColumnBlock:
         numeric=False,
         levels=count,
         squared_norm=(1 - share) / 2,
-        smallest_inner=-share / 2 if count > 1 else 0.0,
         squared_diameter=1.0 if count > 1 else 0.0,
         l1_norm=math.sqrt(2) * (1 - share),
         l1_diameter=math.sqrt(2) if count > 1 else 0.0,
@@ -80,7 +71,6 @@ def _number(start: int) -> ColumnBlock:
         numeric=True,
         levels=0,
         squared_norm=0.25,
-        smallest_inner=-0.25,
         squared_diameter=1.0,
         l1_norm=0.5,
         l1_diameter=1.0,
@@ -100,7 +90,6 @@ def _nullable_number(start: int) -> ColumnBlock:
         numeric=True,
         levels=2,
         squared_norm=value.squared_norm + flag.squared_norm,
-        smallest_inner=flag.smallest_inner,
         squared_diameter=max(1.0, 0.25 + flag.squared_diameter),
         l1_norm=value.l1_norm + flag.l1_norm,
         l1_diameter=max(1.0, 0.5 + flag.l1_diameter),
@@ -120,30 +109,3 @@ def blocks(schema: PublicSchema) -> tuple[ColumnBlock, ...]:
             parts.append(_levels(start, column.cardinality + int(column.nullable)))
         start = parts[-1].stop
     return tuple(parts)
-
-
-def characteristic(
-    parts: tuple[ColumnBlock, ...], frequencies: NDArray[np.float64]
-) -> NDArray[np.complex128]:
-    """E exp(i frequencies.z) for a uniform reference row z, in closed form.
-
-    Args:
-        parts: the blocks of the centred row.
-        frequencies: shape (width of the centred row, ...).
-
-    Returns:
-        Complex array of the trailing shape.
-    """
-    total = np.ones(frequencies.shape[1:], dtype=np.complex128)
-    for part in parts:
-        omega = frequencies[part.start : part.stop]
-        if part.numeric:
-            value = np.sinc(omega[0] / (2 * np.pi)).astype(np.complex128)
-            if part.levels:
-                turn = np.exp(0.5j / math.sqrt(2) * (omega[1] - omega[2]))
-                value = (1 - REFERENCE_MISSING) * value * turn + REFERENCE_MISSING / turn
-            total *= value
-        else:
-            middle = omega.mean(axis=0)
-            total *= np.mean([np.exp(1j / math.sqrt(2) * (w - middle)) for w in omega], axis=0)
-    return total

@@ -26,7 +26,7 @@ from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.beta import BetaRegression
 from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.features import FeatureMap
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.penalty import calibration
 from dpiw.methods.weights.settings import whole
 from dpiw.methods.weights.signal import FitFacts, sampling_covariance
@@ -71,7 +71,7 @@ class OutputRatio(DensityRatio):
     law: NoiseLaw
     coefficients: NDArray[np.float64]
     digest: str
-    map: FeatureMap
+    map: LinearMap
     fit: FitFacts
 
     def _check(self, synthetic: SyntheticTable) -> None:
@@ -155,7 +155,6 @@ class OutputNoised(BetaRegression):
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
-            eigenvalues=self._eigenvalues(schema),
             level_factor=self._level_factor(rows),
         )
         return replace(ready, calibrated=calibrated)

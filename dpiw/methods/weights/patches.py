@@ -80,7 +80,7 @@ class PatchMap:
 
     @cached_property
     def _omega(self) -> Array:
-        """Shape (5, 5, F): of the scale that `FourierMap` gives a uniform patch, times `scales`."""
+        """Shape (5, 5, F): of `public_scale` for a uniform patch, times `scales`."""
         normal = public_normals(self.omega_seed, KERNEL**2 * self._filters, stream=1)
         scales = np.resize(np.asarray(self.scales), self._filters)
         stddevs = math.sqrt(5.0 / 3.0 / (KERNEL**2 / 12)) * scales

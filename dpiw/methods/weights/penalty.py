@@ -106,41 +106,6 @@ def penalty_rule(level: float, *, nominal_rows: int, tau: float) -> float:
     return max(math.sqrt(0.05 * level * nominal_rows), level / tau)
 
 
-REFERENCE_VARIANCE = 25 / 36
-"""T: the log ratio's variance that the penalty rules balance for.
-
-With one eigenvalue 1/12, minimising T (24 Lam/n0)^2 + (K/Lam)^2 gives Lam^2 = K n0/(24 sqrt(T)),
-and the constant 0.05 = 1/(24 sqrt(T)) says sqrt(T) = 5/6.
-"""
-
-
-def balanced_penalty(
-    level: float, eigenvalues: NDArray[np.float64], *, nominal_rows: int, tau: float
-) -> float:
-    """The Lam of `penalty_rule` for features of unequal eigenvalues l_j.
-
-    Minimises the predicted error T sum_j q_j (1 - h_j)^2 + (K/Lam)^2, q_j = l_j / sum l and h_j
-    the resolved share (n0/2) l_j / ((n0/2) l_j + Lam), over K/tau <= Lam <= sqrt(0.6 K n0 l_max).
-    The upper end is where the rule would be if all variance had the largest eigenvalue; with
-    l = 1/12 it is sqrt(0.05 K n0). Where it is below K/tau, Lam = K/tau.
-
-    On 270 known log ratios (2 to 13 columns, n0 = 1e3 to 1e5, epsilon 0.3 to 3), against
-    Lam = K/tau always: at most 1.21 times its error, at best 0.27 times; against the best Lam:
-    median 1.06, worst 1.79 instead of 4.45 times.
-
-    Source: the calculation of docs/method.md section 6 with the eigenvalues of section 14's
-    features.
-    """
-    floor, total = level / tau, float(eigenvalues.sum())
-    top = math.sqrt(0.6 * level * nominal_rows * max(0.0, float(eigenvalues.max())))
-    if total <= 0 or top <= floor:
-        return floor
-    penalties = np.geomspace(floor, top, 400)
-    lost = 1 / (1 + nominal_rows / 2 * eigenvalues[:, None] / penalties)
-    error = REFERENCE_VARIANCE * (eigenvalues @ lost**2) / total + (level / penalties) ** 2
-    return float(penalties[np.argmin(error)])
-
-
 def calibration(
     bounds: FeatureBounds,
     *,
@@ -150,7 +115,6 @@ def calibration(
     nominal_rows: int,
     tau: float,
     penalty: float | None = None,
-    eigenvalues: NDArray[np.float64] | None = None,
     level_factor: float = 1.0,
 ) -> Calibration:
     """Penalty, sensitivity and noise law of a regression.
@@ -165,16 +129,10 @@ def calibration(
         penalty: Lam, if the curator fixed it.
         level_factor: K is multiplied by it; for noise that is added elsewhere than to the
             coefficients (`dpiw.methods.weights.output`).
-        eigenvalues: of the feature covariance under a uniform public row, shape (d',), for
-            `balanced_penalty` (Fourier features); None for `penalty_rule`.
     """
     level = level_factor * noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
-    if eigenvalues is None:
-        rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
-    else:
-        rule = balanced_penalty(level, eigenvalues, nominal_rows=nominal_rows, tau=tau)
-    # A Fourier kernel's many small eigenvalues are always shrunk: no news for the curator.
-    capped = eigenvalues is None and rule == level / tau
+    rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
+    capped = rule == level / tau
     penalty = rule if penalty is None else penalty
     laplace = noise is NoiseKind.LAPLACE
     reach = l1_reach(bounds, unit) if laplace else l2_reach(bounds, unit)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from decimal import Decimal
 
-from dpiw.errors import SpecError, one_of
-from dpiw.methods.weights.features import FEATURE_MAPS
+from dpiw.errors import SpecError
 
 
 def real(name: str, value: object, *, above: float, at_most: float) -> float:
@@ -47,23 +46,3 @@ def frequency_scales(given: object) -> tuple[float, ...]:
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
         raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
     return tuple(real("scales", scale, above=0, at_most=1e3) for scale in given)
-
-
-def check_features(
-    features: object, frequencies: object, frequency_scale: object, omega_seed: object
-) -> float | None:
-    """Check the settings of a feature map; returns `frequency_scale` as a float.
-
-    Raises:
-        SpecError: unknown map, a number out of range, or `fourier` without a public seed.
-    """
-    if features not in FEATURE_MAPS:
-        raise SpecError(f"weights.settings.features: {one_of(features, FEATURE_MAPS)}")
-    whole("frequencies", frequencies, low=1, high=4096)
-    if omega_seed is not None:
-        whole("omega_seed", omega_seed, low=0, high=2**64 - 1)
-    elif features == "fourier":
-        raise SpecError("weights.settings.omega_seed: `fourier` needs a public whole number >= 0")
-    if frequency_scale is None:
-        return None
-    return real("frequency_scale", frequency_scale, above=0, at_most=1e6)

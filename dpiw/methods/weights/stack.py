@@ -103,8 +103,8 @@ class Stack:
             of numbers; `products`: of all pairs;
             `fourier`: random cosines and sines; `patches`: the same of the patches of a square
             image (`weights.patches`). Parts that are not named are not there.
-        scales: of the Fourier frequencies, in public scales (`FourierMap.scale`), one equal share
-            of the frequencies each.
+        scales: of the Fourier frequencies, in public scales (`waves.public_scale`), one equal share
+            of them each.
         frequencies: how many; two features each, of both random parts.
         omega_seed: public integer that fixes them.
         ranges: within which all parts but `patches` see columns of numbers; None: the bounds.

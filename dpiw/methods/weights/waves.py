@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
+from dpiw.methods.weights.public_normals import public_normals
 
 Array = NDArray[np.float64]
 Item = TypeVar("Item", bound=np.generic)
@@ -61,6 +61,20 @@ def _frozen(values: Array) -> Array:
     return values
 
 
+def public_scale(schema: PublicSchema) -> float:
+    """The frequencies' public scale s: s^2 = (5/3) / E norm(z)^2 for a uniform centred row z.
+
+    It is 2 on five numeric columns, and keeps the kernel as wide when columns are added.
+
+    Raises:
+        SpecError: no column can vary.
+    """
+    spread = math.fsum(part.reference_squared_norm for part in blocks(schema))
+    if spread <= 0:
+        raise SpecError("weights.settings.features: fourier needs a column that can vary")
+    return math.sqrt(5.0 / 3.0 / spread)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Waves:
     """Cosines and sines of random phases of the centred row, over the root of how many they are.
@@ -71,7 +85,7 @@ class Waves:
     Attributes:
         schema: the public schema.
         frequencies: D; the map has 2 D features.
-        scales: in public scales (`FourierMap.scale`), of the frequencies in turn.
+        scales: in public scales (`public_scale`), of the frequencies in turn.
         omega_seed: public integer that fixes them.
     """
 
@@ -83,8 +97,10 @@ class Waves:
     @cached_property
     def omega(self) -> Array:
         """Frequencies as they were drawn, radians a unit of the centred row, shape (p, D)."""
-        base = FourierMap(self.schema, self.frequencies, None, self.omega_seed)
-        return base.omega * np.resize(np.asarray(self.scales), self.frequencies)
+        size = self._blocks[-1].stop * self.frequencies
+        normal = public_normals(self.omega_seed, size).reshape(-1, self.frequencies)
+        scaled = public_scale(self.schema) * normal
+        return np.asarray(scaled * np.resize(np.asarray(self.scales), self.frequencies))
 
     @cached_property
     def _blocks(self) -> tuple[ColumnBlock, ...]:

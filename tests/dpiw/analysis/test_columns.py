@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw import analysis
-from dpiw.analysis.coefficients_law import CoefficientsLaw
 from dpiw.analysis.columns import levels
 from dpiw.analysis.group_sizes import NONE, left_open
 from dpiw.analysis.sample import WeightedSample
@@ -25,7 +24,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.levels import marker
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.privacy.units import NoiseKind, NoiseLaw
+from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.release.report.marginals import axis
 
 HOSTILE = (
@@ -95,16 +94,15 @@ def released(column, codes, seed=3):
     drawn = rng.choice([code % size for code in codes], ROWS)
     both = np.column_stack([drawn, rng.integers(0, 2, ROWS)]).astype(np.int32)
     table = schema.unscale(domain.fill(both, rng=rng))
-    law = CoefficientsLaw(
-        features=np.column_stack([table["x"] - 0.5, np.full(ROWS, 0.5)]), coefficients=np.zeros(2),
-        noise=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1e-3, dimension=2), penalty=1.0,
-        nominal_rows=PEOPLE, fitting_rows=10**6, debias=False,
-    )  # fmt: skip
     release = SimpleNamespace(schema=schema.to_mapping(), certificate=certificate("2"))
     weights = rng.gamma(4.0, 0.25, ROWS)
-    return WeightedSample(
-        table=table, weights=weights / weights.mean(), law=law, release=release
-    ), schema.scale(table)  # fmt: skip
+    weights /= weights.mean()
+    law = MeansLaw(
+        features=np.asarray(table[["x"]] - 0.5), weights=weights, covariance=1e-6 * np.eye(1),
+        rows=PEOPLE, credit=1e4,
+    )  # fmt: skip
+    sample = WeightedSample(table=table, weights=weights, law=law, release=release)
+    return sample, schema.scale(table)
 
 
 QUIET = settings(derandomize=True, database=None, deadline=None, max_examples=5)
@@ -223,7 +221,7 @@ def test_fewer_rows_people_or_epsilon_leave_more_open():
         moved = replace(sample, law=replace(sample.law, **changes))
         return analysis.mean(moved, nobody).interval().upper[0]
 
-    ends = [open_end(nominal_rows=people) for people in (10**6, 1000, 100, 10)]
+    ends = [open_end(rows=people) for people in (10**6, 1000, 100, 10)]
     assert ends == sorted(ends)
     assert ends[0] < 0.06
     assert ends[-1] == 1

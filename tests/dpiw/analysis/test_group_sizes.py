@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.coefficients_law import CoefficientsLaw
 from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, NONE, size_objections
 from dpiw.analysis.sample import WeightedSample
-from dpiw.privacy.units import NoiseKind, NoiseLaw
+from dpiw.methods.weights.means_law import MeansLaw
 
 ROWS, PEOPLE = 20_000, 1000
 
@@ -21,10 +20,9 @@ ROWS, PEOPLE = 20_000, 1000
 def sample():
     """Rows uniform on [0, 1], all of weight one, with a law of next to no noise."""
     x = (np.arange(ROWS) + 0.5) / ROWS
-    law = CoefficientsLaw(
-        features=np.column_stack([x - 0.5, np.full(ROWS, 0.5)]), coefficients=np.zeros(2),
-        noise=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1e-6, dimension=2), penalty=1.0,
-        nominal_rows=PEOPLE, fitting_rows=10**9, debias=False,
+    law = MeansLaw(
+        features=x[:, None] - 0.5, weights=np.ones(ROWS), covariance=1e-12 * np.eye(1),
+        rows=PEOPLE, credit=PEOPLE,
     )  # fmt: skip
     table = pd.DataFrame({"x": x, "y": x**2, "g": np.where(x < 0.002, "few", "rest"), "all": 1.0})
     table["ten"] = 10.0
@@ -90,7 +88,7 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
     group[63:] = None
     weights = np.where(few, 25.0, 1.0)
     table = pd.DataFrame({"y": rng.normal(size=ROWS), "g": group})
-    law = replace(sample.law, nominal_rows=10**6)
+    law = replace(sample.law, rows=10**6, credit=10**6)
     two = replace(sample, table=table, weights=weights / weights.mean(), law=law)
     means = analysis.mean(two, "y", by="g", where=table["g"].notna().to_numpy())
     large, thin = sorted(size_objections(means), key=len)
@@ -146,7 +144,7 @@ def uneven(sample):
     common = rng.choice(["p", "q"], ROWS).astype(object)
     few = common.copy()
     few[:1], few[1:4], few[4:34] = "one", "three", "thirty"
-    noise = replace(sample.law, nominal_rows=10**6)
+    noise = replace(sample.law, rows=10**6, credit=10**6)
     table = pd.DataFrame({"x": x, "y": x + rng.normal(size=ROWS), "common": common, "few": few})
     table["flag"], table["rare"] = rng.random(ROWS) < 0.3, few == "three"
     table["ten_or_twenty"] = np.where(few == "one", 20.0, 10.0)
@@ -201,7 +199,7 @@ def test_a_coefficient_of_one_row_has_no_p_value(uneven):
     assert size_objections(analysis.wald_test(estimate, ["x"]).estimate) == [[]]
     together = analysis.joint(analysis.mean(lone, "x"), estimate)
     assert size_objections(together) == [[], *size_objections(estimate)]
-    few_people = replace(lone, law=replace(lone.law, nominal_rows=1000))
+    few_people = replace(lone, law=replace(lone.law, rows=1000))
     assert size_objections(analysis.linear_regression(few_people, "y", ["x"])) == [[], []]
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from dpiw import analysis
 from dpiw.analysis.bayes import scaled_weights
 from dpiw.analysis.bootstrap import rehearse
-from dpiw.analysis.coefficients_law import CoefficientsLaw
 from dpiw.analysis.group_sizes import EMPTY, FEW, few, size_objections
 from dpiw.analysis.intervals import noise_aware_covariance, variance_parts
 from dpiw.analysis.sample import WeightedSample
@@ -24,8 +23,8 @@ from dpiw.methods.weights.credit import Misfit
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.signal import FitFacts, sampling_covariance
 from dpiw.plan.assumptions import caveats
-from dpiw.privacy.units import NoiseKind, NoiseLaw, rows_caveat
-from tests.support.several_rows import LAWS, PEOPLE, ROWS_EACH, plan, released, table_of
+from dpiw.privacy.units import rows_caveat
+from tests.support.several_rows import PEOPLE, ROWS_EACH, plan, released, table_of
 
 ROWS = 400
 
@@ -58,33 +57,25 @@ def rows_of_all_kinds(seed):
     return table.assign(count=rng.poisson(y)), np.exp(0.4 * x) * rng.uniform(0.8, 1.2, ROWS)
 
 
-def sample_of(law, *, seed=3, rows=4000.0, max_rows=1):
-    """A release of either kind of weights, of about so many confidential rows."""
+def sample_of(*, seed=3, rows=4000.0, max_rows=1):
+    """A release with measured weights, of about so many confidential rows."""
     table, weights = rows_of_all_kinds(seed)
     weights = weights / weights.mean()
     features = np.column_stack([table["x"], table["y"] - 1])
-    if law == "means":
-        kept = MeansLaw(
-            features=features, weights=weights, covariance=1e-4 * np.eye(2), rows=rows,
-            credit=200.0, max_rows=max_rows,
-        )  # fmt: skip
-    else:
-        noise = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.05, dimension=2)
-        kept = CoefficientsLaw(
-            features=features, coefficients=np.array([0.4, 0.0]), noise=noise, penalty=1.0,
-            nominal_rows=rows, fitting_rows=1000, debias=False, max_rows=max_rows,
-        )  # fmt: skip
-    return WeightedSample(table=table, weights=weights, law=kept)
+    law = MeansLaw(
+        features=features, weights=weights, covariance=1e-4 * np.eye(2), rows=rows, credit=200.0,
+        max_rows=max_rows,
+    )  # fmt: skip
+    return WeightedSample(table=table, weights=weights, law=law)
 
 
-@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", ESTIMATORS)
 @settings(derandomize=True, database=None, deadline=None, max_examples=6)
 @given(max_rows=st.integers(2, 60), rows=st.sampled_from([800.0, 4000.0, 60_000.0]))
-def test_a_person_s_rows_may_all_be_alike(law, name, max_rows, rows):
+def test_a_person_s_rows_may_all_be_alike(name, max_rows, rows):
     """The part of sampling is that of `max_rows` times fewer people, of every estimate."""
-    one = ESTIMATORS[name](sample_of(law, rows=rows))
-    several = ESTIMATORS[name](sample_of(law, rows=rows, max_rows=max_rows))
+    one = ESTIMATORS[name](sample_of(rows=rows))
+    several = ESTIMATORS[name](sample_of(rows=rows, max_rows=max_rows))
     parts, before = variance_parts(several), variance_parts(one)
     weights, g = one.sample.weights, one.influence
     square = weights @ g**2 / len(weights)
@@ -92,9 +83,6 @@ def test_a_person_s_rows_may_all_be_alike(law, name, max_rows, rows):
     assert "people" not in before
     for part, variance in before.items():
         np.testing.assert_allclose(parts[part], variance)
-    if law == "coefficients":
-        fewer = variance_parts(ESTIMATORS[name](sample_of(law, rows=rows / max_rows)))
-        np.testing.assert_allclose(parts["private"] * max_rows, fewer["private"])
     wide, narrow = several.interval(), one.interval()
     least, most = one.least_and_most
     inside = (wide.lower > least) & (wide.upper < most)
@@ -109,9 +97,8 @@ def test_a_person_s_rows_may_all_be_alike(law, name, max_rows, rows):
     assert f"up to {max_rows} a person" in repr(wide)
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_p_values_and_drawn_errors_hold_it_too(law):
-    one, several = sample_of(law), sample_of(law, max_rows=60)
+def test_p_values_and_drawn_errors_hold_it_too():
+    one, several = sample_of(), sample_of(max_rows=60)
     tests = [analysis.t_test(s, "y", by="ill") for s in (one, several)]
     assert tests[1].p_value > tests[0].p_value
     both = [ESTIMATORS["joint"](s) for s in (one, several)]
@@ -127,9 +114,8 @@ def test_p_values_and_drawn_errors_hold_it_too(law):
     assert without.std() < 0.8 * error
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_thresholds_count_people_who_may_be_few(law):
-    enough, thin = sample_of(law, rows=1000.0), sample_of(law, rows=1000.0, max_rows=11)
+def test_thresholds_count_people_who_may_be_few():
+    enough, thin = sample_of(rows=1000.0), sample_of(rows=1000.0, max_rows=11)
     mean = lambda s: size_objections(analysis.mean(s, "y"))[0]  # noqa: E731
     assert mean(enough) == []
     assert mean(thin) == [few(11)]
@@ -138,13 +124,13 @@ def test_thresholds_count_people_who_may_be_few(law):
     empty = [size_objections(analysis.mean(s, "y", where=group))[0] for s in (enough, thin)]
     assert EMPTY not in empty[0]
     assert empty[1][0] in (few(11), EMPTY)
-    least = sample_of(law, rows=100.0, max_rows=100)
+    least = sample_of(rows=100.0, max_rows=100)
     assert size_objections(analysis.mean(least, "y", where=group))[0][0] == EMPTY
 
 
 @pytest.mark.parametrize("rows", [1, 3, 20])
 def test_a_total_takes_rows_and_no_number_of_people(rows):
-    sample = sample_of("means", max_rows=rows)
+    sample = sample_of(max_rows=rows)
     of_rows = analysis.total(sample, "y", rows=57_752)
     assert of_rows.value == pytest.approx(57_752 * analysis.mean(sample, "y").value)
     if rows == 1:
@@ -162,9 +148,9 @@ def test_a_total_takes_rows_and_no_number_of_people(rows):
 
 
 def test_posteriors_and_descriptions_know_it():
-    sizes = [scaled_weights(sample_of("means", rows=300.0, max_rows=k))[1].sum() for k in (1, 10)]
+    sizes = [scaled_weights(sample_of(rows=300.0, max_rows=k))[1].sum() for k in (1, 10)]
     assert sizes == pytest.approx([300, 30])
-    one, several = (analysis.describe(sample_of("means", max_rows=k)) for k in (1, 4))
+    one, several = (analysis.describe(sample_of(max_rows=k)) for k in (1, 4))
     assert one.index.name == "column"
     assert "up to 4 a person" in several.index.name
     pd.testing.assert_frame_equal(one, several.rename_axis("column"))
@@ -194,7 +180,7 @@ def test_a_rehearsal_draws_people_with_all_their_rows():
 
     spreads = [
         rehearse(
-            sample_of("means", max_rows=k), lambda s: analysis.mean(s, "y"), replicates=60,
+            sample_of(max_rows=k), lambda s: analysis.mean(s, "y"), replicates=60,
             rng=np.random.default_rng(4), mechanism=Copies(),
         ).spread[0]
         for k in (1, 9)

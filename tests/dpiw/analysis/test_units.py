@@ -18,11 +18,9 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis import local, local_learning
-from dpiw.analysis.coefficients_law import CoefficientsLaw
 from dpiw.analysis.sample import Estimate, WeightedSample
 from dpiw.errors import ReleaseError, WeightError
 from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.support.local import collection, people, told
 
 ROWS = 300
@@ -31,7 +29,7 @@ UNITS = {
     "micro": (1e6, 0.0), "mega": (1e-6, 0.0), "tiny": (1e-9, 0.0), "both": (1e6, 2e9),
 }  # fmt: skip
 """By what a column is multiplied, and what is added then."""
-FEW_UNITS = {"coefficients": ("both",), "means": ("below zero",), "none": ("a year",)}
+FEW_UNITS = {"means": ("below zero",), "none": ("a year",)}
 """Units of the fast tests, by law; the nightly ones take all units under every law."""
 
 
@@ -54,11 +52,6 @@ def sample_of(law: str) -> WeightedSample:
     logs = phi @ np.array([0.6, -0.4, 0.0])
     weights = np.exp(logs) / np.exp(logs).mean()
     laws = {
-        "coefficients": CoefficientsLaw(
-            features=phi, coefficients=np.array([0.6, -0.4, 0.0]), penalty=1e-3,
-            noise=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.02, dimension=3),
-            nominal_rows=5000, fitting_rows=5000, debias=False,
-        ),
         "means": MeansLaw(
             features=phi[:, :2], weights=weights, covariance=1e-5 * np.eye(2), rows=5000,
             credit=300.0,
@@ -241,10 +234,6 @@ PUBLIC: Mapping[str, list[Case]] = {
         Case(lambda s: of_frame(A.describe(s, "x")[["std"]]), {"x": 1}),
         Case(lambda s: of_frame(A.describe(s, "x")[["mean", "25%", "50%", "75%"]]), {"x": 1},
              ("x",)),
-    ],
-    "unshrunk": [
-        Case(lambda s: of_regression(A.linear_regression(A.unshrunk(s), "y", MIXED)), LINEAR,
-             only=("coefficients",)),
     ],
 }  # fmt: skip
 LEFT_OUT = {
@@ -443,7 +432,7 @@ def test_a_product_far_from_zero_is_the_product(features):
 
 @pytest.mark.parametrize("name", ["linear_regression", "logistic_regression", "linear_posterior"])
 def test_scales_a_million_million_apart(name):
-    sample = sample_of("coefficients")
+    sample = sample_of("means")
     case, far = PUBLIC[name][0], moved(sample, "z", 1e-6, 50.0)
     before = {key: value for key, value in case.read(far).items() if "z" not in key}
     after = {

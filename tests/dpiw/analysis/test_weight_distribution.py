@@ -9,61 +9,62 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.bootstrap import mechanism_of
-from dpiw.analysis.weight_distribution import law_of_release, recover
+from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.debiasing import debias_self_normalised, debias_unnormalised
-from dpiw.plan.plan import WEIGHTS_STAGE
-from dpiw.privacy.units import NoiseKind, NoiseLaw
-from dpiw.run.weigh import committed_measurement
+from tests.dpiw.analysis.conftest import publish
+
+REFERENCE = [
+    "{method: beta_noised, when_infeasible: keep}",
+    "{method: beta_debiased, when_infeasible: keep}",
+    "{method: beta_debiased, when_infeasible: keep, normalisation: unnormalised}",
+    "{method: beta_debiased, when_infeasible: keep, post_processing: [{step: temper, alpha: 0.5}]}",
+]
+ASKED = [
+    lambda s: analysis.mean(s, "age"),
+    lambda s: analysis.median(s, "income"),
+    lambda s: analysis.value_counts(s, "region"),
+    lambda s: analysis.total(s, "age", population=400),
+    lambda s: analysis.linear_regression(s, "income", ["age", "ill"]),
+    lambda s: analysis.t_test(s, "age", by="ill").estimate,
+]
 
 
-def test_law_and_coefficients_follow_from_the_folder(published):
-    run, release = published
-    law = law_of_release(release)
-    drawn = committed_measurement(run, WEIGHTS_STAGE)
-    assert law.noise.scale == drawn.facts["scale"]
-    assert law.penalty == drawn.facts["penalty"]
-    assert law.nominal_rows == 400
-    # Up to directions no row shows (a one-hot block sums to a constant): compare log ratios.
-    exact = law.features @ drawn.arrays["coefficients"]
-    log_ratios = law.features @ law.coefficients
-    np.testing.assert_allclose(log_ratios - log_ratios.mean(), exact - exact.mean(), atol=1e-6)
-    np.testing.assert_allclose(
-        law.reweighted(np.zeros(len(law.coefficients))), release.weights, rtol=1e-6
-    )
-
-
-@pytest.mark.parametrize("kind", NoiseKind)
-@pytest.mark.parametrize("use", ["self", "unnormalised", "none"])
-def test_recovery_inverts_every_debiasing(kind, use):
-    rng = np.random.default_rng(31)
-    x = rng.uniform(-0.5, 0.5, (200, 4))
-    b = rng.normal(size=4)
-    law = NoiseLaw(kind=kind, scale=0.3, dimension=4)
-    if use == "self":
-        logs, steps = debias_self_normalised(x @ b, x, law)[0], {"debias b(x - mu)"}
-    elif use == "unnormalised":
-        logs, steps = debias_unnormalised(x @ b, x, law), {"debias b(x)"}
-    else:
-        logs, steps = x @ b - 3.0, set()
-    np.testing.assert_allclose(recover(logs, x, law, steps=steps), b, atol=1e-7)
-
-
-def test_weights_that_do_not_follow_are_refused(released):
-    changed = released.log_weights + 0.01 * np.sin(np.arange(len(released.log_weights)))
-    with pytest.raises(ReleaseError, match="do not follow"):
-        law_of_release(dataclasses.replace(released, log_weights=changed))
-
-
-def test_steps_that_are_not_modelled_leave_no_law(released):
-    certificate = dataclasses.replace(released.certificate, post_processing=("clip at 3",))
-    release = dataclasses.replace(released, certificate=certificate)
+@pytest.mark.parametrize("weights", REFERENCE)
+def test_reference_weights_have_no_noise_aware_interval(make_workplace, weights):
+    """Every estimate says so, in the name of the method that has one; none is `use`."""
+    place = make_workplace()
+    text = place.spec.read_text()
+    before = "{method: beta_debiased, when_infeasible: keep}"
+    assert before in text
+    place.spec.write_text(text.replace(before, weights))
+    _, release = publish(place)
     assert law_of_release(release) is None
-    interval = analysis.mean(release, "age").interval()
-    assert interval.method == "sandwich"
-    assert interval.verdicts == ("not assessed",)
-    with pytest.raises(ReleaseError, match="law of these weights is not known"):
-        analysis.mean(release, "age").interval(method="noise_aware")
+    for ask in ASKED:
+        estimate = ask(release)
+        interval = estimate.interval()
+        assert interval.method == "sandwich"
+        assert set(interval.parts) == {"rows"}
+        assert set(interval.verdicts) == {"not assessed"}
+        assert all("measured" in why for reasons in interval.reasons for why in reasons[1:])
+        assert {len(reasons) for reasons in interval.reasons} == {2}
+        for method in ("noise_aware", "noise_aware_bootstrap"):
+            with pytest.raises(ReleaseError, match="method: measured"):
+                estimate.interval(method=method, rng=np.random.default_rng(1))
+        other = estimate.interval(method="bootstrap", rng=np.random.default_rng(1), replicates=20)
+        assert set(other.verdicts) == {"not assessed"}
+
+
+def test_a_total_of_unnormalised_weights_takes_their_scale(make_workplace):
+    place = make_workplace()
+    text = place.spec.read_text()
+    place.spec.write_text(
+        text.replace("when_infeasible: keep", "when_infeasible: keep, normalisation: unnormalised")
+    )
+    _, release = publish(place)
+    total = analysis.total(release, "age")
+    weights = np.exp(np.asarray(release.log_weights))
+    assert total.value == pytest.approx(400 * np.mean(weights * release.table["age"]))
+    assert total.verdict == "not assessed"
 
 
 def test_no_weights_no_law(publishing):
@@ -77,50 +78,6 @@ def test_estimates_agree_with_the_release_itself(released):
     assert released.mean("age").value == pytest.approx(naive)
     with pytest.raises(ReleaseError, match="hold no scale"):
         analysis.total(released, "age")
-
-
-def test_total_of_unnormalised_weights(released):
-    weights = {**released.certificate.weights, "normalisation": "unnormalised"}
-    certificate = dataclasses.replace(
-        released.certificate, weights=weights, post_processing=("debias b(x)",)
-    )
-    law = law_of_release(released)
-    logs = debias_unnormalised(law.features @ law.coefficients, law.features, law.noise)
-    release = dataclasses.replace(
-        released, certificate=certificate, log_weights=logs, weights=np.exp(logs)
-    )
-    total = analysis.total(release, "age")
-    assert total.value == pytest.approx(400 * np.mean(np.exp(logs) * release.table["age"]))
-    # The total moves with the scale of the weights: a shift of every coefficient is felt.
-    step = 1e-6 * np.ones(len(law.coefficients))
-    moved = 400 * np.mean(np.exp(logs + law.features @ step) * release.table["age"])
-    slope = (total.sample.weights[:, None] * total.influence).T @ law.features / len(logs)
-    assert moved - total.value == pytest.approx(float(slope[0] @ step), rel=1e-3)
-    assert np.all(np.array(list(total.interval().parts.values())) >= 0)
-    # Noise in the scale is in the interval; 400 draws: standard error of a variance 7%.
-    rng, law = np.random.default_rng(91), total.sample.law
-    small = dataclasses.replace(law, noise=dataclasses.replace(law.noise, scale=1e-3))
-    sample = dataclasses.replace(total.sample, law=small)
-    interval = dataclasses.replace(total, sample=sample).interval()
-    base = np.exp(logs) * release.table["age"].to_numpy(dtype=float)
-    drawn = [400 * np.mean(base * np.exp(law.features @ small.draw(rng))) for _ in range(400)]
-    assert interval.parts["noise"][0] == pytest.approx(np.var(drawn), rel=0.3)
-    # Ratios take the factor that is right for ratios.
-    assert analysis.mean(release, "age").value == pytest.approx(released.mean("age").value)
-    with pytest.raises(ReleaseError, match="hold no scale"):
-        total.interval(method="noise_aware_bootstrap", rng=rng)
-    with pytest.raises(ReleaseError, match="hold no scale"):
-        analysis.total(analysis.unshrunk(release), "age")
-
-
-def test_unshrunk_weights_see_no_more_than_the_released_ones(released):
-    sample = analysis.weighted_sample(released)
-    assert sample is analysis.weighted_sample(released)  # made once
-    moved = analysis.unshrunk(sample)
-    influence = analysis.mean(moved, "age").influence
-    assert analysis.mean(moved, "age").interval().support == sample.ridge_projection.support(
-        influence
-    )
 
 
 @pytest.mark.parametrize("generator", ["histogram", "privbayes", "bayes"])

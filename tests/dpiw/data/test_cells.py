@@ -228,7 +228,6 @@ def test_a_release_with_own_words_can_be_analysed(make_workplace):
             interval = analysis.confidence_interval(estimate, rng=np.random.default_rng(1))
             assert np.isfinite(interval.lower).all()
         assert analysis.crosstab(release, "ill", "region").to_numpy().sum() == pytest.approx(1)
-        assert 0 < analysis.mean(analysis.unshrunk(release), "ill").values[0] < 1
 
 
 # Moments

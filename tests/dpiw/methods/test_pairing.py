@@ -21,7 +21,6 @@ from tests.support.whole_runs import draw, prepared
 GAME = "{steps: 4, lot: 40, batch: 8, generator: [4], discriminator: [4]}"
 PATE = "{rounds: 2, batch: 8, generator: [4], student: [4], teacher: 3}"
 LOGIT = "{method: discriminator}"
-CRITIC = "{method: beta_debiased, settings: {features: critic}, when_infeasible: keep}"
 
 
 def spec_of(place, *, generator, settings, weights):
@@ -44,7 +43,6 @@ def planned(place, **choices):
         ("histogram", "{}", LOGIT, "method=discriminator: expected generator.method dpgan"),
         ("pategan", PATE, LOGIT, "method=discriminator: expected generator.method dpgan"),
         ("dpgan", GAME.replace("{", "{loss: wasserstein, "), LOGIT, "are no ratios"),
-        ("histogram", "{}", CRITIC, "features=critic: expected generator.method dpgan"),
     ],
 )  # fmt: skip
 def test_weights_that_ask_what_is_not_there_are_refused(
@@ -62,13 +60,6 @@ def test_free_weights_leave_the_whole_budget_to_the_generator(workplace):
     assert 2 * 0.999 < plan.epsilon_pld <= 2
     assert any("cost nothing" in said for said in plan.warnings)
     assert "weights: discriminator, free, no forecast" in plan_table(plan)
-
-
-def test_a_critic_s_regression_has_two_coefficients(workplace):
-    plan = planned(workplace, generator="pategan", settings=PATE, weights=CRITIC)
-    assert [stage.name for stage in plan.stages] == ["fit_generator", "fit_weights"]
-    assert plan.stages[1].parameters["dimension"] == 2
-    assert plan.epsilon_pld <= 2
 
 
 @pytest.mark.parametrize(
@@ -91,8 +82,7 @@ def test_a_generator_s_caveats_stand_in_its_certificate(workplace, generator, se
     ("generator", "settings", "weights", "stages"),
     [
         ("dpcgan", GAME, LOGIT, 1),
-        ("dpgan", GAME.replace("{", "{loss: wasserstein, "), CRITIC, 2),
-        ("pategan", PATE, CRITIC, 2),
+        ("dpgan", GAME, LOGIT, 1),
     ],
 )
 def test_a_release_from_beginning_to_end(workplace, generator, settings, weights, stages):
@@ -113,14 +103,11 @@ def test_a_release_from_beginning_to_end(workplace, generator, settings, weights
     assert certificate.stages[0].method == generator
     noises = {law["values"]: law["scale"] for law in certificate.stages[0].noise}
     assert all(scale > 0 for scale in noises.values())
-    assert set(noises) == {
-        "dpcgan": {"gradient", "marginals"}, "dpgan": {"gradient", "marginals"},
-        "pategan": {"votes", "marginals"},
-    }[generator]  # fmt: skip
+    assert set(noises) == {"gradient", "marginals"}
     assert certificate.weights["published"]
     assert len(np.unique(np.asarray(release.log_weights))) > 1
     assert certificate.weights["stage"] == ("fit_generator" if stages == 1 else "fit_weights")
-    assert any("ChaCha20" in said for said in certificate.assumptions) is (generator != "pategan")
+    assert any("ChaCha20" in said for said in certificate.assumptions)
     assert any("no interval" in said for said in certificate.caveats)
     assert law_of_release(release) is None
     spent = Ledger.open(workplace.ledger).spent("town")

@@ -234,15 +234,6 @@ def test_an_epsilon_too_small_to_be_drawn_is_refused():
         compile_plan(spec(epsilon="1e-9", delta="0"), SCHEMA)
 
 
-def test_fourier_features_need_a_column_that_varies():
-    constant = PublicSchema.from_mapping(
-        {"name": "c", "columns": [{"name": "x", "kind": "categorical", "levels": ["a"]}]}
-    )
-    weights = {"method": "beta_debiased", "settings": {"features": "fourier", "omega_seed": 1}}
-    with pytest.raises(SpecError, match="can vary"):
-        compile_plan(spec(weights=weights), constant)
-
-
 @pytest.mark.parametrize("delta", ["1e-6", "0"])
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_the_stages_compose_to_the_total(delta, relation):

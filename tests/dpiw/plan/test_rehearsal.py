@@ -42,7 +42,7 @@ def spec(**changes):
         "source": {"path": "absent.csv", "format": "csv"}, "schema": "unused",
         "epsilon": "3", "delta": "1e-6", "nominal_rows": 3000,
         "generator": {"method": "histogram", "settings": {"bins": 8}},
-        "weights": {"method": "beta_debiased", "settings": {"features": "interactions"}},
+        "weights": {"method": "beta_debiased"},
         "synthetic_rows": 1500,
         "state": "absent", "signing_key": "absent", "publish_to": "absent",
     }  # fmt: skip
@@ -208,7 +208,9 @@ def test_rows_are_used_as_their_verdict_says(table):
     assert played.verdict == "do not use"
     assert np.ptp(played.weights.log_weights) > 0
     assert np.ptp(played.rows.weights) == 0
-    good = rehearse_release(planned(spec()), table, labelled=table, rng=np.random.default_rng(2))
+    weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 50}}
+    found = planned(spec(epsilon="8", weights=weights))
+    good = rehearse_release(found, table, labelled=table, rng=np.random.default_rng(2))
     assert good.verdict != "do not use"
     assert np.ptp(good.rows.weights) > 0
 
@@ -231,7 +233,7 @@ def test_rows_that_constraints_forced_count_as_a_release_counts_them():
 
 
 def test_weights_of_published_rows_are_played_too(table):
-    settings = {"features": "interactions", "rows": 8, "allow_more_rows": True}
+    settings = {"rows": 8, "allow_more_rows": True}
     output_noised = spec(
         weights={"method": "output_noised", "settings": settings}, synthetic_rows=8
     )
@@ -243,8 +245,7 @@ def test_weights_of_published_rows_are_played_too(table):
 
 def test_weights_that_clearly_help_are_recommended():
     """An independent generator and strong dependence: seeded, so there is no false alarm."""
-    settings = {"features": "fourier", "omega_seed": 1, "frequencies": 50}
-    weights = {"method": "beta_debiased", "settings": settings}
+    weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 50}}
     design = rehearsal(spec(epsilon="6", weights=weights))
     lines = summarise(design, rehearse(design))
     line = next(line for line in lines if line.candidate == "spec")

@@ -250,8 +250,7 @@ MAY_SEED = {
     "methods/weights/public_normals.py",
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
-    "methods/generators/adversarial.py", "methods/weights/critic_features.py",
-    "methods/weights/dp_mlp.py",
+    "methods/generators/adversarial.py", "methods/weights/dp_mlp.py",
     "methods/neural/ratio_training.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
     "analysis/intervals.py",

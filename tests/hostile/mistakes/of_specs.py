@@ -96,7 +96,7 @@ SPECS: dict[str, Mistake] = {
         "weights.settings.feature: unknown", "did you mean 'features'?"),
     "features misspelt": in_spec(
         WEIGHTS, "weights: {method: beta_debiased, settings: {features: linar}}",
-        "expected one of linear, interactions, fourier", "did you mean 'linear'?"),
+        "expected linear features alone", "method: measured"),
     "measured weights without their seed": in_spec(
         WEIGHTS, "weights: {method: measured}", PLACE + "13", "weights.settings.omega_seed"),
     "a step misspelt": in_spec(

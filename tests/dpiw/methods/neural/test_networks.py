@@ -69,18 +69,6 @@ def test_a_wild_row_does_not_reach_the_others(architecture, bad):
     np.testing.assert_array_equal(clipped_sum(network, rows[:0], **arguments), 0)
 
 
-@networks
-def test_a_row_s_own_output_has_the_same_bits_in_every_table(architecture):
-    network, rows = at(architecture, rows=60)
-    rows = rows.numpy()
-    rows[::7] = np.nan
-    whole = network.row_outputs(rows)
-    np.testing.assert_allclose(whole, network.outputs(CPU.array(rows)), rtol=1e-12, atol=1e-12)
-    for part in ([8], range(3, 20), np.random.default_rng(0).permutation(60), []):
-        again = network.row_outputs(np.asfortranarray(rows[list(part)]))
-        assert np.array_equal(again, whole[list(part)], equal_nan=True)
-
-
 def test_places_that_cancel_keep_the_bound():
     """Two pixels of opposite sign: a large row with a small gradient does not drown the others."""
     module = torch.nn.Conv2d(1, 1, 1)

@@ -12,6 +12,7 @@ from scipy import stats
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.solver import Regression, solve
 from dpiw.methods.weights.weigh import weigh
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
@@ -117,14 +118,11 @@ def test_measurement_holds_public_facts_only(tables, unit):
     assert measured.facts == fewer.facts  # the facts do not know the private table
 
 
-@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
-def test_ratio_survives_storage_and_weights_the_rows(features, mixed, rows, unit):
+def test_ratio_survives_storage_and_weights_the_rows(mixed, rows, unit):
     rng = np.random.default_rng(8)
     private = PrivateTable(schema=mixed, scaled=rows(mixed, 300, rng, power=3.0))
     synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 400, rng))
-    estimator = ready(
-        mixed, unit, rho=5.0, nominal_rows=300, features=features, frequencies=20, omega_seed=1
-    )
+    estimator = ready(mixed, unit, rho=5.0, nominal_rows=300)
     measured = estimator.measure(private, synthetic, noise=SeededNoise(2))
     stored = Measurement.from_bytes(measured.to_bytes())
     ratio = estimator.ratio(stored, schema=mixed)
@@ -136,12 +134,11 @@ def test_ratio_survives_storage_and_weights_the_rows(features, mixed, rows, unit
     assert np.corrcoef(by_hand, synthetic.scaled.columns["x"])[0, 1] < -0.5
 
 
-@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
-def test_empty_private_table_is_an_ordinary_table(features, numeric, rows, unit):
+def test_empty_private_table_is_an_ordinary_table(numeric, rows, unit):
     schema = numeric(3)
     empty = PrivateTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
     synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 50, np.random.default_rng(0)))
-    estimator = ready(schema, unit, features=features, frequencies=10, omega_seed=1)
+    estimator = ready(schema, unit)
     coefficients = estimator.measure(empty, synthetic, noise=SeededNoise(3)).arrays["coefficients"]
     assert np.all(np.isfinite(coefficients))
 
@@ -172,15 +169,12 @@ def test_system_noise_is_publishable_and_differs(tables, unit):
     assert measurements[0].digest != measurements[1].digest
 
 
-@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
-def test_weights_repair_a_wrong_generator(features, numeric, rows, unit):
+def test_weights_repair_a_wrong_generator(numeric, rows, unit):
     """Real x is a squared uniform (mean 1/3), synthetic x uniform (mean 1/2); rho = 0.02."""
     schema, rng = numeric(3), np.random.default_rng(32)
     private = PrivateTable(schema=schema, scaled=rows(schema, 8000, rng, power=2.0))
     synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 8000, rng))
-    estimator = ready(
-        schema, unit, rho=0.02, nominal_rows=8000, features=features, frequencies=30, omega_seed=2
-    )
+    estimator = ready(schema, unit, rho=0.02, nominal_rows=8000)
     x = synthetic.scaled.columns["x0"]
     for seed in range(5):
         measured = estimator.measure(private, synthetic, noise=SeededNoise(seed))
@@ -225,22 +219,31 @@ def test_another_unit_or_schema_is_refused(tables, numeric, rows, unit, replace_
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"features": "cubic"}, "settings.features: expected one of linear"),
         ({"noise": "cauchy"}, "settings.noise: expected one of gaussian"),
         ({"tau": 0}, "settings.tau=0: expected above 0, at most 1"),
         ({"tau": "0.2"}, "settings.tau: expected a number"),
         ({"penalty": -1.0}, "settings.penalty=-1: expected above 0"),
         ({"penalty": math.nan}, "settings.penalty=nan"),
-        ({"frequencies": 0}, "settings.frequencies: expected a whole number from 1"),
-        ({"frequencies": True}, "settings.frequencies: expected a whole number"),
-        ({"omega_seed": -1}, "settings.omega_seed: expected a whole number from 0"),
-        ({"features": "fourier"}, "settings.omega_seed: `fourier` needs"),
-        ({"features": "fourier", "omega_seed": 1, "frequency_scale": 0}, "frequency_scale=0"),
     ],
 )
 def test_inadmissible_settings_are_refused(settings, text):
     with pytest.raises(SpecError, match=text):
         BetaDebiased(**settings)
+
+
+REMOVED = [
+    *({"features": name} for name in ("interactions", "fourier", "critic", "cubic", ["linear"])),
+    *({name: 3} for name in ("omega_seed", "frequencies", "frequency_scale")),
+    {"features": "fourier", "omega_seed": 1, "frequencies": 40, "frequency_scale": 2},
+]
+
+
+@pytest.mark.parametrize("method", ["beta_noised", "beta_debiased", "output_noised"])
+@pytest.mark.parametrize("settings", REMOVED, ids=str)
+def test_settings_of_features_that_are_gone_name_measured(method, settings):
+    with pytest.raises(SpecError, match=rf"settings\.({'|'.join(settings)}): .*method: measured"):
+        make_weights(method, settings)
+    assert make_weights(method, {"features": "linear"}) == make_weights(method, {})
 
 
 def test_decimals_of_a_spec_file_are_welcome():
@@ -277,12 +280,11 @@ def test_moments_that_do_not_exist_stop_the_plan_and_the_stage(kind, tables, uni
 
 
 @pytest.mark.parametrize("relation", ["unit", "replace_unit"])
-@pytest.mark.parametrize("features", ["linear", "interactions", "fourier"])
 @pytest.mark.parametrize("kind", NoiseKind)
 @pytest.mark.parametrize("rho", [1e-8, 1e-2, 10.0])
-def test_public_rule_always_leaves_the_moments(kind, rho, features, relation, mixed, request):
+def test_public_rule_always_leaves_the_moments(kind, rho, relation, mixed, request):
     unit = request.getfixturevalue(relation)
-    estimator = ready(mixed, unit, rho=rho, noise=kind, features=features, omega_seed=1)
+    estimator = ready(mixed, unit, rho=rho, noise=kind)
     assert 0 < estimator.predicted_log_weight_noise(schema=mixed) <= 0.2 * (1 + 1e-12)
 
 
@@ -310,13 +312,9 @@ def test_warning_says_when_the_cap_binds(numeric, unit):
 
 
 def test_parameters_are_json_and_name_every_choice(numeric, unit):
-    fourier = ready(numeric(2), unit, features="fourier", omega_seed=9, penalty=5.0)
-    parameters = json.loads(json.dumps(fourier.parameters()))
-    assert (parameters["omega_seed"], parameters["frequencies"], parameters["penalty"]) == (
-        9,
-        300,
-        5.0,
-    )
+    fixed = ready(numeric(2), unit, penalty=5.0)
+    parameters = json.loads(json.dumps(fixed.parameters()))
+    assert (parameters["features"], parameters["penalty"]) == ("linear", 5.0)
     assert parameters["debias"] is True
     assert BetaNoised().parameters()["debias"] is False
 

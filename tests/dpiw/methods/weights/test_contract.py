@@ -17,18 +17,12 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.beta import BetaNoised
-from dpiw.methods.weights.feature_settings import FeatureSettings
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.methods.weights.weigh import Normalisation, RatioEstimator, weigh
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.draws import PROVED_ELSEWHERE, check_draws
 
-MAPS = [
-    {},
-    {"features": "interactions"},
-    {"features": "fourier", "omega_seed": 3, "frequencies": 15},
-]
 EXTRA = {
     "measured": {"omega_seed": 1, "frequencies": 5},
     "output_noised": {"rows": 300, "allow_more_rows": True},
@@ -36,16 +30,10 @@ EXTRA = {
 }
 
 
-def settings_of(name, own):
-    """A method's settings with one of the maps."""
-    return own | EXTRA.get(name, {})
-
-
 CASES = [
-    (name, settings_of(name, own))
+    (name, EXTRA.get(name, {}))
     for name, method in WEIGHTS.items()
     if issubclass(method, RatioEstimator)
-    for own in (MAPS if issubclass(method, FeatureSettings) else MAPS[:1])
 ]
 SETTINGS = [
     (n, s, k) for n, s in CASES for k in ("add", "replace") if (n, k) != ("dp_mlp", "replace")
@@ -61,7 +49,7 @@ class AnyJudge:
         return 2 * scaled.columns["x"]
 
 
-@pytest.fixture(params=SETTINGS, ids=lambda c: f"{c[0]}-{c[1].get('features', 'default')}-{c[2]}")
+@pytest.fixture(params=SETTINGS, ids=lambda c: f"{c[0]}-{c[2]}")
 def case(request, mixed, rows, unit, replace_unit):
     name, settings, relation = request.param
     rng = np.random.default_rng(12)
@@ -196,10 +184,9 @@ NOISES = {"beta_debiased": ["gaussian", "laplace", "spherical"],
           "beta_noised": ["gaussian", "laplace", "spherical"],
           "output_noised": ["gaussian", "spherical"]}  # fmt: skip
 DRAWN = [
-    (name, settings_of(name, own) | ({"noise": noise} if noise else {}), relation)
-    for name, method in WEIGHTS.items()
+    (name, EXTRA.get(name, {}) | ({"noise": noise} if noise else {}), relation)
+    for name in WEIGHTS
     if name not in PROVED_ELSEWHERE
-    for own in (MAPS[:2] if issubclass(method, FeatureSettings) else MAPS[:1])
     for noise in NOISES.get(name, [None])
     for relation in ("add", "replace")
 ]

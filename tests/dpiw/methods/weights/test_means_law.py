@@ -398,12 +398,8 @@ def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
         assert not few or estimate.interval().verdicts == ("do not use",)
 
 
-def test_what_belongs_to_coefficients_is_refused():
+def test_totals_and_drawn_quantiles_are_refused():
     sample = sample_of(np.random.default_rng(57))
-    with pytest.raises(ReleaseError, match="made of noisy means, not of coefficients"):
-        analysis.unshrunk(sample)
-    with pytest.raises(ReleaseError, match="made of noisy means"):
-        _ = sample.spectrum
     with pytest.raises(ReleaseError, match="hold no scale"):
         analysis.total(sample, "a")
     with pytest.raises(ReleaseError, match="quantile"):

@@ -8,14 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpiw.methods.weights.beta import BetaDebiased
-from dpiw.methods.weights.features import FourierMap, LinearMap
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.penalty import (
-    balanced_penalty,
     calibration,
     l1_reach,
     l2_reach,
-    noise_level,
     penalty_rule,
     resolved_share,
 )
@@ -49,50 +46,6 @@ def test_penalty_rule_switches_where_both_branches_meet():
     assert penalty_rule(level, nominal_rows=int(meeting * 2), tau=tau) > level / tau
 
 
-@pytest.mark.parametrize("nominal_rows", [3000, 10_000, 1_000_000])
-def test_balanced_penalty_is_the_linear_rule_on_equal_eigenvalues(nominal_rows):
-    """Where little is shrunk; the closed form drops Lam beside (n0/2) l. Grid: half a per cent."""
-    penalty = balanced_penalty(0.1, np.full(4, 1 / 12), nominal_rows=nominal_rows, tau=1.0)
-    linear = penalty_rule(0.1, nominal_rows=nominal_rows, tau=1.0)
-    share = 24 * linear / nominal_rows
-    assert share < 0.04
-    assert penalty == pytest.approx(linear, rel=0.005 + 2 * share)
-
-
-@pytest.mark.parametrize("nominal_rows", [1, 100, 10_000, 10**7])
-@pytest.mark.parametrize("level", [0.5, 4.0, 40.0])
-def test_balanced_penalty_minimises_its_printed_error(level, nominal_rows):
-    eigenvalues = np.array([0.2, 0.05, 0.01, 1e-4, 0.0])
-
-    def error(penalty):
-        shrinkage = nominal_rows / 2 * eigenvalues / (nominal_rows / 2 * eigenvalues + penalty)
-        signal = (eigenvalues * (1 - shrinkage) ** 2).sum() / eigenvalues.sum()
-        return 25 / 36 * signal + (level / penalty) ** 2
-
-    balanced = balanced_penalty(level, eigenvalues, nominal_rows=nominal_rows, tau=0.2)
-    floor, top = level / 0.2, math.sqrt(0.6 * level * nominal_rows * 0.2)
-    if top <= floor:
-        assert balanced == floor
-    else:
-        assert floor <= balanced <= top * (1 + 1e-12)
-        least = min(error(p) for p in np.geomspace(floor, top, 5000))
-        assert error(balanced) <= least * 1.001
-    assert balanced_penalty(level, np.zeros(3), nominal_rows=nominal_rows, tau=0.2) == floor
-
-
-def test_fourier_noise_falls_with_the_size_and_never_passes_the_cap(numeric, unit):
-    schema, penalties = numeric(3), []
-    for nominal_rows in (100, 1000, 10_000, 100_000):
-        estimator = BetaDebiased(features="fourier", omega_seed=1, frequencies=40).calibrate(
-            rho=0.05, schema=schema, unit=unit, nominal_rows=nominal_rows
-        )
-        penalties.append(estimator.calibrated.penalty)
-        assert estimator.predicted_log_weight_noise(schema=schema) <= 0.2 * (1 + 1e-12)
-        assert estimator.warnings(schema=schema, nominal_rows=nominal_rows) == ()
-    assert penalties[0] == estimator.calibrated.noise_level / 0.2
-    assert penalties[3] > penalties[2] > 1.2 * penalties[0]
-
-
 @pytest.mark.parametrize("d", [1, 4, 13, 30])
 def test_reaches_of_method_section_1(d, numeric, unit, replace_unit):
     bounds = LinearMap(numeric(d)).bounds
@@ -119,13 +72,6 @@ def test_a_unit_of_k_rows_needs_k_times_the_noise(kind, relation, numeric):
         for k in (1, 5)
     ]
     assert scales[1] == pytest.approx(5 * scales[0], rel=1e-5)
-
-
-def test_fourier_noise_does_not_depend_on_the_schema(numeric, mixed, unit, replace_unit):
-    for schema in (numeric(2), numeric(40), mixed):
-        bounds = FourierMap(schema, 50, None, 1).bounds
-        assert (l2_reach(bounds, unit), l2_reach(bounds, replace_unit)) == (1.0, 2.0)
-        assert noise_level(bounds, noise=NoiseKind.GAUSSIAN, unit=unit, multiplier=4.0) == 4.0
 
 
 @pytest.mark.parametrize("kind", NoiseKind)

@@ -14,7 +14,6 @@ from dpiw.data import threads
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights import feature_sum
-from dpiw.methods.weights.features import FourierMap
 from dpiw.methods.weights.stack import Stack
 from dpiw.methods.weights.waves import STEPS, Waves
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
@@ -71,7 +70,7 @@ def test_they_are_the_cosines_and_sines_to_one_step(name: str) -> None:
     schema, rng = SCHEMAS[name], np.random.default_rng(2)
     rows = uniform_rows(schema, 300, rng)
     waves = waves_of(schema, (2.0,))
-    angle = schema.centred(rows) @ (2.0 * FourierMap(schema, 7, None, 5).omega)
+    angle = schema.centred(rows) @ waves.omega
     expected = np.hstack([np.cos(angle), np.sin(angle)]) / np.sqrt(7)
     assert np.abs(waves.matrix(rows) - expected).max() <= np.pi / STEPS / np.sqrt(7) * 1.01
 
