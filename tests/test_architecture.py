@@ -157,7 +157,7 @@ def test_generators_and_weights_do_not_know_each_other():
             "torch",
             {
                 "dpiw.methods.generators.image_networks", "dpiw.methods.neural.backend",
-                "dpiw.methods.neural.convolutions", "dpiw.methods.neural.optimisers",
+                "dpiw.methods.neural.convolutions",
             },
         ),
         ("opacus", {"dpiw.methods.neural.convolutions"}),
