@@ -38,8 +38,7 @@ $(VENV)/.pipeline: pyproject.toml $(LOCK)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.pipeline
-	@echo "installing the test tools and torch (200 MB) into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@echo "installing the test tools and torch (0.2 GB for the CPU, 2.7 GB with CUDA) into $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,neural,test,docs]'
 	@touch $@
 
@@ -48,7 +47,7 @@ $(VENV)/.marginals: $(VENV)/.pipeline
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.pipeline
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,bench]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,neural,bench]'
 	@touch $@
 
 release: $(VENV)/.pipeline
@@ -149,7 +148,7 @@ serve: $(VENV)/.pipeline $(if $(DPIW_ASSURANCE),$(VENV)/.test)
 	@$(BIN)/python examples/prepare.py breast-cancer
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
 
-# DATA: a folder with adult.csv and banknote.csv; OPTIONS: see benchmarks/bench.py. DP-SGD: `make test` first, which installs torch.
+# DATA: a folder with adult.csv and banknote.csv; OPTIONS: see benchmarks/bench.py.
 bench: $(VENV)/.bench $(VENV)/.marginals
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(OPTIONS)
 

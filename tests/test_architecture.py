@@ -206,8 +206,6 @@ def test_no_private_name_of_a_library_and_no_ctypes():
     """Their next version may do without it; a portable call does what `ctypes` is for."""
     ours = set[str]().union(*(private_of_ours(parsed(path)) for path in MODULES.values()))
     found = {name: private_of_others(parsed(path), ours) for name, path in MODULES.items()}
-    # The checks of foreign modules, which the engine on torch does without.
-    found.pop("dpiw.methods.neural.module_checks", None)
     assert not {name: private for name, private in found.items() if private}
     assert not [name for name, path in MODULES.items() if tops(path) & {"ctypes", "cffi"}]
 
@@ -271,7 +269,7 @@ def test_generators_and_weights_do_not_know_each_other():
             "torch",
             {
                 "dpiw.methods.generators.image_networks", "dpiw.methods.neural.backend",
-                "dpiw.methods.neural.convolutions", "dpiw.methods.neural.optimisers",
+                "dpiw.methods.neural.convolutions",
             },
         ),
         ("opacus", {"dpiw.methods.neural.convolutions"}),

@@ -85,7 +85,7 @@ def check_certifiable(plan: Plan) -> None:
             diagnostics={},
             verdict="none",
             verdict_rule="",
-            versions=_versions(own_libraries(plan.generator)),
+            versions=_versions(own_libraries(plan.generator, plan.weights)),
             ledger_head="0" * 64,
             **facts,
         )
@@ -146,7 +146,7 @@ def planned_facts(
 
 def versions_of(plan: Plan) -> dict[str, str]:
     """Of the software that a run's promise rests on."""
-    return _versions((*_PACKAGES, *own_libraries(plan.generator)))
+    return _versions((*_PACKAGES, *own_libraries(plan.generator, plan.weights)))
 
 
 def _versions(names: tuple[str, ...]) -> dict[str, str]:

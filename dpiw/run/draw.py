@@ -230,8 +230,7 @@ def _check_before_drawing(
     if resumed is not None and not is_of(resumed, planned.settings):
         raise conflict(stage.stage)  # before a resume is used up
     check_noise_library()
-    if stage.stage == GENERATOR_STAGE:
-        check_fits(run.plan.generator)
+    check_fits(run.plan.generator if stage.stage == GENERATOR_STAGE else run.plan.weights)
     promised_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 

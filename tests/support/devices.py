@@ -27,6 +27,20 @@ def as_cuda_says() -> RuntimeError:
     return torch.AcceleratorError("CUDA error: unspecified launch failure")
 
 
+def torch_state() -> tuple[Any, ...]:
+    """What torch and NumPy share with the rest of a process, to be compared."""
+    import numpy
+    import torch
+
+    return (
+        torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device(),
+        torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(), torch.get_rng_state().tolist(),
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark,
+        numpy.random.get_state()[1].tolist(),
+    )  # fmt: skip
+
+
 class PosedGPU:
     """The one GPU of a test, for `device: cuda` and `auto`: it may vanish, and come back.
 

@@ -74,18 +74,22 @@ def own_assumptions(generator: Synthesizer) -> tuple[str, ...]:
     return tuple(getattr(generator, "assumptions", ()))
 
 
-def own_libraries(generator: Synthesizer) -> tuple[str, ...]:
-    """Distributions that its guarantee rests on (`libraries`), beyond those of every run."""
-    return tuple(getattr(generator, "libraries", ()))
+def own_libraries(*methods: object) -> tuple[str, ...]:
+    """Distributions that the guarantees of methods rest on (`libraries`), beyond every run's.
+
+    Args:
+        methods: a plan's generator, and its weights or None.
+    """
+    return tuple(sorted({name for method in methods for name in getattr(method, "libraries", ())}))
 
 
-def check_fits(generator: Synthesizer) -> None:
-    """Let a generator try on public numbers what its fit needs (`check_fits`); most need nothing.
+def check_fits(method: object) -> None:
+    """Let a method try on public numbers what its fit needs (`check_fits`); most need nothing.
 
     Raises:
         StageFailedError: it does not work; nothing is charged yet.
     """
-    check = getattr(generator, "check_fits", None)
+    check = getattr(method, "check_fits", None)
     if check is not None:
         check()
 

@@ -20,6 +20,11 @@ from dpiw.methods.neural.networks import Architecture, Layered
 
 Array = NDArray[np.float64]
 
+IMAGE_LAYOUT = 2
+"""Order of the parameters of images' networks; 1 was that of torch's modules, weights by outputs.
+
+What was stored with another order has the same size: it is refused by this number."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
@@ -137,7 +142,7 @@ class Design:
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the marginals and the schema, of which the columns and their widths."""
-        image = {"image": list(self.image)} if self.image else {}
+        image = {"image": list(self.image), "layout": IMAGE_LAYOUT} if self.image else {}
         return image | {
             "columns": [column.name for column in self.schema.released],
             "widths": [self.made.width, self.given.width],
@@ -164,7 +169,13 @@ class Design:
             label_scale=float(facts["label_scale"]),
             image=tuple(map(int, facts.get("image", ()))),
         )
-        if any(facts[key] != value for key, value in design.to_json().items()):
+        stored = {**facts, "layout": facts.get("layout", 1)}
+        if design.image and stored["layout"] != IMAGE_LAYOUT:
+            raise SpecError(
+                f"measurement: its image networks are of layout {stored['layout']}; expected"
+                f" {IMAGE_LAYOUT}. Use the version of dpiw that drew it, or start a new run"
+            )
+        if any(stored[key] != value for key, value in design.to_json().items()):
             raise SpecError("measurement: its columns or sizes are not this schema's")
         return design
 

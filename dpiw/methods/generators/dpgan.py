@@ -28,10 +28,17 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, UncalibratedError
-from dpiw.methods.base import MULTIPLY_SECONDS, NUMBER_SECONDS, STEP_SECONDS, Running, check_effort
+from dpiw.methods.base import (
+    MULTIPLY_SECONDS,
+    NUMBER_SECONDS,
+    STEP_SECONDS,
+    Running,
+    calibrated_for,
+    check_effort,
+)
 from dpiw.methods.generators.adversarial import SETTLING_ROWS, Array, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.design import Design
+from dpiw.methods.generators.design import IMAGE_LAYOUT, Design
 from dpiw.methods.generators.game import Game
 from dpiw.methods.generators.game_state import GameState
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
@@ -47,8 +54,8 @@ from dpiw.methods.generators.marginals_stage import (
     with_distributions,
 )
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.backend import check_installed, check_loads
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.backend import check_installed, one_thread
+from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
@@ -132,7 +139,8 @@ class DPGAN(GANSettings):
 
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
-        check_loads("fit_generator")
+        schema = calibrated_for(self.calibrated, method=self.method).schema
+        check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
         """As `Forecasts`; None for images, and where a GPU may compute."""
@@ -186,6 +194,7 @@ class DPGAN(GANSettings):
         before = len(self.events(schema=schema, unit=unit)) - 1
         return (*first, ready.training.released_noise(event=before))
 
+    @one_thread()
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:
@@ -257,7 +266,9 @@ class DPGAN(GANSettings):
         )
 
     def _chance(self, schema: PublicSchema) -> PublicRandom:
-        return PublicRandom.of({"own": self.parameters(), "schema": schema.to_mapping()})
+        facts = {"own": self.parameters(), "schema": schema.to_mapping()}
+        layout = {"layout": IMAGE_LAYOUT} if self.image else {}  # others keep their own
+        return PublicRandom.of(facts | layout)
 
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> GameState:
         """Where both players stood at a checkpoint, if the game may go on from it.

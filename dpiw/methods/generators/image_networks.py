@@ -64,7 +64,9 @@ class ImageDiscriminator(Layered):
         layers: list[Layer] = []
         sides = self.sides
         for channels in itertools.pairwise((1, *self.channels)):
-            layers.append(_convolution(torch.nn.Conv2d(*channels, 5, 2, 2), math.prod(sides)))
+            layers.append(
+                _convolution(torch.nn.Conv2d(*channels, 5, 2, 2, device="meta"), math.prod(sides))
+            )
             sides = tuple(-(-side // 2) for side in sides)
         width = math.prod(sides) * (1, *self.channels)[-1]
         return (*layers, Dense(width, 1 + self.labels, _GAIN))
@@ -114,7 +116,7 @@ class ImageGenerator(Layered):
         """See `Layered`."""
         layers: list[Layer] = [Dense(self.given, self.channels[0] * math.prod(self._start), _GAIN)]
         for channels in itertools.pairwise((*self.channels, 1)):
-            module = torch.nn.ConvTranspose2d(*channels, 4, 2, 1)
+            module = torch.nn.ConvTranspose2d(*channels, 4, 2, 1, device="meta")
             layers.append(_convolution(module, math.prod(self.sides)))
         return tuple(layers)
 

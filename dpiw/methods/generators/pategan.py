@@ -46,6 +46,7 @@ from dpiw.methods.base import (
     STEP_SECONDS,
     CriticKind,
     Running,
+    calibrated_for,
     check_effort,
 )
 from dpiw.methods.generators.adversarial import (
@@ -71,7 +72,8 @@ from dpiw.methods.generators.pate_settings import MOST_TEACHERS, ROWS_PER_TEACHE
 from dpiw.methods.generators.pate_state import PATEState
 from dpiw.methods.generators.teachers import Student, Teachers, deal
 from dpiw.methods.generators.vote_noise import VoteNoise, vote_sensitivity
-from dpiw.methods.neural.backend import check_installed, check_loads
+from dpiw.methods.neural.backend import check_installed, one_thread
+from dpiw.methods.neural.clipping import check_computes
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -94,6 +96,8 @@ class PATEGAN(PATESettings):
     private: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.SCORE
     """The student's; it is no log ratio."""
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
+    """As `dpiw.methods.generators.base.own_libraries`: what keeps teachers apart."""
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, the noise; JSON values."""
@@ -145,7 +149,8 @@ class PATEGAN(PATESettings):
 
     def check_fits(self) -> None:
         """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
-        check_loads("fit_generator")
+        schema = calibrated_for(self.calibrated, method=self.method).schema
+        check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """A histogram of every column, and one noisy count per query, all of them.
@@ -187,6 +192,7 @@ class PATEGAN(PATESettings):
             held_bytes=held + 16 * hidden * self.batch + (40 << 20),
         )
 
+    @one_thread()
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:

@@ -1,14 +1,15 @@
 """The door to torch, which computes every network here: devices, and arrays on their way there.
 
 All is in float64: the error of a sum of clipped gradients must stay far below the accountant's
-margin, and in single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`). On the CPU
-torch keeps to one thread: sums of several round by their number, and a resumed training would not
-have the bytes of one that was never interrupted.
+margin, and in single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`). Nothing of
+torch's own state is changed: no seed, no type, no device, and threads only within `one_thread`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, StageFailedError, install
+from dpiw.errors import SpecError, install
 
 Array = Any
 """A float64 tensor."""
@@ -26,11 +27,26 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @cache
 def library() -> Any:
-    """Torch, of one thread; ImportError where it is not installed."""
+    """Torch; ImportError where it is not installed."""
     import torch
 
-    torch.set_num_threads(1)
     return torch
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch keep to one thread, and give back what it had before.
+
+    Sums of several threads round by their number: a resumed training would not have the bytes of
+    one that was never interrupted.
+    """
+    torch = library()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -83,18 +99,6 @@ def check_installed(method: str) -> None:
             f"{method}: its networks need torch and Opacus, which are not installed; run:"
             f" {install('neural')}"
         )
-
-
-def check_loads(stage: str) -> None:
-    """Load torch and let it add two numbers, before the first draw of a stage.
-
-    Raises:
-        StageFailedError: torch does not work here.
-    """
-    try:
-        float(CPU.array(np.ones(2)).sum())
-    except (ImportError, OSError, MemoryError, RuntimeError) as error:
-        raise StageFailedError(stage, StageFailedError.exit_code) from error
 
 
 def check_device(device: str, *, stage: str, computes: bool) -> None:

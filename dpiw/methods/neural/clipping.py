@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 
-from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import Array
-from dpiw.methods.neural.losses import RowLoss
-from dpiw.methods.neural.networks import Network, Watch
+import numpy as np
+
+from dpiw.errors import SpecError, StageFailedError
+from dpiw.methods.neural.backend import CPU, Array, library
+from dpiw.methods.neural.losses import Critic, RowLoss
+from dpiw.methods.neural.networks import Layered, Network, Watch
 
 LEAST_CLIP = 1e-3
 """Least bound C of a training. Norms are roots of sums of squares of doubles; a square that is too
@@ -53,12 +56,30 @@ def clipped_sum(
         certificates state (`dpiw.methods.neural.dp_sgd.ASSUMPTION`).
     """
     if len(rows) == 0:
-        return network.parameters * 0.0
+        return library().zeros_like(network.parameters)  # also where a parameter is not finite
     size = network.architecture.rows_at_once
     total = _part(network, rows[:size], loss, clip, rule)
     for start in range(size, rows.shape[0], size):
         total = total + _part(network, rows[start : start + size], loss, clip, rule)
     return total
+
+
+def check_computes(stage: str, make: Callable[[], Layered]) -> None:
+    """Clip the gradient of one public row, before the first draw of a stage.
+
+    Args:
+        stage: that trains.
+        make: its network's shape.
+
+    Raises:
+        StageFailedError: torch or Opacus does not work here.
+    """
+    try:
+        shape = make()
+        network, row = shape.network(np.zeros(shape.size)), CPU.array(np.zeros((1, shape.inputs)))
+        clipped_sum(network, row, Critic(sign=1), clip=1.0, rule=ClipRule.LOSS)
+    except Exception as error:
+        raise StageFailedError(stage, StageFailedError.exit_code) from error
 
 
 def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:

@@ -31,7 +31,8 @@ class Convolution:
     """A convolution, or a transposed one, padded with zeros; public.
 
     Attributes:
-        module: a layer of torch with a bias, whose own parameters are not used.
+        module: a layer of torch with a bias, on the device `meta`: it has shapes, no numbers, and
+            draws none of torch's random numbers.
         held: as of `dpiw.methods.neural.networks.Layer`.
     """
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import library
 
 Vector = NDArray[np.float64]
 
@@ -21,7 +20,10 @@ def _check(name: str, value: float, *, above: float, below: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """Settings of torch's Adam (Kingma & Ba 2015); its moments are in the training state."""
+    """Kingma & Ba (2015), with bias correction; its moments are in the training state.
+
+    Not torch's class, which keeps a state of its own and takes seven times as long here.
+    """
 
     rule: ClassVar[str] = "adam"
     learning_rate: float = 1e-3
@@ -44,18 +46,10 @@ class Adam:
         self, parameters: Vector, gradient: Vector, moments: Vector, step: int
     ) -> tuple[Vector, Vector]:
         """New parameters and moments after step `step` (from 1); the arguments are left alone."""
-        from torch.optim.adam import adam
-
-        torch = library()
-        moved, averages, slope = (
-            torch.tensor(values, dtype=torch.float64) for values in (parameters, moments, gradient)
-        )
-        adam(
-            [moved], [slope], [averages[0]], [averages[1]], [], [torch.tensor(step - 1.0)],
-            amsgrad=False, beta1=self.first, beta2=self.second, lr=self.learning_rate,
-            weight_decay=0.0, eps=self.floor, maximize=False, foreach=False,
-        )  # fmt: skip
-        return moved.numpy(), averages.numpy()
+        rates = np.array([[self.first], [self.second]])
+        averages = rates * moments + (1 - rates) * np.stack([gradient, gradient * gradient])
+        mean, square = averages / (1 - rates**step)
+        return parameters - self.learning_rate * mean / (np.sqrt(square) + self.floor), averages
 
     def parameters(self) -> dict[str, Any]:
         """Public settings, JSON values."""

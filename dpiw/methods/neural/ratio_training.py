@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import CPU, Array, Backend
+from dpiw.methods.neural.backend import CPU, Array, Backend, one_thread
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
 from dpiw.methods.neural.losses import Balanced, Logistic, RowLoss
@@ -129,6 +129,7 @@ class RatioTraining:
 
         return gradient
 
+    @one_thread()
     def fit(
         self,
         private: Matrix,
@@ -166,6 +167,7 @@ class RatioTraining:
             watch=watch,
         )
 
+    @one_thread()
     def logits(self, parameters: Matrix, rows: Matrix) -> Matrix:
         """The classifier's logits, shape (n,)."""
         network = self.architecture.network(parameters)

@@ -19,6 +19,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort
 from dpiw.methods.neural.backend import DEVICES, check_installed, make_backend
+from dpiw.methods.neural.clipping import check_computes
 from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
 from dpiw.methods.neural.ratio_training import (
     LOSSES,
@@ -101,6 +102,8 @@ class DensityNetwork(RatioEstimator):
 
     method: ClassVar[str] = "dp_mlp"
     private: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = ("torch",)
+    """Distributions that its guarantee rests on."""
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""
@@ -151,6 +154,10 @@ class DensityNetwork(RatioEstimator):
             training=training, unit=unit, nominal_rows=nominal_rows, schema=schema.name
         )
         return replace(self, calibrated=calibrated)
+
+    def check_fits(self) -> None:
+        """Clip one public row: its network needs torch."""
+        check_computes("fit_weights", lambda: self._ready().training.architecture)
 
     @property
     def resumption(self) -> Resumption | None:

@@ -46,6 +46,20 @@ class Counting(SeededNoise):
         return found
 
 
+class Turning(SeededNoise):
+    """Seeded noise that starts again from another seed at its n-th lot."""
+
+    def __init__(self, seed, *, at, then):
+        super().__init__(seed)
+        self._left, self._then = at, then
+
+    def poisson_sample(self, *, rows, probability):
+        if self._left == 0:
+            self._generator = SeededNoise(self._then)._generator
+        self._left -= 1
+        return super().poisson_sample(rows=rows, probability=probability)
+
+
 def spec(method, settings):
     """Of a generator alone, at epsilon 1."""
     return parse_spec(

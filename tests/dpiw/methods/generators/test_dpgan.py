@@ -27,6 +27,7 @@ from tests.dpiw.methods.generators.neural_world import (
     SCHEMA,
     UNIT,
     Counting,
+    Turning,
     assert_tables_do_not_interfere,
     is_marked,
     marked_table,
@@ -313,20 +314,6 @@ def test_the_generator_rests_in_the_last_steps(monkeypatch):
     same = [np.array_equal(parameters, final) for parameters in seen]
     assert same == [False] * 4 + [True] * 4
     assert len(penalties) == 4
-
-
-class Turning(SeededNoise):
-    """Seeded noise that begins anew, from another seed, at its n-th lot."""
-
-    def __init__(self, seed, *, at, then):
-        super().__init__(seed)
-        self._left, self._then = at, then
-
-    def poisson_sample(self, *, rows, probability):
-        if self._left == 0:
-            self._generator = SeededNoise(self._then)._generator
-        self._left -= 1
-        return super().poisson_sample(rows=rows, probability=probability)
 
 
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])

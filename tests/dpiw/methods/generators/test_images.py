@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import importlib.util
 
 import numpy as np
 import pytest
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, StageFailedError
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.generators.adversarial import PublicRandom
 from dpiw.methods.generators.dpcgan import DPCGAN
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.neural import backend, dp_sgd
+from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU
 from dpiw.plan.assumptions import assumptions
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.certifiable import versions_of
-from tests.dpiw.methods.generators.neural_world import UNIT, Counting, bytes_of, without
+from tests.dpiw.methods.generators.neural_world import (
+    UNIT,
+    Counting,
+    Turning,
+    bytes_of,
+    without,
+)
 from tests.support.specs import SCHEMA as REGION
 from tests.support.specs import spec
 from tests.support.training_watch import KilledError, Recorder
@@ -106,27 +112,6 @@ def test_only_images_rest_on_the_norms_of_modules(monkeypatch):
         assert {"torch", "opacus"} & set(versions_of(plan)) == libraries
 
 
-@pytest.mark.parametrize("missing", ["torch", "opacus"])
-def test_without_the_library_the_plan_is_refused(missing, monkeypatch):
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == missing else object()
-    )
-    with pytest.raises(SpecError, match=r"need torch and Opacus.* pip install './dpiw\[neural\]'"):
-        ready()
-
-
-def test_a_library_that_does_not_work_is_found_before_the_draw(monkeypatch):
-    """As one that was installed for another machine, or has no memory to be loaded."""
-
-    def fails():
-        raise OSError("undefined symbol")
-
-    ready().check_fits()
-    monkeypatch.setattr(backend, "library", fails)
-    with pytest.raises(StageFailedError, match="fit_generator"):
-        ready().check_fits()
-
-
 @pytest.mark.parametrize(("kind", "schema"), [(DPGAN, PLAIN), (DPCGAN, SCHEMA)])
 @pytest.mark.parametrize("rows", [0, 40])
 def test_as_many_draws_as_accounted(kind, schema, rows):
@@ -168,15 +153,48 @@ def test_a_planted_leak_is_found(monkeypatch):
         test_tables_do_not_interfere("logistic", monkeypatch)
 
 
-def test_a_resumed_game_is_the_game_that_was_not_stopped():
-    generator, killed = ready(), Recorder(dies_at=4)
+@pytest.mark.parametrize("at", [0, 4, 7])
+def test_a_resumed_game_is_the_game_that_was_not_stopped(at):
+    """With the same noise from there on, bit for bit."""
+    generator, killed = ready(), Recorder(dies_at=at)
+    whole = generator.measure(table(40), noise=Turning(1, at=at, then=2))
     with pytest.raises(KilledError):
         generator.measure(table(40), noise=SeededNoise(1), watch=killed)
-    ends = [
-        generator.measure(table(40), noise=SeededNoise(2), watch=Recorder(resumed=killed.saved[4]))
-        for _ in range(2)
-    ]
-    assert ends[0].to_bytes() == ends[1].to_bytes()
+    resumed = Recorder(resumed=killed.saved[at])
+    end = generator.measure(table(40), noise=SeededNoise(2), watch=resumed)
+    assert end.to_bytes() == whole.to_bytes()
+
+
+@pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
+def test_networks_of_another_order_of_parameters_are_refused(kind, monkeypatch):
+    """They have the same size: of a checkpoint as of a measurement, a number tells them apart."""
+    schema = PLAIN if kind is DPGAN else SCHEMA
+    generator, private = ready(kind, schema=schema), table(40, schema=schema)
+    with monkeypatch.context() as patch:
+        for module in ("design", "dpgan"):
+            patch.setattr(f"dpiw.methods.generators.{module}.IMAGE_LAYOUT", 1)
+        killed = Recorder(dies_at=4)
+        with pytest.raises(KilledError):
+            generator.measure(private, noise=SeededNoise(1), watch=killed)
+        earlier = generator.measure(private, noise=SeededNoise(1))
+    with pytest.raises(PrivacyError, match="other settings"):
+        generator.measure(private, noise=SeededNoise(1), watch=Recorder(resumed=killed.saved[4]))
+    unnumbered = dict(earlier.facts["design"])
+    del unnumbered["layout"]  # as it was written before there was a second order
+    for design in (earlier.facts["design"], unnumbered):
+        stored = dataclasses.replace(earlier, facts={**earlier.facts, "design": design})
+        with pytest.raises(SpecError, match="layout 1; expected 2"):
+            generator.model(stored, schema=schema)
+
+
+def test_the_digest_before_images_had_a_number_is_another():
+    """The version before took the digest of two facts for a checkpoint's settings."""
+    generator = ready()
+    facts = {"own": generator.parameters(), "schema": SCHEMA.to_mapping()}
+    assert generator._chance(SCHEMA).facts != PublicRandom.of(facts).facts
+    plain = ready(image=[], marginals_share=0.0)
+    facts["own"] = plain.parameters()
+    assert plain._chance(SCHEMA).facts == PublicRandom.of(facts).facts  # goes on as it was
 
 
 def test_a_model_is_a_function_of_its_measurement():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from types import SimpleNamespace
@@ -12,11 +13,15 @@ import torch
 
 from dpiw.errors import SpecError
 from dpiw.methods.generators.image_networks import ImageDiscriminator, ImageGenerator
-from dpiw.methods.neural.backend import CPU, Backend, make_backend
+from dpiw.methods.neural.backend import CPU, Backend, make_backend, one_thread
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.convolutions import Convolution
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.losses import Critic, Logistic
 from dpiw.methods.neural.networks import Architecture
+from dpiw.methods.neural.row_norms import SHARE, AllGradients
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.methods.neural.settings import gradient
 from tests.support.devices import DEVICES, need
 
@@ -66,18 +71,49 @@ def test_a_wild_row_does_not_reach_the_others(architecture, bad):
     assert float(part.norm()) <= 0.4 * (1 + 1e-9)
     if not np.isfinite(bad):
         assert float(part.norm()) <= 1e-12
-    np.testing.assert_array_equal(clipped_sum(network, rows[:0], **arguments), 0)
+
+
+@networks
+@pytest.mark.parametrize("rule", ClipRule)
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf, -np.inf])
+def test_an_empty_lot_is_zero_whatever_the_network(architecture, rule, bad):
+    """A sum that is not finite stops the stage: it must not tell an empty lot from another."""
+    network, rows = at(architecture)
+    for place in (slice(None), slice(0, 1), slice(-1, None)):
+        network.parameters[place] = bad
+        arguments = {"loss": Logistic(label=1), "clip": 0.4, "rule": rule}
+        np.testing.assert_array_equal(clipped_sum(network, rows[:0], **arguments), 0)
+        assert clipped_sum(network, rows, **arguments).isfinite().all()
+
+
+def test_a_network_that_is_not_finite_ends_no_step_by_what_the_lot_holds():
+    """Of no rows, of one and of many, the same coordinates of the state stay finite."""
+    unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+    training = PrivateTraining(
+        sampling_rate=1.0, steps=2, clip=1.0, divisor=1.0, unit=unit, noise_multiplier=1.0
+    )
+    for architecture, bad in itertools.product(NETWORKS, (np.nan, np.inf)):
+        initial = architecture.initial(np.random.default_rng(2))
+        initial[1] = bad
+        ends = []
+        for count in (0, 1, 7):
+            rows = np.random.default_rng(3).normal(size=(count, architecture.inputs))
+            lots = PrivateLots(architecture=architecture, rows=rows, loss=Logistic(label=1))
+            start = training.start(initial, publishable=False)
+            end = training.private_step(start, lots, noise=SeededNoise(4))
+            ends.append(np.isfinite(end.parameters))
+        np.testing.assert_array_equal(ends[0], ends[1])
+        np.testing.assert_array_equal(ends[0], ends[2])
 
 
 def test_places_that_cancel_keep_the_bound():
     """Two pixels of opposite sign: a large row with a small gradient does not drown the others."""
-    module = torch.nn.Conv2d(1, 1, 1)
-    layer = Convolution(module, held=100)
+    layer = Convolution(torch.nn.Conv2d(1, 1, 1, device="meta"), held=100)
     values = 1e12 * torch.tensor([[[[1.0, 1.0]]]], dtype=torch.float64)
     slopes = torch.tensor([[[[1.0, -1.0]]]], dtype=torch.float64)
     rows = layer.row_gradients(values, slopes)
     assert float(rows.squares()) < 1e-6
-    assert float(rows.magnitudes()) >= 2e12
+    assert float(AllGradients((rows,)).norms()) >= 2e12 * SHARE
 
 
 def test_a_generator_of_images_makes_its_pixels():
@@ -141,9 +177,16 @@ def test_unknown_devices_are_refused(device):
         make_backend(device)
 
 
-def test_the_cpu_has_one_thread():
-    assert make_backend("cpu").array(np.ones(2)).device.type == "cpu"
-    assert torch.get_num_threads() == 1
+def test_threads_are_given_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with contextlib.suppress(ValueError), one_thread():
+            assert torch.get_num_threads() == 1
+            raise ValueError
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_gpu_that_is_counted_and_does_not_compute_is_not_there(monkeypatch):

@@ -1,0 +1,122 @@
+"""What every method that trains networks keeps to: one table of them, one set of promises."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+
+import numpy as np
+import pytest
+
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError, StageFailedError
+from dpiw.methods.generators.base import check_fits, own_libraries
+from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.registry import GENERATORS
+from dpiw.methods.neural import backend, convolutions
+from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.privacy.randomness import SeededNoise
+from tests.dpiw.methods.generators import neural_world, pate_world, test_dpgan, test_images
+from tests.dpiw.methods.neural import test_dp_mlp
+from tests.support.devices import torch_state
+
+
+def plain(**settings):
+    return test_dpgan.ready(**settings)
+
+
+def conditional(**settings):
+    return test_dpgan.ready(DPCGAN, **settings)
+
+
+READY = {
+    "dpgan": plain, "dpcgan": conditional, "images": test_images.ready,
+    "pategan": pate_world.ready, "dp_mlp": test_dp_mlp.ready,
+}  # fmt: skip
+methods = pytest.mark.parametrize("name", READY)
+
+
+def used(name):
+    """Train, and make of the result what leaves the stage."""
+    method, noise = READY[name](), SeededNoise(1)
+    if name == "dp_mlp":
+        rows, made = test_dp_mlp.real_rows(40, 1), test_dp_mlp.uniform(50, 2)
+        private = PrivateTable(schema=test_dp_mlp.SCHEMA, scaled=test_dp_mlp.scaled(rows))
+        public = test_dp_mlp.SyntheticTable(
+            schema=test_dp_mlp.SCHEMA, scaled=test_dp_mlp.scaled(made)
+        )
+        measurement = method.measure(private, public, noise=noise)
+        ratio = method.ratio(measurement, schema=test_dp_mlp.SCHEMA)
+        return ratio.training.logits(ratio.parameters, made)
+    world = test_images if name == "images" else neural_world
+    model = method.model(method.measure(world.table(40), noise=noise), schema=world.SCHEMA)
+    drawn = model.sample(20, rng=np.random.default_rng(3))
+    return model.critic(drawn.scaled)
+
+
+@methods
+def test_nothing_of_torch_is_left_changed_and_nothing_of_it_decides(name):
+    """Threads and random numbers of the process are its own, before and after."""
+    torch = backend.library()
+    threads, found = torch.get_num_threads(), []
+    try:
+        for seed, own in ((1, 2), (5, 3)):
+            torch.set_num_threads(own)
+            torch.manual_seed(seed)
+            before = torch_state()
+            found.append(used(name))
+            assert torch_state() == before
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(*found)
+
+
+@methods
+@pytest.mark.parametrize("missing", ["torch", "opacus"])
+def test_without_a_library_the_plan_is_refused(name, missing, monkeypatch):
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda wanted: None if wanted == missing else object()
+    )
+    with pytest.raises(SpecError, match=r"need torch and Opacus.* pip install './dpiw\[neural\]'"):
+        READY[name]()
+
+
+@methods
+def test_a_library_that_does_not_work_is_found_before_the_draw(name, monkeypatch):
+    """As one that was installed for another machine, or has no memory to be loaded."""
+
+    def fails():
+        raise OSError("undefined symbol")
+
+    method = READY[name]()
+    check_fits(method)
+    monkeypatch.setattr(backend, "library", fails)
+    with pytest.raises(StageFailedError, match="fit_weights" if name == "dp_mlp" else "fit_gen"):
+        check_fits(method)
+
+
+def test_an_opacus_of_another_torch_is_found_before_the_draw(monkeypatch):
+    monkeypatch.setattr(convolutions.GradSampleModule, "GRAD_SAMPLERS", {})
+    with pytest.raises(StageFailedError):
+        check_fits(READY["images"]())
+    check_fits(READY["dpgan"]())
+
+
+@methods
+def test_certificates_name_the_libraries_that_bound_a_row(name):
+    expected = ("opacus", "torch") if name == "images" else ("torch",)
+    assert own_libraries(READY[name](), None) == own_libraries(None, READY[name]()) == expected
+
+
+def test_every_method_that_imports_the_engine_is_in_the_table():
+    networks = {
+        name
+        for name, kind in {**GENERATORS, **WEIGHTS}.items()
+        if any("from dpiw.methods.neural." in source(base) for base in kind.__mro__)
+    }
+    assert networks == set(READY) - {"images"}
+
+
+def source(kind):
+    return inspect.getsource(sys.modules[kind.__module__]) if kind is not object else ""
