@@ -79,7 +79,6 @@ FOOTER = (
     "dpiw/data/test_parquet_dialects.py"
     "::test_every_column_that_is_not_read_is_named_at_once_and_for_free"
 )
-BARE = "dpiw/run/test_local.py::test_a_client_types_one_command"
 ROWS = "dpiw/run/test_more_rows.py::test_the_command_prints_where_the_rows_are"
 AGAIN = "flows/test_reading.py::test_what_pays_anew_is_told_as_a_release_tells_it"
 AUTOMATIONS = f"{SCHEDULED}::test_the_example_automations_are_prefect_s"
@@ -132,8 +131,6 @@ ELSEWHERE = {
     "DPIW_ASSURANCE=1 make serve": ("ends when it is stopped; runs for hours", ASSURED),
     "DPIW_ASSURANCE=1 deployments/serve.sh": ("ends when it is stopped; runs for hours", ASSURED),
     "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", ASSURED),
-    "dpiw ledger verify --head HASH": ("a part; typed as a whole",
-                                       f"{HERE}::test_a_command_does_what_its_page_says"),
     "python examples/picture.py .dpiw/releases/NAME docs/images/report.png": (
         "needs a browser; typed with a page", PICTURE
     ),
@@ -148,6 +145,8 @@ ELSEWHERE = {
     "pip install ./dpiw": ("needs a package index", EXTRAS),
     "pip install './dpiw[formula,plot,export]'": ("needs a package index", EXTRAS),
     "pip install './dpiw[local]'": ("needs a package index", EXTRAS),
+    "pip install './dpiw[neural]'": ("needs a package index", EXTRAS),
+    "pip install -c deployments/constraints.txt '.[pipeline,neural]'": ("needs an index", EXTRAS),
     "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
     "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
     "pip install './dpiw[dask]'": ("needs a package index", EXTRAS),
@@ -168,14 +167,11 @@ ELSEWHERE = {
     "dpiw release SPEC --until ingest": ("a part; typed as a whole", READ),
     "dpiw release SPEC --rows N": ("a part; typed as a whole", ROWS),
     "dpiw plan SPEC --header FILE.parquet": ("a part; typed as a whole", FOOTER),
-    "dpiw local report --bare NAME": ("a part; typed as a whole", BARE),
     "dpiw release SPEC --pay-again": ("a part; typed as a whole", AGAIN),
     "prefect automation create --from-file deployments/automations.yaml": (
         "needs the id of somebody's own block", AUTOMATIONS
     ),
     "prefect flow-run retry": ("a part; the state that it sets is set", RETRY),
-    "dpiw workspace show | purge": ("two names in one; typed by themselves",
-                                    f"{HERE}::test_a_command_does_what_its_page_says"),
 }  # fmt: skip
 """Commands that no test here types: why, and the test that covers them."""
 

@@ -27,6 +27,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.dpcgan import DPCGAN
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.neural import dp_sgd
+from dpiw.methods.neural.backend import CPU
 from dpiw.methods.weights.dp_mlp import DensityNetwork
 from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.privacy import mechanisms
@@ -94,7 +95,7 @@ def watched(canary: Any) -> Iterator[Transcript]:
     clipped, noised, counted = dp_sgd.clipped_sum, dp_sgd.noisy_sum, mechanisms.noisy_counts
 
     def clipping(network: Any, rows: Any, loss: Any, **rest: Any) -> Any:
-        parts.append(clipped(network, canary, loss, **rest))
+        parts.append(CPU.to_numpy(clipped(network, CPU.array(canary), loss, **rest)))
         return clipped(network, rows, loss, **rest)
 
     def noising(total: Any, *, scale: float, noise: Any) -> Any:

@@ -4,12 +4,16 @@ A check of non-interference replaces every noisy value by one that no data decid
 give the same bytes, or something of them went past the mechanisms.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.neural import dp_sgd
+from dpiw.methods.neural.backend import CPU, library
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
@@ -132,3 +136,26 @@ def assert_tables_do_not_interfere(ready, monkeypatch):
     tables = [table(40), without(table(40), 0), without(table(40), 25), table(0), table(90, seed=3)]
     found = {bytes_of(ready, private, monkeypatch) for private in tables}
     assert len(found) == 1
+
+
+SMALL: dict[str, Any] = {
+    "steps": 8, "lot": 10, "batch": 6, "generator": (5,), "discriminator": (4,), "latent": 2,
+    "marginals_share": 0.0,
+}  # fmt: skip
+"""Without known marginals, whose own tests are in `test_marginals_stage.py`."""
+
+
+def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
+    return kind(**SMALL | settings).calibrate(
+        rho=rho, schema=SCHEMA, unit=unit, nominal_rows=nominal_rows
+    )
+
+
+def relaxed(heads, outputs, noise):
+    return heads.relaxed(CPU.array(outputs), CPU.array(noise)).numpy()
+
+
+def derivative(heads, outputs, noise, slopes):
+    given = CPU.array(outputs).requires_grad_()
+    made = heads.relaxed(given, CPU.array(noise))
+    return library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()

@@ -13,8 +13,7 @@ from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.heads import Heads
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
-from tests.dpiw.methods.generators.neural_world import UNIT
-from tests.dpiw.methods.generators.test_heads import derivative, relaxed
+from tests.dpiw.methods.generators.neural_world import UNIT, derivative, relaxed
 from tests.support.columns import COLUMNS, uneven_laws
 
 SCHEMA = PublicSchema(name="all", columns=COLUMNS)

@@ -1,7 +1,6 @@
 """dpgan and dpcgan: what is drawn is what was accounted, and nothing else leaves."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,21 +30,10 @@ from tests.dpiw.methods.generators.neural_world import (
     assert_tables_do_not_interfere,
     is_marked,
     marked_table,
+    ready,
     table,
 )
 from tests.support.training_watch import KilledError, Recorder
-
-SMALL: dict[str, Any] = {
-    "steps": 8, "lot": 10, "batch": 6, "generator": (5,), "discriminator": (4,), "latent": 2,
-    "marginals_share": 0.0,
-}  # fmt: skip
-"""Without known marginals, whose own tests are in `test_marginals_stage.py`."""
-
-
-def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
-    return kind(**SMALL | settings).calibrate(
-        rho=rho, schema=SCHEMA, unit=unit, nominal_rows=nominal_rows
-    )
 
 
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])

@@ -15,9 +15,10 @@ from dpiw.methods.generators.adversarial import (
 )
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.heads import MARGIN, Heads
-from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.losses import Critic
 from dpiw.methods.neural.networks import Architecture, Network
+from tests.dpiw.methods.generators.neural_world import derivative, relaxed
 
 LEVELS = {"levels": ("low", "middle", "high")}
 KINDS = {
@@ -102,18 +103,8 @@ def test_temperatures_out_of_range_are_refused(temperature):
         Heads(columns=(), temperature=temperature)
 
 
-def relaxed(heads, outputs, noise):
-    return heads.relaxed(CPU.array(outputs), CPU.array(noise)).numpy()
-
-
 def of_drawn(drawn):
     return relaxed(drawn.heads, drawn.outputs, drawn.noise)
-
-
-def derivative(heads, outputs, noise, slopes):
-    given = CPU.array(outputs).requires_grad_()
-    made = heads.relaxed(given, CPU.array(noise))
-    return library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()
 
 
 @pytest.mark.parametrize("one", EACH, ids=lambda c: c.name)

@@ -8,19 +8,26 @@ import importlib.metadata
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
-from dpiw.data.tables import PrivateTable
+from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators.adversarial import PublicRandom
 from dpiw.methods.generators.dpcgan import DPCGAN
 from dpiw.methods.generators.dpgan import DPGAN
-from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU
 from dpiw.plan.assumptions import assumptions
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.certifiable import versions_of
+from tests.dpiw.methods.generators.image_world import (
+    PIXELS,
+    PLAIN,
+    SCHEMA,
+    SIDE,
+    STANDS,
+    ready,
+    table,
+)
 from tests.dpiw.methods.generators.neural_world import (
     UNIT,
     Counting,
@@ -31,38 +38,6 @@ from tests.dpiw.methods.generators.neural_world import (
 from tests.support.specs import SCHEMA as REGION
 from tests.support.specs import spec
 from tests.support.training_watch import KilledError, Recorder
-
-SIDE = 8
-PIXELS = tuple(
-    Column(name=f"p{place}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0)
-    for place in range(SIDE**2)
-)
-STANDS = Column(name="stands", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET)
-SCHEMA = PublicSchema(name="bars", columns=(*PIXELS, STANDS))
-PLAIN = PublicSchema(name="bars", columns=PIXELS)
-
-
-def table(rows, seed=0, schema=SCHEMA):
-    """Dark images with a white bar in the middle, lying or standing."""
-    rng = np.random.default_rng(seed)
-    images, stands = 0.3 * rng.random((rows, SIDE, SIDE)), rng.random(rows) < 0.5
-    images[~stands, 3:5] += 0.6
-    images[stands, :, 3:5] += 0.6
-    columns = {
-        c.name: pixel for c, pixel in zip(PIXELS, images.reshape(rows, SIDE**2).T, strict=True)
-    }
-    columns |= {"stands": stands.astype(np.int32)} if schema is SCHEMA else {}
-    return PrivateTable(schema=schema, scaled=ScaledTable(columns, rows))
-
-
-def ready(kind=DPCGAN, *, schema=SCHEMA, rho=1.0, nominal_rows=40, **settings):
-    small = {
-        "steps": 8, "lot": 10, "batch": 5, "latent": 3, "image": [SIDE, SIDE],
-        "generator": [4, 3], "discriminator": [2, 3],
-    } | settings  # fmt: skip
-    return make_generator(kind.method, small, pure=False).calibrate(
-        rho=rho, schema=schema, unit=UNIT, nominal_rows=nominal_rows
-    )
 
 
 def test_without_an_image_the_settings_are_what_they_were():

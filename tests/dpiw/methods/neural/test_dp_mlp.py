@@ -10,8 +10,7 @@ import pickle
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
@@ -26,49 +25,17 @@ from dpiw.methods.weights.weigh import Normalisation, weigh
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from tests.support.training_watch import Recorder
-
-SCHEMA = PublicSchema(
-    name="three",
-    columns=tuple(
-        Column(name=f"x{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(3)
-    ),
+from tests.dpiw.methods.neural.mlp_world import (
+    SCHEMA,
+    UNIT,
+    log_ratio,
+    private,
+    ready,
+    real_rows,
+    synthetic,
+    uniform,
 )
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-SMALL = {"hidden": (8,), "steps": 60, "lot": 64, "learning_rate": 0.05, "replays": 0}
-
-
-def log_ratio(u):
-    """Known truth: linear in one column, an interaction of the others."""
-    return 1.5 * (u[:, 0] - 0.5) + 6 * (u[:, 1] - 0.5) * (u[:, 2] - 0.5)
-
-
-def scaled(u):
-    return ScaledTable({f"x{i}": u[:, i] for i in range(3)}, len(u))
-
-
-def uniform(rows, seed):
-    return np.random.default_rng(seed).random((rows, 3))
-
-
-def real_rows(rows, seed, truth=log_ratio):
-    rng = np.random.default_rng(seed)
-    u = rng.random((20 * rows, 3))
-    value = truth(u)
-    return u[rng.random(len(u)) < np.exp(value - value.max())][:rows]
-
-
-def private(u):
-    return PrivateTable(schema=SCHEMA, scaled=scaled(u))
-
-
-def synthetic(u):
-    return SyntheticTable(schema=SCHEMA, scaled=scaled(u))
-
-
-def ready(*, rho=0.5, nominal_rows=1000, unit=UNIT, **changes):
-    estimator = DensityNetwork(**(SMALL | changes))
-    return estimator.calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=nominal_rows)
+from tests.support.training_watch import Recorder
 
 
 def error(log_weights, u):

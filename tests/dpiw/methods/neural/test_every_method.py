@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.generators.base import check_fits, own_libraries
 from dpiw.methods.generators.dpcgan import DPCGAN
@@ -17,22 +16,18 @@ from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.neural import backend, convolutions
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.privacy.randomness import SeededNoise
-from tests.dpiw.methods.generators import neural_world, pate_world, test_dpgan, test_images
-from tests.dpiw.methods.neural import test_dp_mlp
+from tests.dpiw.methods.generators import image_world, neural_world, pate_world
+from tests.dpiw.methods.neural import mlp_world
 from tests.support.devices import torch_state
 
 
-def plain(**settings):
-    return test_dpgan.ready(**settings)
-
-
 def conditional(**settings):
-    return test_dpgan.ready(DPCGAN, **settings)
+    return neural_world.ready(DPCGAN, **settings)
 
 
 READY = {
-    "dpgan": plain, "dpcgan": conditional, "images": test_images.ready,
-    "pategan": pate_world.ready, "dp_mlp": test_dp_mlp.ready,
+    "dpgan": neural_world.ready, "dpcgan": conditional, "images": image_world.ready,
+    "pategan": pate_world.ready, "dp_mlp": mlp_world.ready,
 }  # fmt: skip
 methods = pytest.mark.parametrize("name", READY)
 
@@ -41,15 +36,13 @@ def used(name):
     """Train, and make of the result what leaves the stage."""
     method, noise = READY[name](), SeededNoise(1)
     if name == "dp_mlp":
-        rows, made = test_dp_mlp.real_rows(40, 1), test_dp_mlp.uniform(50, 2)
-        private = PrivateTable(schema=test_dp_mlp.SCHEMA, scaled=test_dp_mlp.scaled(rows))
-        public = test_dp_mlp.SyntheticTable(
-            schema=test_dp_mlp.SCHEMA, scaled=test_dp_mlp.scaled(made)
+        rows, made = mlp_world.real_rows(40, 1), mlp_world.uniform(50, 2)
+        measurement = method.measure(
+            mlp_world.private(rows), mlp_world.synthetic(made), noise=noise
         )
-        measurement = method.measure(private, public, noise=noise)
-        ratio = method.ratio(measurement, schema=test_dp_mlp.SCHEMA)
+        ratio = method.ratio(measurement, schema=mlp_world.SCHEMA)
         return ratio.training.logits(ratio.parameters, made)
-    world = test_images if name == "images" else neural_world
+    world = image_world if name == "images" else neural_world
     model = method.model(method.measure(world.table(40), noise=noise), schema=world.SCHEMA)
     drawn = model.sample(20, rng=np.random.default_rng(3))
     return model.critic(drawn.scaled)
