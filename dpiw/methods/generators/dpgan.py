@@ -54,7 +54,7 @@ from dpiw.methods.generators.marginals_stage import (
     with_distributions,
 )
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.backend import check_installed, one_thread
+from dpiw.methods.neural.backend import check_installed, computing
 from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
@@ -194,7 +194,7 @@ class DPGAN(GANSettings):
         before = len(self.events(schema=schema, unit=unit)) - 1
         return (*first, ready.training.released_noise(event=before))
 
-    @one_thread()
+    @computing()
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:

@@ -72,7 +72,7 @@ from dpiw.methods.generators.pate_settings import MOST_TEACHERS, ROWS_PER_TEACHE
 from dpiw.methods.generators.pate_state import PATEState
 from dpiw.methods.generators.teachers import Student, Teachers, deal
 from dpiw.methods.generators.vote_noise import VoteNoise, vote_sensitivity
-from dpiw.methods.neural.backend import check_installed, one_thread
+from dpiw.methods.neural.backend import check_installed, computing
 from dpiw.methods.neural.clipping import check_computes
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
@@ -192,7 +192,7 @@ class PATEGAN(PATESettings):
             held_bytes=held + 16 * hidden * self.batch + (40 << 20),
         )
 
-    @one_thread()
+    @computing()
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
+import logging
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, StageFailedError
@@ -28,6 +32,14 @@ def plain(**settings):
 
 def conditional(**settings):
     return test_dpgan.ready(DPCGAN, **settings)
+
+
+@contextlib.contextmanager
+def as_default(torch):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)
+    yield
+    torch.set_default_dtype(before)
 
 
 READY = {
@@ -72,6 +84,27 @@ def test_nothing_of_torch_is_left_changed_and_nothing_of_it_decides(name):
     np.testing.assert_array_equal(*found)
 
 
+MODES = {
+    "no derivatives": lambda torch: torch.no_grad(),
+    "inference": lambda torch: torch.inference_mode(),
+    "half precision": lambda torch: torch.autocast("cpu", dtype=torch.bfloat16),
+    "another device": lambda torch: torch.device("meta"),
+    "another type": as_default,
+}  # fmt: skip
+
+
+@methods
+def test_no_mode_of_torch_s_decides(name):
+    """Whatever the caller chose for its own networks; and its choice is still there afterwards."""
+    torch, expected = backend.library(), used(name)
+    for chosen in MODES.values():
+        with chosen(torch):
+            before = torch_state()
+            check_fits(READY[name]())
+            np.testing.assert_array_equal(used(name), expected)
+            assert torch_state() == before
+
+
 @methods
 @pytest.mark.parametrize("missing", ["torch", "opacus"])
 def test_without_a_library_the_plan_is_refused(name, missing, monkeypatch):
@@ -96,11 +129,33 @@ def test_a_library_that_does_not_work_is_found_before_the_draw(name, monkeypatch
         check_fits(method)
 
 
-def test_an_opacus_of_another_torch_is_found_before_the_draw(monkeypatch):
-    monkeypatch.setattr(convolutions.GradSampleModule, "GRAD_SAMPLERS", {})
+def doubled(*arguments):
+    return {
+        key: 2 * rows for key, rows in convolutions.samplers()[torch.nn.Conv2d](*arguments).items()
+    }
+
+
+@pytest.mark.parametrize("found", [{}, {torch.nn.Conv2d: doubled}], ids=["other names", "wrong"])
+def test_an_opacus_of_another_version_is_found_before_the_draw(found, monkeypatch):
+    monkeypatch.setitem(vars(convolutions), "samplers", lambda: found)
     with pytest.raises(StageFailedError):
         check_fits(READY["images"]())
     check_fits(READY["dpgan"]())
+
+
+def test_a_library_that_sets_up_the_log_of_the_process_is_undone(monkeypatch):
+    """As Opacus 1.6 does when it is imported first."""
+
+    class Posed:
+        @property
+        def GradSampleModule(self):
+            logging.basicConfig()
+            return SimpleNamespace(GRAD_SAMPLERS={})
+
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setitem(sys.modules, "opacus.grad_sample", Posed())
+    assert convolutions.samplers.__wrapped__() == {}
+    assert logging.root.handlers == []
 
 
 @methods
