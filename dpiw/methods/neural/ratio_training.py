@@ -24,8 +24,7 @@ from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
 from dpiw.methods.neural.losses import Balanced, Logistic, RowLoss
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.neural.optimisers import Adam
-from dpiw.methods.neural.training_state import TrainingState
+from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch
 from dpiw.privacy.units import PrivacyUnit

@@ -12,8 +12,7 @@ from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, Scale
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators.adversarial import PublicRandom
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU

@@ -16,7 +16,7 @@ import torch
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.generators.base import check_fits, own_libraries
-from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPCGAN
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.neural import backend, convolutions
 from dpiw.methods.weights.registry import WEIGHTS
