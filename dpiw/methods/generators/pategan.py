@@ -129,8 +129,11 @@ class PATEGAN(PATESettings):
     private: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.SCORE
     """The student's; it is no log ratio."""
-    libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    """As `dpiw.methods.generators.base.own_libraries`: what keeps teachers apart."""
+
+    @property  # a class variable would be a field, and move the digest of every plan
+    def libraries(self) -> tuple[str, ...]:
+        """As `dpiw.methods.generators.base.own_libraries`: what keeps teachers apart."""
+        return ("torch",)
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, the noise; JSON values."""

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import logging
 import sys
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,8 @@ import torch
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.generators.base import check_fits, own_libraries
-from dpiw.methods.generators.dpgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.neural import backend, convolutions
 from dpiw.methods.weights.registry import WEIGHTS
@@ -162,6 +164,18 @@ def test_a_library_that_sets_up_the_log_of_the_process_is_undone(monkeypatch):
 def test_certificates_name_the_libraries_that_bound_a_row(name):
     expected = ("opacus", "torch") if name == "images" else ("torch",)
     assert own_libraries(READY[name](), None) == own_libraries(None, READY[name]()) == expected
+
+
+def test_facts_of_a_run_are_its_settings_and_no_other_member_of_the_class():
+    """They stand in plans and in ledgers: one more is another plan, and resumes are refused."""
+    kinds = {"pategan": PATEGAN, "dpgan": DPGAN, "dpcgan": DPCGAN}
+    settings = {name: {field.name for field in fields(kind)} for name, kind in kinds.items()}
+    more = {"pategan": {"method", "private"}, "dpgan": {"conditional"}, "dpcgan": {"conditional"}}
+    expected = {
+        name: found - {"calibrated", "image"} | more[name] for name, found in settings.items()
+    }
+    expected["dpgan"] -= {"proportions", "proportions_share"}
+    assert {name: set(kind().parameters()) for name, kind in kinds.items()} == expected
 
 
 def test_every_method_that_imports_the_engine_is_in_the_table():
