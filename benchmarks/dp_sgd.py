@@ -1,10 +1,10 @@
-"""Throughput and memory of DP-SGD, noise included: our two engines, Opacus, and no privacy.
+"""Throughput and memory of DP-SGD, noise included: ours, Opacus, and no privacy.
 
     pip install '.[pipeline,neural]'
     python benchmarks/dp_sgd.py --out benchmarks/results [--device cuda]
 
-Three networks (`dp_sgd_nets.py`): a perceptron, a convolutional one and one of embeddings; lots of
-256 expected rows at a Poisson rate, Adam, one thread; on a GPU a wide convolutional one as well.
+Two networks (`dp_sgd_nets.py`): a perceptron and a convolutional one; lots of 256 expected rows at
+a Poisson rate, Adam, one thread; on a GPU a wide convolutional one as well.
 All variants of a network run in one process, in many short turns whose order rotates, so that
 whatever else the machine does falls on all of them; what counts is the ratio: the median over turns
 of the ratio within a turn. Times are CPU seconds of this process (wall seconds beside them): on a
@@ -117,7 +117,7 @@ def peak_elsewhere(name: str, variant: str, device: str) -> float:
 
 
 def own_best(found: Mapping[str, Row]) -> str:
-    """Our engine for a network: the closed form where there is one."""
+    """Ours, by its name in a page: earlier ones hold the engine before torch."""
     return next(variant for variant in found if variant.startswith("ours"))
 
 

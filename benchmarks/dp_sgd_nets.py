@@ -20,7 +20,7 @@ from dpiw.methods.neural.convolutions import Convolution
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.networks import Architecture, Dense, Layered, unchanged
-from dpiw.methods.neural.optimisers import Adam
+from dpiw.methods.neural.training_state import Adam
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

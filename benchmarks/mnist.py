@@ -49,7 +49,7 @@ from dpiw import __version__
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.generators.game_state import GameState
+from dpiw.methods.generators.game import GameState
 from dpiw.methods.generators.gan_model import GANModel
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.recipe import Recipe

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from dpiw.data.schema import PublicSchema
-from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPCGAN
 from tests.benchmarks.scripts import cells as weights_cells
 from tests.benchmarks.scripts import load, metrics, summary
 

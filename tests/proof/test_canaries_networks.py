@@ -24,8 +24,7 @@ import pytest
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.weights.dp_mlp import DensityNetwork

@@ -23,9 +23,9 @@ from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity
 from dpiw.methods.generators.mst import MST
+from dpiw.methods.generators.pategan import vote_sensitivity
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.teachers import Teachers
-from dpiw.methods.generators.vote_noise import vote_sensitivity
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.losses import Balanced, Critic, Logistic
 from dpiw.methods.neural.networks import Architecture, Network

@@ -34,10 +34,10 @@ def torch_state() -> tuple[Any, ...]:
 
     return (
         torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device(),
-        torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(), torch.get_rng_state().tolist(),
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark,
-        numpy.random.get_state()[1].tolist(),
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+        torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(),
+        torch.get_rng_state().tolist(), torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.benchmark, numpy.random.get_state()[1].tolist(),
     )  # fmt: skip
 
 

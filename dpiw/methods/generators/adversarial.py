@@ -29,7 +29,7 @@ from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.losses import Critic, Logistic, RowLoss
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.optimisers import Adam
+from dpiw.methods.neural.training_state import Adam
 
 Array = NDArray[np.float64]
 

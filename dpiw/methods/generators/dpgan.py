@@ -1,4 +1,4 @@
-"""A differentially private GAN, `dpgan`: the discriminator learns by DP-SGD.
+"""A differentially private GAN, `dpgan`, and given the target's level, `dpcgan`.
 
 Private rows meet the discriminator alone, in Poisson lots of a public rate, clipped row by row,
 with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
@@ -13,7 +13,11 @@ discriminator's logit estimates log p_real/p_synthetic + log(N_D/n0) of the fina
 against which it is trained in the last steps, when the generator rests. It lags, is noised and
 regularised: an approximate ratio. A Wasserstein critic is none at all (docs/method.md section 12).
 
-Source: Xie et al. (2018), with the corrections of docs/method.md section 12.
+`dpcgan` gives the target's level to both networks, which make the other columns. The levels'
+proportions are public and stand in the spec, or are those of a noisy histogram, drawn first.
+
+Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections of docs/method.md
+section 12.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, UncalibratedError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import (
     MULTIPLY_SECONDS,
     NUMBER_SECONDS,
@@ -39,13 +43,19 @@ from dpiw.methods.base import (
 from dpiw.methods.generators.adversarial import SETTLING_ROWS, Array, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.design import IMAGE_LAYOUT, Design
-from dpiw.methods.generators.game import Game
-from dpiw.methods.generators.game_state import GameState
-from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
-from dpiw.methods.generators.gan_noise import DPGANNoise
+from dpiw.methods.generators.estimation import distribution
+from dpiw.methods.generators.game import Game, GameState
+from dpiw.methods.generators.gan_model import (
+    PUBLIC_PROPORTIONS,
+    GANModel,
+    gan_model,
+    model_arrays,
+)
 from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
+from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.generators.marginals_stage import (
+    label_law,
     marginals_events,
     marginals_noise,
     plan_marginals,
@@ -54,15 +64,38 @@ from dpiw.methods.generators.marginals_stage import (
     with_distributions,
 )
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.backend import check_installed, one_thread
+from dpiw.methods.neural.backend import check_installed, computing
 from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
+from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
-from dpiw.privacy.units import NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGANNoise:
+    """What `calibrate` decides.
+
+    Attributes:
+        schema: for which schema.
+        training: every constant of the discriminator's DP-SGD.
+        histogram: noise multiplier of the labels' histogram; None where none is drawn.
+        marginals: the calibrated histogram of every column; None where none is drawn.
+    """
+
+    schema: PublicSchema
+    training: PrivateTraining
+    histogram: float | None
+    marginals: Histogram | None
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """For which unit."""
+        return self.training.unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +106,18 @@ class DPGAN(GANSettings):
         clip: C, bound on the norm of one private row's part of the discriminator's gradient.
         resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
             the steps in advance.
+        proportions: of `dpcgan` alone: public shares of the target's levels, in the schema's order,
+            missing last if nullable; empty (default): those of a noisy histogram.
+        proportions_share: of `dpcgan` alone: share of the effort that a histogram of the target
+            gets where `marginals_share` is 0; otherwise the target's is one of those of every
+            column.
         calibrated: set by `calibrate`.
     """
 
     clip: float = 2.0
     resumes: int = 1
+    proportions: tuple[float, ...] = ()
+    proportions_share: float | None = None
     calibrated: DPGANNoise | None = None
 
     method: ClassVar[str] = "dpgan"
@@ -88,10 +128,44 @@ class DPGAN(GANSettings):
         super().__post_init__()
         object.__setattr__(self, "clip", check_real("clip", self.clip, above=0, at_most=1e6))
         check_whole("resumes", self.resumes, low=0, high=20)
+        if self.conditional:
+            self._check_proportions()
+        elif self.proportions != () or self.proportions_share is not None:
+            raise SpecError(
+                "generator.settings.proportions, proportions_share: dpgan has no such settings, as"
+                " it makes the target, too; expected generator.method dpcgan with them"
+            )
+
+    def _check_proportions(self) -> None:
+        share = 0.05 if self.proportions_share is None else self.proportions_share
+        share = check_real("proportions_share", share, above=0, at_most=0.9)
+        object.__setattr__(self, "proportions_share", share)
+        if not isinstance(self.proportions, list | tuple):
+            raise SpecError("generator.settings.proportions: expected a list of numbers")
+        shares = tuple(
+            check_real("proportions", share, above=-1e-300, at_most=1e300)
+            for share in self.proportions
+        )
+        if shares and not sum(shares) > 0:
+            raise SpecError("generator.settings.proportions: expected one number > 0 at least")
+        object.__setattr__(self, "proportions", shares)
+
+    def design(self, schema: PublicSchema) -> Design:
+        """As `GANSettings.design`; SpecError for another number of public proportions."""
+        design = super().design(schema)
+        if self.proportions and len(self.proportions) != design.given.width:
+            raise SpecError(
+                f"generator.settings.proportions: expected {design.given.width} numbers, one per"
+                " level of the target (and one for missing, if nullable)"
+            )
+        return design
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
         parameters = self.settings() | {"clip": self.clip, "resumes": self.resumes}
+        if self.conditional:
+            parameters["proportions"] = list(self.proportions)
+            parameters["proportions_share"] = self.proportions_share
         if self.calibrated is not None:
             parameters["training"] = self.calibrated.training.parameters()
             parameters["histogram_multiplier"] = self.calibrated.histogram
@@ -168,7 +242,8 @@ class DPGAN(GANSettings):
     @property
     def _histogram_share(self) -> float:
         """Share of the effort that a histogram of the labels gets; 0 where none is drawn."""
-        return 0.0
+        known = self.proportions or self.marginals_share != 0
+        return 0.0 if known else self.proportions_share or 0.0
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The histogram of every column or the labels' alone, and every step of the discriminator.
@@ -194,7 +269,7 @@ class DPGAN(GANSettings):
         before = len(self.events(schema=schema, unit=unit)) - 1
         return (*first, ready.training.released_noise(event=before))
 
-    @one_thread()
+    @computing()
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:
@@ -226,11 +301,10 @@ class DPGAN(GANSettings):
         )
         if resumed is not None:
             marginals, proportions = resumed.marginals, resumed.proportions
-        elif ready.marginals is not None:
-            marginals = ready.marginals.measure(table, noise=noise)
-            proportions = self._known_proportions(design, marginals)
         else:
-            marginals, proportions = None, self._proportions(design, scaled, ready, noise)
+            first = ready.marginals
+            marginals = None if first is None else first.measure(table, noise=noise)
+            proportions = self._proportions(design, marginals, scaled, noise)
         design = with_distributions(design, marginals)
         architecture = design.discriminator_architecture
         backend = architecture.backend(self.device)
@@ -297,14 +371,18 @@ class DPGAN(GANSettings):
         return scaled_sum
 
     def _proportions(
-        self, design: Design, scaled: ScaledTable, ready: DPGANNoise, noise: NoiseSource
+        self, design: Design, marginals: Measurement | None, scaled: ScaledTable, noise: NoiseSource
     ) -> Array:
         """Shares of the labels' levels, shape (levels,); nothing for no label."""
-        return np.zeros(0)
-
-    def _known_proportions(self, design: Design, marginals: Measurement) -> Array:
-        """The same where marginals are known."""
-        return np.zeros(0)
+        if not self.conditional:
+            return np.zeros(0)
+        if self.proportions:
+            return np.array(self.proportions) / sum(self.proportions)
+        if marginals is not None:
+            return label_law(design, marginals)
+        counts = design.given.encode(scaled).sum(axis=0).astype(np.int64)
+        law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=self._histogram_scale, dimension=counts.size)
+        return distribution(mechanisms.noisy_counts(counts, law=law, noise=noise))
 
     def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
         """Public facts."""
@@ -317,14 +395,16 @@ class DPGAN(GANSettings):
             "gradient_scale": ready.training.scale,
         }
         if ready.histogram is not None:
-            facts["histogram_scale"] = self._histogram_scale(ready)
+            facts["histogram_scale"] = self._histogram_scale
+        if self.proportions:
+            facts[PUBLIC_PROPORTIONS] = True
         return facts
 
-    def _histogram_scale(self, ready: DPGANNoise) -> float:
-        if ready.histogram is None:
-            raise UncalibratedError(f"{self.method}: no histogram was planned")
-        unit = ready.training.unit
-        return noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.histogram, unit=unit)
+    @property
+    def _histogram_scale(self) -> float:
+        ready = calibrated_for(self.calibrated, method=self.method)
+        assert ready.histogram is not None  # as one is drawn
+        return noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.histogram, unit=ready.unit)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
         """The fitted networks.
@@ -333,3 +413,11 @@ class DPGAN(GANSettings):
             SpecError: the measurement is of another method or schema.
         """
         return gan_model(measurement, kind=self.method, schema=schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPCGAN(DPGAN):
+    """`DPGAN` with the target given to both networks."""
+
+    method: ClassVar[str] = "dpcgan"
+    conditional: ClassVar[bool] = True

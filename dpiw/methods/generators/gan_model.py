@@ -16,7 +16,7 @@ from dpiw.methods.generators.adversarial import Array, make_batch
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.histogram import known_laws
 from dpiw.methods.generators.marginals_stage import stored_marginals, with_distributions
-from dpiw.methods.neural.backend import CPU, library, one_thread
+from dpiw.methods.neural.backend import CPU, computing, library
 from dpiw.methods.neural.networks import Layered
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
@@ -55,7 +55,7 @@ class GANModel:
         """Itself."""
         return self
 
-    @one_thread()
+    @computing()
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
 
@@ -72,7 +72,7 @@ class GANModel:
         schema = self.design.schema
         return SyntheticTable(schema=schema, scaled=ScaledTable.concatenate(parts))
 
-    @one_thread()
+    @computing()
     def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """The discriminator's output for synthetic rows, shape (rows,): higher where more real."""
         network = self.design.discriminator_architecture.network(self.discriminator)

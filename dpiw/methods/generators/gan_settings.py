@@ -14,7 +14,7 @@ from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.marginals_stage import check_share
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.dp_sgd import IMAGE_ASSUMPTION
-from dpiw.methods.neural.optimisers import Adam
+from dpiw.methods.neural.training_state import Adam
 
 
 def check_whole(name: str, value: object, *, low: int, high: int) -> None:

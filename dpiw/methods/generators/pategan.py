@@ -59,6 +59,7 @@ from dpiw.methods.generators.adversarial import (
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import marginal_multiplier
 from dpiw.methods.generators.marginals_stage import (
     marginals_events,
@@ -71,15 +72,47 @@ from dpiw.methods.generators.marginals_stage import (
 from dpiw.methods.generators.pate_settings import MOST_TEACHERS, ROWS_PER_TEACHER, PATESettings
 from dpiw.methods.generators.pate_state import PATEState
 from dpiw.methods.generators.teachers import Student, Teachers, deal
-from dpiw.methods.generators.vote_noise import VoteNoise, vote_sensitivity
-from dpiw.methods.neural.backend import check_installed, one_thread
+from dpiw.methods.neural.backend import check_installed, computing
 from dpiw.methods.neural.clipping import check_computes
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+
+
+def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
+    """How many votes of a query one unit can move; see `pategan`."""
+    reach = unit.max_rows
+    if unit.relation is NeighbouringRelation.REPLACE_ONE and unit.max_rows > 1:
+        reach *= 2
+    return min(reach, teachers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteNoise:
+    """What `calibrate` decides.
+
+    Attributes:
+        schema: for which schema.
+        unit: for which unit.
+        teachers: k.
+        multiplier: noise scale of one count over its sensitivity.
+        marginals: the calibrated histogram of every column; None where none is drawn.
+    """
+
+    schema: PublicSchema
+    unit: PrivacyUnit
+    teachers: int
+    multiplier: float
+    marginals: Histogram | None
+
+    @property
+    def scale(self) -> float:
+        """Noise scale of one count, in votes; rounded up, against ourselves."""
+        sensitivity = vote_sensitivity(self.unit, self.teachers)
+        return self.multiplier * sensitivity * (1 + 1e-15)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +129,11 @@ class PATEGAN(PATESettings):
     private: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.SCORE
     """The student's; it is no log ratio."""
-    libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    """As `dpiw.methods.generators.base.own_libraries`: what keeps teachers apart."""
+
+    @property  # a class variable would be a field, and move the digest of every plan
+    def libraries(self) -> tuple[str, ...]:
+        """As `dpiw.methods.generators.base.own_libraries`: what keeps teachers apart."""
+        return ("torch",)
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, the noise; JSON values."""
@@ -192,7 +228,7 @@ class PATEGAN(PATESettings):
             held_bytes=held + 16 * hidden * self.batch + (40 << 20),
         )
 
-    @one_thread()
+    @computing()
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:

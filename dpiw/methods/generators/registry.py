@@ -10,8 +10,7 @@ from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.generators.aim import AIM
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.bayes import Bayes
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.external import External
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.mst import MST

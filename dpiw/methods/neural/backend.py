@@ -2,7 +2,7 @@
 
 All is in float64: the error of a sum of clipped gradients must stay far below the accountant's
 margin, and in single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`). Nothing of
-torch's own state is changed: no seed, no type, no device, and threads only within `one_thread`.
+torch's own state is changed: no seed, no type, no device; threads and modes within `computing`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def library() -> Any:
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch keep to one thread, and give back what it had before.
+def computing() -> Iterator[None]:
+    """One thread and derivatives, whatever the caller chose, who gets its choice back.
 
     Sums of several threads round by their number: a resumed training would not have the bytes of
     one that was never interrupted.
@@ -44,7 +44,8 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpiw.errors import SpecError, StageFailedError
-from dpiw.methods.neural.backend import CPU, Array, library
+from dpiw.methods.neural.backend import CPU, Array, computing, library
 from dpiw.methods.neural.losses import Critic, RowLoss
 from dpiw.methods.neural.networks import Layered, Network, Watch
 
@@ -65,21 +65,29 @@ def clipped_sum(
 
 
 def check_computes(stage: str, make: Callable[[], Layered]) -> None:
-    """Clip the gradient of one public row, before the first draw of a stage.
+    """Clip the gradient of one public row, before the first draw of a stage, and by autograd alone.
 
     Args:
         stage: that trains.
         make: its network's shape.
 
     Raises:
-        StageFailedError: torch or Opacus does not work here.
+        StageFailedError: torch or Opacus does not work here, or not as it did in tests.
     """
     try:
-        shape = make()
-        network, row = shape.network(np.zeros(shape.size)), CPU.array(np.zeros((1, shape.inputs)))
-        clipped_sum(network, row, Critic(sign=1), clip=1.0, rule=ClipRule.LOSS)
+        with computing():
+            shape, rng = make(), np.random.default_rng(0)
+            network = shape.network(shape.initial(rng)).learning()
+            row, loss = CPU.array(rng.uniform(-1, 1, (1, shape.inputs))), Critic(sign=1)
+            found = clipped_sum(network, row, loss, clip=LEAST_CLIP, rule=ClipRule.LOSS)
+            outputs = network.outputs(row).sum()
+            (expected,) = library().autograd.grad(outputs, network.parameters)
+            expected = expected * (LEAST_CLIP / expected.norm().clamp(min=LEAST_CLIP))
+            works = float((found - expected).norm()) <= 1e-6 * LEAST_CLIP
     except Exception as error:
         raise StageFailedError(stage, StageFailedError.exit_code) from error
+    if not works:
+        raise StageFailedError(stage, StageFailedError.exit_code)
 
 
 def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:

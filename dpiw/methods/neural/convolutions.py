@@ -5,25 +5,23 @@ layer's inputs and slopes. Lots, clipping, noise and checkpoints are ours.
 
 A row's gradient is a sum over pixels. Where huge parts cancel, the sum over all rows errs by a
 rounding of the parts, of which a small norm tells nothing; so a row's norm is never taken to be
-less than a share of its parts' magnitudes (`dpiw.methods.neural.clipping.SHARE`).
+less than a share of its parts' magnitudes (`dpiw.methods.neural.row_norms.SHARE`).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from opacus.grad_sample import GradSampleModule
 
 from dpiw.methods.neural.backend import Array
 from dpiw.methods.neural.row_norms import RowGradients, StoredGradients
-
-LAYERS = (torch.nn.Conv2d,)
-"""The layers, none of their subclasses, whose row gradients are tested against autograd's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +60,24 @@ class Convolution:
 
     def row_gradients(self, values: Array, slopes: Array) -> RowGradients:
         """See `dpiw.methods.neural.networks.Layer`; a transposed one sees no private row."""
-        assert type(self.module) in LAYERS
-        sampler = GradSampleModule.GRAD_SAMPLERS[type(self.module)]
-        found = sampler(self.module, [values.contiguous()], slopes)
+        assert type(self.module) is torch.nn.Conv2d  # whose rows are tested against autograd's
+        found = samplers()[type(self.module)](self.module, [values.contiguous()], slopes)
         parts = [found[self.module.weight], found[self.module.bias]]
         rows = torch.cat([part.flatten(1) for part in parts], 1)
         return StoredGradients(rows, _magnitudes(self.module, values, slopes))
+
+
+@cache
+def samplers() -> Any:
+    """What finds row gradients, by kind of layer; ImportError where Opacus is not installed.
+
+    Importing Opacus gives the process's log a place, which is the process's own to choose.
+    """
+    handlers = logging.root.handlers[:]
+    from opacus.grad_sample import GradSampleModule
+
+    logging.root.handlers[:] = handlers
+    return GradSampleModule.GRAD_SAMPLERS
 
 
 def _magnitudes(module: Any, inputs: Array, slopes: Array) -> Array:

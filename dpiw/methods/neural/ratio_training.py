@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import CPU, Array, Backend, one_thread
+from dpiw.methods.neural.backend import CPU, Array, Backend, computing
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
 from dpiw.methods.neural.losses import Balanced, Logistic, RowLoss
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.neural.optimisers import Adam
-from dpiw.methods.neural.training_state import TrainingState
+from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch
 from dpiw.privacy.units import PrivacyUnit
@@ -129,7 +128,7 @@ class RatioTraining:
 
         return gradient
 
-    @one_thread()
+    @computing()
     def fit(
         self,
         private: Matrix,
@@ -167,7 +166,7 @@ class RatioTraining:
             watch=watch,
         )
 
-    @one_thread()
+    @computing()
     def logits(self, parameters: Matrix, rows: Matrix) -> Matrix:
         """The classifier's logits, shape (n,)."""
         network = self.architecture.network(parameters)

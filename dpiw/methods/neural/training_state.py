@@ -1,14 +1,17 @@
-"""Where a training run stands: everything a resume needs, and nothing that was not noised."""
+"""Where a training stands and what moves it: of DP-SGD nothing that was not noised."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import PrivacyError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.privacy.measurement import Measurement
+
+Vector = NDArray[np.float64]
 
 _KIND = "dp_sgd_state"
 
@@ -38,9 +41,9 @@ class TrainingState:
     """
 
     step: int
-    parameters: NDArray[np.float64]
-    moments: NDArray[np.float64]
-    average: NDArray[np.float64]
+    parameters: Vector
+    moments: Vector
+    average: Vector
     settings: str
     publishable: bool
 
@@ -73,3 +76,46 @@ class TrainingState:
             settings=stored.facts["settings"],
             publishable=stored.publishable,
         )
+
+
+def _check(name: str, value: float, *, above: float, below: float) -> None:
+    if not above < value < below:
+        raise SpecError(f"optimiser.{name}: expected above {above:g}, below {below:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam:
+    """Kingma & Ba (2015), with bias correction; post-processing of a noisy gradient.
+
+    Not torch's class, which keeps a state of its own and takes seven times as long here.
+    """
+
+    rule: ClassVar[str] = "adam"
+    learning_rate: float = 1e-3
+    first: float = 0.9
+    second: float = 0.999
+    floor: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is out of range."""
+        _check("learning_rate", self.learning_rate, above=0, below=1e6)
+        _check("first", self.first, above=-1e-12, below=1)
+        _check("second", self.second, above=-1e-12, below=1)
+        _check("floor", self.floor, above=0, below=1)
+
+    def start(self, size: int) -> Vector:
+        """Moments before the first step, shape (2, size)."""
+        return np.zeros((2, size))
+
+    def update(
+        self, parameters: Vector, gradient: Vector, moments: Vector, step: int
+    ) -> tuple[Vector, Vector]:
+        """New parameters and moments after step `step` (from 1); the arguments are left alone."""
+        rates = np.array([[self.first], [self.second]])
+        averages = rates * moments + (1 - rates) * np.stack([gradient, gradient * gradient])
+        mean, square = averages / (1 - rates**step)
+        return parameters - self.learning_rate * mean / (np.sqrt(square) + self.floor), averages
+
+    def parameters(self) -> dict[str, Any]:
+        """Public settings, JSON values."""
+        return {"rule": self.rule, **asdict(self)}

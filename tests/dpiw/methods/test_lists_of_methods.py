@@ -33,6 +33,7 @@ PARTIAL = {
     "dpiw/methods/generators/test_contract.py": "settings that keep networks small; count methods",
     "dpiw/methods/generators/test_game_state.py": "networks that have checkpoints of a game",
     "dpiw/methods/generators/test_marginals_stage.py": "networks that are given a histogram",
+    "dpiw/methods/neural/test_every_method.py": "methods of networks; it finds those itself",
     "dpiw/methods/test_admission.py": "settings that keep networks small",
     "dpiw/methods/neural/test_every_method.py": "methods with networks: a test compares the table",
     "dpiw/methods/test_kinds.py": "settings that methods need; the table takes both registries",

@@ -8,8 +8,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.column_distributions import KNOTS, ColumnDistributions, line
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.heads import Heads
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise

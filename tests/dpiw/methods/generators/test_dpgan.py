@@ -11,8 +11,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators import adversarial, design
 from dpiw.methods.generators import dpgan as module
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
@@ -114,7 +113,7 @@ def exact_proportions(patch):
     """The labels' exact counts, as conditional GANs are usually trained."""
     patch.setattr(
         DPCGAN, "_proportions",
-        lambda self, design, scaled, ready, noise: design.given.encode(scaled).sum(axis=0) + 1,
+        lambda self, design, _, scaled, noise: design.given.encode(scaled).sum(axis=0) + 1,
     )  # fmt: skip
 
 
@@ -245,6 +244,19 @@ def test_inadmissible_settings_are_refused(settings, told):
 def test_inadmissible_proportions_are_refused(shares):
     with pytest.raises(SpecError, match=r"settings\.proportions: expected"):
         ready(DPCGAN, proportions=shares)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"proportions": [1, 2]}, {"proportions": []}, {"proportions_share": 0.05}]
+)
+def test_settings_of_the_label_are_dpcgan_s_alone(settings):
+    """One class, two names: what `dpgan` has no use for is refused, and is not in its facts."""
+    with pytest.raises(SpecError, match=r"expected generator\.method dpcgan"):
+        make_generator("dpgan", settings, pure=False)
+    assert not set(settings) & set(make_generator("dpgan", {}, pure=False).parameters())
+    label = make_generator("dpcgan", settings, pure=False).parameters()
+    assert set(settings) <= set(label)
+    assert set(label) - set(DPGAN().parameters()) == {"proportions", "proportions_share"}
 
 
 def test_delta_zero_is_refused():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dpiw.errors import PrivacyError
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.privacy.measurement import Measurement

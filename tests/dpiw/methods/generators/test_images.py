@@ -11,8 +11,7 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators.adversarial import PublicRandom
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU
 from dpiw.plan.assumptions import assumptions

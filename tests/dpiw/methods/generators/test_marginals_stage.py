@@ -7,8 +7,7 @@ import pytest
 
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.dpcgan import DPCGAN
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.heads import Heads
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginals_stage import LEAST, MOST, share_of

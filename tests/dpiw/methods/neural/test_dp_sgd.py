@@ -15,8 +15,7 @@ from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.optimisers import Adam
-from dpiw.methods.neural.training_state import TrainingState
+from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
+import logging
 import sys
+from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.generators.base import check_fits, own_libraries
-from dpiw.methods.generators.dpcgan import DPCGAN
+from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.neural import backend, convolutions
 from dpiw.methods.weights.registry import WEIGHTS
@@ -23,6 +29,14 @@ from tests.support.devices import torch_state
 
 def conditional(**settings):
     return neural_world.ready(DPCGAN, **settings)
+
+
+@contextlib.contextmanager
+def as_default(torch):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)
+    yield
+    torch.set_default_dtype(before)
 
 
 READY = {
@@ -65,6 +79,27 @@ def test_nothing_of_torch_is_left_changed_and_nothing_of_it_decides(name):
     np.testing.assert_array_equal(*found)
 
 
+MODES = {
+    "no derivatives": lambda torch: torch.no_grad(),
+    "inference": lambda torch: torch.inference_mode(),
+    "half precision": lambda torch: torch.autocast("cpu", dtype=torch.bfloat16),
+    "another device": lambda torch: torch.device("meta"),
+    "another type": as_default,
+}  # fmt: skip
+
+
+@methods
+def test_no_mode_of_torch_s_decides(name):
+    """Whatever the caller chose for its own networks; and its choice is still there afterwards."""
+    torch, expected = backend.library(), used(name)
+    for chosen in MODES.values():
+        with chosen(torch):
+            before = torch_state()
+            check_fits(READY[name]())
+            np.testing.assert_array_equal(used(name), expected)
+            assert torch_state() == before
+
+
 @methods
 @pytest.mark.parametrize("missing", ["torch", "opacus"])
 def test_without_a_library_the_plan_is_refused(name, missing, monkeypatch):
@@ -89,17 +124,51 @@ def test_a_library_that_does_not_work_is_found_before_the_draw(name, monkeypatch
         check_fits(method)
 
 
-def test_an_opacus_of_another_torch_is_found_before_the_draw(monkeypatch):
-    monkeypatch.setattr(convolutions.GradSampleModule, "GRAD_SAMPLERS", {})
+def doubled(*arguments):
+    return {
+        key: 2 * rows for key, rows in convolutions.samplers()[torch.nn.Conv2d](*arguments).items()
+    }
+
+
+@pytest.mark.parametrize("found", [{}, {torch.nn.Conv2d: doubled}], ids=["other names", "wrong"])
+def test_an_opacus_of_another_version_is_found_before_the_draw(found, monkeypatch):
+    monkeypatch.setitem(vars(convolutions), "samplers", lambda: found)
     with pytest.raises(StageFailedError):
         check_fits(READY["images"]())
     check_fits(READY["dpgan"]())
+
+
+def test_a_library_that_sets_up_the_log_of_the_process_is_undone(monkeypatch):
+    """As Opacus 1.6 does when it is imported first."""
+
+    class Posed:
+        @property
+        def GradSampleModule(self):
+            logging.basicConfig()
+            return SimpleNamespace(GRAD_SAMPLERS={})
+
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setitem(sys.modules, "opacus.grad_sample", Posed())
+    assert convolutions.samplers.__wrapped__() == {}
+    assert logging.root.handlers == []
 
 
 @methods
 def test_certificates_name_the_libraries_that_bound_a_row(name):
     expected = ("opacus", "torch") if name == "images" else ("torch",)
     assert own_libraries(READY[name](), None) == own_libraries(None, READY[name]()) == expected
+
+
+def test_facts_of_a_run_are_its_settings_and_no_other_member_of_the_class():
+    """They stand in plans and in ledgers: one more is another plan, and resumes are refused."""
+    kinds = {"pategan": PATEGAN, "dpgan": DPGAN, "dpcgan": DPCGAN}
+    settings = {name: {field.name for field in fields(kind)} for name, kind in kinds.items()}
+    more = {"pategan": {"method", "private"}, "dpgan": {"conditional"}, "dpcgan": {"conditional"}}
+    expected = {
+        name: found - {"calibrated", "image"} | more[name] for name, found in settings.items()
+    }
+    expected["dpgan"] -= {"proportions", "proportions_share"}
+    assert {name: set(kind().parameters()) for name, kind in kinds.items()} == expected
 
 
 def test_every_method_that_imports_the_engine_is_in_the_table():

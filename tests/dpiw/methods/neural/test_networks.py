@@ -13,7 +13,7 @@ import torch
 
 from dpiw.errors import SpecError
 from dpiw.methods.generators.image_networks import ImageDiscriminator, ImageGenerator
-from dpiw.methods.neural.backend import CPU, Backend, make_backend, one_thread
+from dpiw.methods.neural.backend import CPU, Backend, computing, make_backend
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.convolutions import Convolution
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
@@ -181,7 +181,7 @@ def test_threads_are_given_back():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with contextlib.suppress(ValueError), one_thread():
+        with contextlib.suppress(ValueError), computing():
             assert torch.get_num_threads() == 1
             raise ValueError
         assert torch.get_num_threads() == 3
