@@ -212,9 +212,8 @@ class BetaRegression(RatioEstimator):
         """What the weights correct, what the verdict is about, and what intervals leave out."""
         return (
             "Weights correct towards the regularised regression fit, not all the way to the truth.",
-            "The verdict is about relations between columns: on four public tables weights with the"
-            " verdict `use` bettered regressions nearly always and figures of single columns never,"
-            " and worsened most of those. Take figures of single columns with and without weights.",
+            "On four public tables these weights improved regressions more often than not, and"
+            " figures of single columns never. Take those with and without weights.",
             "Standard errors of weighted analyses leave out the privacy noise of these weights; no"
             " interval of dpiw.analysis includes it. weights.method: measured has such intervals.",
         )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpiw.methods.weights.debiasing import log_debias
 from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.signal import Signal
+from dpiw.methods.weights.diagnostics import Signal
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class DebiasedRatio(DensityRatio):
         factor = log_debias(self.law, features - self.centre)
         return np.asarray(self.base.score(features) + factor)
 
-    def sampling_covariance(self, synthetic: SyntheticTable) -> Array | None:
+    def chance(self, synthetic: SyntheticTable) -> Array | None:
         """That of the base."""
-        return self.base.sampling_covariance(synthetic)
+        return self.base.chance(synthetic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,10 +188,6 @@ class TemperedRatio(DensityRatio):
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """Alpha times the base's."""
         return np.asarray(self.alpha * self.base.log_ratio(synthetic))
-
-    def sampling_covariance(self, synthetic: SyntheticTable) -> Array | None:
-        """That of the base: the coefficients are the same."""
-        return self.base.sampling_covariance(synthetic)
 
     def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
         """The base's, times alpha."""

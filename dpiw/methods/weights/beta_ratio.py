@@ -12,7 +12,14 @@ from dpiw.methods.weights.beta_map import DebiasedRatio
 from dpiw.methods.weights.debiasing import weighted_centre
 from dpiw.methods.weights.density_ratio import DensityRatio
 from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.signal import FitFacts, sampling_covariance
+from dpiw.methods.weights.signal import (
+    DRAWS,
+    FitFacts,
+    public_number,
+    sampling_covariance,
+    simulated_errors,
+    simulated_noise,
+)
 from dpiw.privacy.units import NoiseLaw
 
 
@@ -44,11 +51,16 @@ class BetaRatio(DensityRatio):
         """b_bar.x, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy, not debiased."""
         return self.score(self.features(synthetic))
 
-    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
-        """See `dpiw.methods.weights.signal.sampling_covariance`."""
+    def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
+        """Of `DRAWS` draws of noise and sampling error; None of a fit without noise."""
         if self.fit is None:
             return None
-        return sampling_covariance(self.features(synthetic), self.fit)
+        x = self.features(synthetic)
+        rng = np.random.default_rng(public_number(self.coefficients))
+        drawn = simulated_noise(self.law, DRAWS, rng)
+        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng)
+        centred = x - x.mean(axis=0)
+        return np.asarray(((drawn @ (centred.T @ centred)) * drawn).sum(axis=1) / len(x))
 
     def debiased(self, others: SyntheticTable) -> DebiasedRatio:
         """With its own debiasing factor in it, about the weighted mean of other rows' features.

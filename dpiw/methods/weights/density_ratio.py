@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.weights.signal import Signal, noise_test
+from dpiw.methods.weights.diagnostics import Signal
 from dpiw.privacy.units import NoiseLaw
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class DensityRatio(abc.ABC):
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """Noisy log ratio up to a constant, shape (rows,), natural log, not debiased."""
 
-    def sampling_covariance(self, synthetic: SyntheticTable) -> Array | None:
-        """Covariance of the coefficients before noise if real and synthetic law agree, (d', d').
+    def chance(self, synthetic: SyntheticTable) -> Array | None:
+        """Variances of the log ratio that chance alone gives, shape (R,); None: not known.
 
-        Public: from the published rows and nominal_rows. None where there is no noise to tell
-        from (`dpiw.methods.weights.signal`).
+        As if real and synthetic law agreed. Free: from released values, the published rows and
+        nominal_rows.
         """
         return None
 
@@ -56,11 +56,9 @@ class DensityRatio(abc.ABC):
         return [] if self.law is None else [(self.law, self.features(synthetic))]
 
     def signal(self, synthetic: SyntheticTable) -> Signal | None:
-        """Whether it is more than its noise; None where that cannot be asked."""
-        if self.law is None or self.law.scale == 0:
-            return None
-        sampling = self.sampling_covariance(synthetic)
-        return noise_test(self.coefficients, self.features(synthetic), self.law, sampling)
+        """Whether it is more than chance; None where that cannot be asked."""
+        null = self.chance(synthetic)
+        return None if null is None else Signal.of(self.log_ratio(synthetic), null)
 
 
 class RatioWithoutLaw(DensityRatio):

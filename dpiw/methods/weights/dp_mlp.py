@@ -23,32 +23,20 @@ from dpiw.methods.neural.clipping import check_computes
 from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
 from dpiw.methods.neural.ratio_training import (
     LOSSES,
-    MOST_STAND_INS,
     RatioTraining,
-    log_ratio_of,
-    replay,
 )
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.mlp_ratio import NetworkRatio, inputs
-from dpiw.methods.weights.reference_rows import reference_rows
 from dpiw.methods.weights.settings import real, whole
 from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
-from dpiw.privacy.randomness import NoiseSource, SeededNoise
+from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import PrivacyUnit
 
 MEASUREMENT_KIND = "dp_mlp"
-
-REFERENCE_SPREAD = 5 / 6
-"""Standard deviation of the log ratio that `resolution` is forecast on, as for `beta_*`."""
-
-_FORECAST = 2021
-"""Fixes the forecast's simulated rows and noise; public, and no noise of a release."""
-
-_PLAYS = 4
 
 Array = NDArray[np.float64]
 
@@ -188,53 +176,14 @@ class DensityNetwork(RatioEstimator):
         """Of every step's sum of gradients."""
         return (self._ready_for(schema).training.private.released_noise(event=0),)
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Standard deviation of the log weights where there is nothing to find, by playing it.
-
-        One training on uniform public rows against others: noise, and sampling error with it.
-        """
-        log_weights, _ = self._replayed(schema, spread=0.0)
-        return float(log_weights.std())
-
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """1 - (error of the log weights)^2 / variance of a reference log ratio, in [0, 1].
-
-        By playing the training on uniform public rows whose log ratio is z + (z^2 - 1)/sqrt(2)
-        in the sum z of the inputs, scaled to the standard deviation `REFERENCE_SPREAD`: half of its
-        variance is a bend. Unlike that of `beta_*`, noise lowers it as well.
-        """
-        shares = []
-        for number in range(_PLAYS):  # one alone may agree by chance
-            log_weights, target = self._replayed(schema, spread=REFERENCE_SPREAD, number=number)
-            shares.append(1 - float((log_weights - target).var() / target.var()))
-        return min(1.0, max(0.0, float(np.mean(shares))))
-
-    def _replayed(
-        self, schema: PublicSchema, *, spread: float, number: int = 0
-    ) -> tuple[Array, Array]:
-        """Log ratios of the training played on uniform rows, and the true ones, shape (m,)."""
-        ready = self._ready_for(schema)
-        rng = np.random.default_rng(_FORECAST)
-        count = 2 * min(max(ready.nominal_rows, 1000), MOST_STAND_INS)
-        rows = inputs(schema, reference_rows(schema, count, rng))
-        total = _standardised(rows.sum(axis=1))
-        tilt = spread * _standardised(total + _standardised(total**2))
-        state = replay(
-            ready.training,
-            rows,
-            nominal_rows=ready.nominal_rows,
-            noise=SeededNoise(_FORECAST + number),
-            tilt=tilt if spread else None,
-            number=number,
-        )
-        logits = ready.training.logits(state.average, rows)
-        return log_ratio_of(logits, limit=self.limit), tilt
+    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:
+        """None: nothing public tells, so a plan makes no forecast of it."""
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """What the curator should know, from public facts."""
         texts: tuple[str, ...] = (
-            "dp_mlp: the noise in its weights has no known law: weights are not debiased and no"
-            " interval includes it; the verdict is at best `use with care`",
+            "dp_mlp: nothing forecasts its weights, and their noise has no known law: they are not"
+            " debiased and no interval includes it; the verdict is at best `use with care`",
         )
         if nominal_rows < self.lot:
             texts += (f"dp_mlp: lot={self.lot} is above nominal_rows: every row is in every lot",)
@@ -363,7 +312,3 @@ class DensityNetwork(RatioEstimator):
             nominal_rows=ready.nominal_rows,
             replays=self.replays,
         )
-
-
-def _standardised(values: Array) -> Array:
-    return np.asarray((values - values.mean()) / max(float(values.std()), 1e-300))

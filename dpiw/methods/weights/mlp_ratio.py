@@ -19,7 +19,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.neural.ratio_training import RatioTraining, log_ratio_of, replay
 from dpiw.methods.weights.density_ratio import RatioWithoutLaw
-from dpiw.methods.weights.signal import Signal
+from dpiw.methods.weights.signal import public_number
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -61,11 +61,7 @@ class NetworkRatio(RatioWithoutLaw):
     def _log_ratio(self, parameters: Array, rows: Array) -> Array:
         return log_ratio_of(self.training.logits(parameters, rows), limit=self.limit)
 
-    @property
-    def _public_number(self) -> int:
-        return int.from_bytes(hashlib.sha256(self.parameters.tobytes()).digest()[:8], "big")
-
-    def chance(self, synthetic: SyntheticTable) -> Array:
+    def replayed(self, synthetic: SyntheticTable) -> Array:
         """Log ratios of R trainings without a difference to find, shape (rows, R), centred.
 
         Free: synthetic rows and public settings alone. Fixed by the released parameters, so that
@@ -80,7 +76,7 @@ class NetworkRatio(RatioWithoutLaw):
             for i in range(self.replays):
                 state = replay(
                     self.training, rows, nominal_rows=self.nominal_rows, number=i,
-                    noise=SeededNoise(self._public_number + i),
+                    noise=SeededNoise(public_number(self.parameters) + i),
                 )  # fmt: skip
                 log_ratios[:, i] = self._log_ratio(state.average, rows)
             self._played[key] = log_ratios - log_ratios.mean(axis=0)
@@ -88,25 +84,13 @@ class NetworkRatio(RatioWithoutLaw):
 
     def noise_parts(self, synthetic: SyntheticTable) -> list[tuple[NoiseLaw, Array]]:
         """As the replays vary, sampling error included."""
-        replays = self.chance(synthetic)
+        replays = self.replayed(synthetic)
         law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=replays.shape[1])
         return [(law, replays / max(1, replays.shape[1] - 1) ** 0.5)]
 
-    def signal(self, synthetic: SyntheticTable) -> Signal | None:
-        """The log ratio's variance over the rows against that of the replays; None without any.
+    def chance(self, synthetic: SyntheticTable) -> Array | None:
+        """Of the replays, shape (R,); None without any.
 
-        The p-value (r + 1)/(R + 1), r the replays that vary at least as much, is valid for any R
-        as far as replays vary no less than a real training without signal; noise and sampling
-        error are not told apart.
+        As far as replays vary no less than a real training without signal.
         """
-        if not self.replays:
-            return None
-        null = self.chance(synthetic).var(axis=0)
-        observed = float(self.log_ratio(synthetic).var())
-        beaten = int((null >= observed).sum())
-        return Signal(
-            spread=observed,
-            noise=float(null.mean()),
-            sampling=0.0,
-            p_value=(beaten + 1) / (self.replays + 1),
-        )
+        return self.replayed(synthetic).var(axis=0) if self.replays else None

@@ -29,7 +29,14 @@ from dpiw.methods.weights.density_ratio import DensityRatio
 from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.penalty import calibration
 from dpiw.methods.weights.settings import whole
-from dpiw.methods.weights.signal import FitFacts, sampling_covariance
+from dpiw.methods.weights.signal import (
+    DRAWS,
+    FitFacts,
+    public_number,
+    sampling_covariance,
+    simulated_errors,
+    simulated_noise,
+)
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource
@@ -88,11 +95,14 @@ class OutputRatio(DensityRatio):
         self._check(synthetic)
         return self.coefficients
 
-    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """X V X' with V that of the coefficients."""
+    def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """Of `DRAWS` draws of noise, and of sampling error of the coefficients."""
         self._check(synthetic)
         x = self.map.matrix(synthetic.scaled)
-        return np.asarray(x @ sampling_covariance(x, self.fit) @ x.T)
+        rng = np.random.default_rng(public_number(self.coefficients))
+        drawn = simulated_noise(self.law, DRAWS, rng)
+        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng) @ x.T
+        return np.asarray(drawn.var(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from dpiw.methods.weights.debiasing import (
     weighted_centre,
 )
 from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.diagnostics import Diagnostics, diagnose
+from dpiw.methods.weights.diagnostics import Diagnostics, Signal, Verdict, diagnose
 from dpiw.methods.weights.post_processing import (
     PostProcessing,
     SelfNormalise,
@@ -51,6 +52,20 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+
+MOST_NOISE, LEAST_RESOLUTION, MOST_P_VALUE = 0.5, 0.25, 0.03
+
+RULE = (
+    " Weights of the paper's methods are reference implementations, and `use with care` at best;"
+    " do not use: log-weight noise > 0.5, resolution < 0.25, or signal test p > 0.03. Signal test:"
+    " how many of R draws of privacy noise and sampling error, as if real and synthetic rows had"
+    " one law, vary at least as much over the published rows as the released log ratio; such"
+    " weights pass it with probability 0.03. R is 999; of a network its trainings on synthetic"
+    " rows alone. Noise: standard deviation of the privacy noise in a log weight (root mean square"
+    " over rows, by weight). Resolution: public forecast of the share of the log ratio's variance"
+    " that survives shrinkage."
+)
+"""What the verdict on a ratio's weights adds to that of `diagnostics`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,24 +194,62 @@ def weigh(
     raw, debiased = _debiased(final_ratio, log_ratio, features, debias, normalisation)
     final, reshaped = _reshaped(raw, steps, normalisation)
     parts = final_ratio.noise_parts(synthetic)
-    noise = _noise(parts, log_ratio, normalisation)
-    signal = ratio.signal(synthetic)
-    assessed = final_ratio.law is not None or signal is not None
+    noise, signal = _noise(parts, log_ratio, normalisation), ratio.signal(synthetic)
     weights = Weights(
         log_weights=final,
         steps=(*reworded, *debiased, *reshaped),
         law=final_ratio.law and next((law for law, _ in parts if law.scale > 0), None),
         noise=noise,
-        diagnostics=diagnose(
+        diagnostics=_judged(
+            diagnose(final, raw=raw),
             final,
-            noise=noise if assessed else None,
+            noise=noise if final_ratio.law is not None or signal is not None else None,
             resolution=resolution,
-            raw=raw,
             signal=signal,
-            assessed=assessed,
         ),
     )
     return weights if rng is None else _resampled(weights, steps, rng)
+
+
+def _judged(
+    stable: Diagnostics,
+    log_weights: Array,
+    *,
+    noise: Array | None,
+    resolution: float | None,
+    signal: Signal | None,
+) -> Diagnostics:
+    """The verdict by `RULE`.
+
+    Args:
+        stable: of the published weights.
+        log_weights: they, shape (n,).
+        noise: standard deviation of each one's privacy noise, shape (n,); None: nothing is known
+            of it.
+        resolution: the plan's forecast; None without one.
+        signal: None: the ratio was compared with nothing.
+    """
+    findings = [(Verdict.CARE, "a reference implementation; weights.method: measured is recommended")]
+    mean_noise = None
+    if noise is None:
+        findings.append((Verdict.CARE, "neither signal nor noise was assessed"))
+    else:
+        shares = np.exp(log_weights - log_weights.max())
+        mean_noise = math.sqrt(np.average(noise**2, weights=shares))
+        if mean_noise > MOST_NOISE:
+            text = f"log-weight noise {mean_noise:.2f} (expected <= {MOST_NOISE:g})"
+            findings.append((Verdict.DO_NOT_USE, text))
+    if resolution is not None and resolution < LEAST_RESOLUTION:
+        text = f"resolution {resolution:.2f} (expected >= {LEAST_RESOLUTION:g})"
+        findings.append((Verdict.DO_NOT_USE, text))
+    if signal is not None and signal.p_value > MOST_P_VALUE:
+        text = (
+            "the log ratio varies no more than chance alone could make it (signal test p"
+            f" {signal.p_value:.2g}, expected <= {MOST_P_VALUE:g})"
+        )
+        findings.append((Verdict.DO_NOT_USE, text))
+    known = replace(stable, noise=mean_noise, resolution=resolution, signal=signal)
+    return known.judged_with(findings, rule=RULE)
 
 
 def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio, tuple[str, ...]]:

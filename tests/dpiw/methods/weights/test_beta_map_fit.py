@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from dpiw.methods.weights.beta_map_fit import PublicRows, calibrate_on_public_ro
 from dpiw.methods.weights.beta_ratio import BetaRatio
 from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.post_processing import BetaCalibrate, Temper
+from dpiw.methods.weights.signal import FitFacts
 from dpiw.methods.weights.weigh import PostProcessing, weigh
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -130,9 +133,10 @@ def test_noise_passes_through_the_slope(tables):
     np.testing.assert_allclose(weights.noise, 0.01 * np.linalg.norm(f - p @ f, axis=1))
     assert weights.steps == (*steps.texts, "self-normalise")  # and no factor
     # The signal is asked of the base.
-    assert weights.diagnostics.signal.noise == pytest.approx(
-        1e-4 * base.features(synthetic).var(axis=0).sum()
-    )
+    fit = FitFacts(penalty=10.0, nominal_rows=2000, synthetic_rows=2000)
+    fitted = replace(base, fit=fit)
+    weights = weigh(fitted, synthetic, debias=True, post_processing=steps)
+    assert weights.diagnostics.signal == fitted.signal(synthetic)
 
 
 def test_a_calibration_that_was_not_fitted_weighs_nothing(tables):

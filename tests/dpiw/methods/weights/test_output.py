@@ -171,9 +171,9 @@ def test_the_vector_belongs_to_its_rows(tables, unit, rows):
     ratio = made(schema, unit).ratio(stored, schema=schema)
     np.testing.assert_array_equal(ratio.log_ratio(published), measured.arrays["log_ratio"])
     assert ratio.features(published).shape == (4, 4)
-    assert ratio.sampling_covariance(published).shape == (4, 4)
+    assert ratio.chance(published).shape == (999,)
     reordered = SyntheticTable(schema=schema, scaled=published.scaled.take(np.array([1, 0, 2, 3])))
-    for use in (ratio.log_ratio, ratio.features, ratio.sampling_covariance):
+    for use in (ratio.log_ratio, ratio.features, ratio.chance):
         with pytest.raises(WeightError, match="not the rows whose weights were released"):
             use(reordered)
     assert rows_digest(published) == rows_digest(
