@@ -229,7 +229,9 @@ def _judged(
         resolution: the plan's forecast; None without one.
         signal: None: the ratio was compared with nothing.
     """
-    findings = [(Verdict.CARE, "a reference implementation; weights.method: measured is recommended")]
+    findings = [
+        (Verdict.CARE, "a reference implementation; weights.method: measured is recommended")
+    ]
     mean_noise = None
     if noise is None:
         findings.append((Verdict.CARE, "neither signal nor noise was assessed"))
