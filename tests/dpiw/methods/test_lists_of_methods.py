@@ -35,7 +35,7 @@ PARTIAL = {
     "dpiw/methods/generators/test_marginals_stage.py": "networks that are given a histogram",
     "dpiw/methods/test_admission.py": "settings that keep networks small",
     "dpiw/methods/test_kinds.py": "settings that methods need; the table takes both registries",
-    "dpiw/methods/weights/test_beta.py": "the regressions, which had settings that are gone",
+    "dpiw/methods/weights/paper/test_beta.py": "the regressions, which had settings that are gone",
     "dpiw/methods/weights/test_contract.py": "settings that methods need; cases take the registry",
     "dpiw/methods/weights/test_registry.py": "methods whose noise is calibrated to coefficients",
     "dpiw/run/test_as_drawn.py": "methods that train, and may be resumed",

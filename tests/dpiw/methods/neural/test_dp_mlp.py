@@ -18,11 +18,12 @@ from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.losses import Balanced, Logistic
 from dpiw.methods.neural.networks import Network
 from dpiw.methods.neural.training_state import TrainingState
+from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.dp_mlp import DensityNetwork
-from dpiw.methods.weights.post_processing import PostProcessing, Temper
+from dpiw.methods.weights.paper.mlp import DensityNetwork
+from dpiw.methods.weights.paper.steps import PostProcessing, Temper
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh import Normalisation, weigh
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -249,7 +250,6 @@ def test_replays_find_a_signal_and_are_repeatable():
     assert signal.p_value == 1 / 40
     assert signal.spread > 2 * signal.chance
     assert first.diagnostics.verdict is Verdict.CARE
-    assert first.law is None
     assert first.steps == ("self-normalise",)
     assert np.all(first.noise > 0)
 

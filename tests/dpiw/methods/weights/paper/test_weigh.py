@@ -4,14 +4,21 @@ import numpy as np
 import pytest
 
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights import weigh as weigh_module
-from dpiw.methods.weights.debiasing import log_debias
-from dpiw.methods.weights.density_ratio import DensityRatio
+from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.post_processing import Clip, ParetoSmooth, Resample, SelfNormalise, Temper
-from dpiw.methods.weights.signal import DRAWS
-from dpiw.methods.weights.smoothing import pareto_smooth
-from dpiw.methods.weights.weigh import Normalisation, PostProcessing, uniform_weights, weigh
+from dpiw.methods.weights.paper import weigh as weigh_module
+from dpiw.methods.weights.paper.ratio import DRAWS, DensityRatio, Scored, log_debias
+from dpiw.methods.weights.paper.steps import (
+    Clip,
+    ParetoSmooth,
+    PostProcessing,
+    Resample,
+    SelfNormalise,
+    Temper,
+    pareto_smooth,
+)
+from dpiw.methods.weights.paper.weigh import weigh
+from dpiw.methods.weights.weigh import uniform_weights
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
@@ -24,11 +31,11 @@ class Ratio(DensityRatio):
     def __init__(self, rows=100):
         self.x = np.random.default_rng(61).random((rows, 2))
 
-    def features(self, synthetic):
-        return self.x
-
     def log_ratio(self, synthetic):
         return self.x @ self.coefficients
+
+    def scored(self, synthetic):
+        return Scored(log_ratio=self.log_ratio(synthetic), features=self.x, law=self.law)
 
     def chance(self, synthetic):
         return np.linspace(0.0, 1.0, 999) * self.log_ratio(None).var()
@@ -60,7 +67,6 @@ def test_self_normalised():
     np.testing.assert_allclose(difference, difference[0])
     np.testing.assert_allclose(debiased.noise, 0.3 * np.linalg.norm(centred, axis=1))
     np.testing.assert_allclose(plain.noise, debiased.noise)
-    assert debiased.law == Ratio.law
 
 
 CARE, NOT = Verdict.CARE, Verdict.DO_NOT_USE
@@ -222,7 +228,7 @@ def test_the_signal_is_that_of_the_released_ratio():
 
 def test_uniform_weights():
     weights = uniform_weights(40)
-    assert (weights.rows, weights.law, weights.steps) == (40, None, ("none",))
+    assert (weights.rows, weights.steps) == (40, ("none",))
     assert np.all(weights.log_weights == 0)
     assert weights.diagnostics.verdict is Verdict.USE
 

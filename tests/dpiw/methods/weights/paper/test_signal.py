@@ -13,18 +13,17 @@ import pytest
 from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.beta import BetaDebiased
-from dpiw.methods.weights.beta_ratio import BetaRatio
 from dpiw.methods.weights.diagnostics import Signal, Verdict
-from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.signal import (
+from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
+from dpiw.methods.weights.paper.ratio import simulated_errors, simulated_noise
+from dpiw.methods.weights.paper.regression import (
     FitFacts,
+    LinearMap,
+    Regression,
     sampling_covariance,
-    simulated_errors,
-    simulated_noise,
+    solve,
 )
-from dpiw.methods.weights.solver import Regression, solve
-from dpiw.methods.weights.weigh import weigh
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
