@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.methods.weights import beta
+from dpiw.methods.weights.paper import beta
 from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy.randomness import SeededNoise

@@ -12,7 +12,7 @@ import pytest
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights import penalty as calibration
+from dpiw.methods.weights.paper import regression as calibration
 from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy.mechanisms import lattice_step
