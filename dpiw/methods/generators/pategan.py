@@ -94,7 +94,7 @@ class PATEGAN(PATESettings):
 
     method: ClassVar[str] = "pategan"
     private: ClassVar[bool] = True
-    critic: ClassVar[CriticKind] = CriticKind.SCORE
+    critic: ClassVar[CriticKind] = CriticKind.NONE
     """The student's; it is no log ratio."""
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     """As `dpiw.methods.generators.base.own_libraries`: what keeps teachers apart."""
