@@ -223,17 +223,15 @@ class BetaRegression(RatioEstimator):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """Of the coefficients."""
-        return (self._noise,)
-
-    @property
-    def _noise(self) -> ReleasedNoise:
         ready = self._ready()
-        return ReleasedNoise(
-            values="coefficients",
-            law=ready.law.kind,
-            scale=ready.law.scale,
-            sensitivity=ready.sensitivity,
-            event=0,
+        return (
+            ReleasedNoise(
+                values="coefficients",
+                law=ready.law.kind,
+                scale=ready.law.scale,
+                sensitivity=ready.sensitivity,
+                event=0,
+            ),
         )
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
@@ -325,13 +323,14 @@ class BetaRegression(RatioEstimator):
             SpecError: see `check`.
             WeightError: no synthetic rows.
         """
-        problem = self.regression(table, synthetic)
-        coefficients = noisy_vector(self.solution(problem), law=self._ready().law, noise=noise)
-        return self.measurement(
-            coefficients,
-            schema=table.schema.name,
-            synthetic_rows=synthetic.rows,
+        schema, ready = table.schema, self._ready()
+        exact = self.solution(self.regression(table, synthetic))
+        return Measurement(
+            kind=MEASUREMENT_KIND,
+            arrays={"coefficients": noisy_vector(exact, law=ready.law, noise=noise)},
+            facts={**self._facts(), "schema": schema.name, "synthetic_rows": synthetic.rows},
             publishable=noise.publishable,
+            noise=self.released_noise(schema=schema, unit=ready.unit),
         )
 
     def regression(self, table: PrivateTable, synthetic: SyntheticTable) -> Regression:
@@ -364,23 +363,6 @@ class BetaRegression(RatioEstimator):
             Releases nothing: confidential until noise of the calibrated law is added.
         """
         return solve(problem, tolerance=GRADIENT_TOLERANCE * self._ready().bounds.norm)
-
-    def measurement(
-        self,
-        coefficients: NDArray[np.float64],
-        *,
-        schema: str,
-        synthetic_rows: int,
-        publishable: bool,
-    ) -> Measurement:
-        """Noisy coefficients with the public facts of their fit."""
-        return Measurement(
-            kind=MEASUREMENT_KIND,
-            arrays={"coefficients": coefficients},
-            facts={**self._facts(), "schema": schema, "synthetic_rows": synthetic_rows},
-            publishable=publishable,
-            noise=(self._noise,),
-        )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
         """The density ratio of a measurement; needs nothing but these settings.

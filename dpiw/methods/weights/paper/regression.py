@@ -64,32 +64,6 @@ class FeatureBounds:
     reference_norm: float
 
 
-def bounds_of(
-    *,
-    dimension: int,
-    squared_norm: float,
-    squared_diameter: float,
-    l1_norm: float,
-    l1_diameter: float,
-    coordinate: float,
-    reference: float,
-) -> FeatureBounds:
-    """Bounds from squares; L1 by Cauchy and Schwarz where that is tighter."""
-    norm = math.sqrt(squared_norm)
-    diameter = min(2 * norm, math.sqrt(squared_diameter))
-    root = math.sqrt(dimension)
-    l1_norm = min(l1_norm, root * norm)
-    return FeatureBounds(
-        dimension=dimension,
-        norm=norm,
-        diameter=diameter,
-        l1_norm=l1_norm,
-        l1_diameter=min(l1_diameter, 2 * l1_norm, root * diameter),
-        coordinate=max(coordinate, CONSTANT),
-        reference_norm=math.sqrt(reference),
-    )
-
-
 @dataclass(frozen=True)
 class LinearMap:
     """The centred row and the constant 1/2. Corrects first moments only (docs/method.md section 8).
@@ -101,16 +75,24 @@ class LinearMap:
 
     @cached_property
     def bounds(self) -> FeatureBounds:
-        """Attained at the corners of the schema's box."""
+        """Attained at the corners of the schema's box; L1 by Cauchy and Schwarz where tighter."""
         parts = blocks(self.schema)
-        return bounds_of(
-            dimension=parts[-1].stop + 1,
-            squared_norm=math.fsum(part.squared_norm for part in parts) + CONSTANT**2,
-            squared_diameter=math.fsum(part.squared_diameter for part in parts),
-            l1_norm=math.fsum(part.l1_norm for part in parts) + CONSTANT,
-            l1_diameter=math.fsum(part.l1_diameter for part in parts),
-            coordinate=max(part.coordinate for part in parts),
-            reference=math.fsum(part.reference_squared_norm for part in parts) + CONSTANT**2,
+        dimension = parts[-1].stop + 1
+        root = math.sqrt(dimension)
+        norm = math.sqrt(math.fsum(part.squared_norm for part in parts) + CONSTANT**2)
+        squared_diameter = math.fsum(part.squared_diameter for part in parts)
+        diameter = min(2 * norm, math.sqrt(squared_diameter))
+        l1_norm = min(math.fsum(part.l1_norm for part in parts) + CONSTANT, root * norm)
+        l1_diameter = math.fsum(part.l1_diameter for part in parts)
+        variance = math.fsum(part.reference_squared_norm for part in parts)
+        return FeatureBounds(
+            dimension=dimension,
+            norm=norm,
+            diameter=diameter,
+            l1_norm=l1_norm,
+            l1_diameter=min(l1_diameter, 2 * l1_norm, root * diameter),
+            coordinate=max(CONSTANT, *(part.coordinate for part in parts)),
+            reference_norm=math.sqrt(variance + CONSTANT**2),
         )
 
     def reference_eigenvalues(self) -> NDArray[np.float64]:
