@@ -10,10 +10,10 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights.beta_ratio import BetaRatio
-from dpiw.methods.weights.features import LinearMap
+from dpiw.methods.weights.paper.beta import BetaRatio
+from dpiw.methods.weights.paper.regression import LinearMap
+from dpiw.methods.weights.paper.weigh import RatioEstimator
 from dpiw.methods.weights.settings import real
-from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
@@ -25,7 +25,7 @@ class LogisticRegressionRatio(RatioEstimator):
     """scikit-learn's penalised logistic regression of private against synthetic rows.
 
     The constant is an appended, penalised feature, and rows of both classes weigh the same in
-    total, as in `dpiw.methods.weights.beta`. Not private: its measurement is not publishable.
+    total, as in `dpiw.methods.weights.paper.beta`. Not private: its measurement is not publishable.
 
     Attributes:
         penalty: Lam = 1/C of the sum objective, > 0.

@@ -53,9 +53,9 @@ from dpiw.methods.generators.game import GameState
 from dpiw.methods.generators.gan_model import GANModel
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.recipe import Recipe
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh import weigh
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.calibration import calibrate

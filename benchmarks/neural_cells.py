@@ -26,8 +26,9 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh import Weights, weigh
+from dpiw.methods.weights.weigh import Weights
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.promise import compact_json
 from dpiw.privacy.measurement import Measurement

@@ -29,11 +29,11 @@ from dpiw.errors import WeightError
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.generators.gan_model import GANModel
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.mlp import inputs
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh import weigh
 from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy import accounting
 from dpiw.privacy.calibration import calibrate

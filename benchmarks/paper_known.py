@@ -25,9 +25,9 @@ from sklearn.linear_model import LogisticRegression
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.methods.weights.paper.mlp import inputs
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh import weigh
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit

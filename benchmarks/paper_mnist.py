@@ -27,10 +27,10 @@ from weights_cells import CODE, Store
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.mlp import inputs
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh import weigh
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.sections import WeightsSpec
 from dpiw.privacy.calibration import calibrate

@@ -369,7 +369,6 @@ def _facts(weights: Weights) -> dict[str, Any]:
         "reasons": list(found.reasons),
         "noise": found.noise,
         "signal_p": None if signal is None else signal.p_value,
-        "to_noise": None if signal is None else signal.to_noise,
     }
 
 

@@ -182,9 +182,7 @@ def record_of(
                 }
                 for base in by_base
             }
-            cell |= {
-                n: [float(f"{v:.3g}") for v in part[n]] for n in ("noise", "signal_p", "to_noise")
-            }
+            cell |= {n: [float(f"{v:.3g}") for v in part[n]] for n in ("noise", "signal_p")}
         names = [*metrics_of(part), "ess_share"]
         cell["runs"] = {n: [float(f"{v:.5g}") for v in part[n]] for n in names}
         lines.append(json.dumps(cell))

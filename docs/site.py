@@ -32,7 +32,7 @@ MODULES = {
         "dpiw.methods.weights.tilting",
         "dpiw.methods.weights.credit",
         "dpiw.methods.weights.means_law",
-        "dpiw.methods.weights.smoothing",
+        "dpiw.methods.weights.paper.steps",
         "dpiw.methods.weights.diagnostics",
     ),
     "fields": (

@@ -84,7 +84,7 @@ BELOW["cli"] = {"audit", *BELOW["audit"]}
 
 
 def room(name: str) -> str:
-    """Of a module of dpiw: `methods` of `dpiw.methods.weights.beta`."""
+    """Of a module of dpiw: `methods` of `dpiw.methods.weights.paper.beta`."""
     return name.split(".")[1]
 
 

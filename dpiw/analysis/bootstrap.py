@@ -141,7 +141,7 @@ def mechanism_of(release: Release) -> Mechanism:
     from dpiw.methods.late_levels import FindsLevels
     from dpiw.methods.recipe import Recipe
     from dpiw.methods.weights.base import Weighing
-    from dpiw.methods.weights.post_processing import PostProcessing
+    from dpiw.methods.weights.paper.steps import PostProcessing
     from dpiw.methods.weights.registry import make_weights
 
     event_to_json = optional("dpiw.privacy.accounting", extra="pipeline").event_to_json

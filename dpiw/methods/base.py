@@ -129,12 +129,11 @@ class ReadsBatches(Protocol):
 class CriticKind(enum.Enum):
     """What the discriminator of a generator's model can say of a row.
 
-    `NONE`: there is no discriminator. `SCORE`: a number, higher where a row is more real.
+    `NONE`: there is no discriminator, or no ratio follows from it, as from a Wasserstein critic.
     `LOG_RATIO`: log(p_real/p_synthetic), up to a constant (docs/method.md section 12).
     """
 
     NONE = "none"
-    SCORE = "score"
     LOG_RATIO = "log ratio"
 
 

@@ -16,7 +16,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.methods.admission import Admission, admitted
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
-from dpiw.methods.weights.beta_map_fit import PublicRows
+from dpiw.methods.weights.paper.calibration import PublicRows
 from dpiw.methods.weights.weigh import Weights, uniform_weights
 from dpiw.privacy.measurement import Measurement
 

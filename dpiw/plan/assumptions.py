@@ -7,7 +7,7 @@ from dpiw.methods.elsewhere import MadeElsewhere
 from dpiw.methods.generators.base import own_assumptions, own_caveats
 from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
-from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.methods.weights.paper.steps import BetaCalibrate, parse_post_processing
 from dpiw.plan import found_levels, made_elsewhere
 from dpiw.plan.plan import Plan
 from dpiw.privacy.events import PoissonSampledGaussianEvent

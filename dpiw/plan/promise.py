@@ -10,7 +10,7 @@ from dpiw import __version__
 from dpiw.data.cell_formats import without_defaults
 from dpiw.data.schema import PublicSchema
 from dpiw.methods.generators.registry import public_settings
-from dpiw.methods.weights.post_processing import files_of
+from dpiw.methods.weights.paper.steps import files_of
 from dpiw.plan.sections import Places, SourceFormat, SourceSpec
 from dpiw.plan.spec import ReleaseSpec
 

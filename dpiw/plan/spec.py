@@ -20,7 +20,7 @@ from dpiw.data.dictionary import refuse_open
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import SchemaError, SourceError, SpecError
-from dpiw.methods.weights.post_processing import BetaCalibrate, parse_post_processing
+from dpiw.methods.weights.paper.steps import BetaCalibrate, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
 from dpiw.plan.sections import Places, Promise, SourceSpec
 from dpiw.plan.spec_faults import told

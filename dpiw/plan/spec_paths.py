@@ -13,7 +13,7 @@ from dpiw.data.public_rows import FIELD, named_file
 from dpiw.errors import SpecError
 from dpiw.ledger.location import absolute_location
 from dpiw.methods.generators.registry import public_settings
-from dpiw.methods.weights.post_processing import files_of
+from dpiw.methods.weights.paper.steps import files_of
 
 if TYPE_CHECKING:
     from dpiw.plan.sections import GeneratorSpec

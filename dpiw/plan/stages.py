@@ -20,7 +20,7 @@ from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
-from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.found_levels import fitting
 from dpiw.plan.made_elsewhere import check_generator

@@ -15,7 +15,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import write_snapshot
 from dpiw.errors import SourceError, SpecError
 from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.plan import Plan
 from dpiw.plan.promise import run_key
 from dpiw.plan.spec import ReleaseSpec

@@ -9,8 +9,7 @@ import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.paper.regression import LinearMap, Regression, solve
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.benchmarks.scripts import load, rows, schema

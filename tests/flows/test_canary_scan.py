@@ -100,7 +100,7 @@ if 'dpiw.run.process' in ' '.join(sys.orig_argv) and {stage!r} in ('all', *sys.o
         for name in ('ingest', 'fit_generator', 'fit_weights'):
             setattr(steps, name, early(getattr(steps, name)))
     else:
-        import dpiw.methods.generators.histogram as g, dpiw.methods.weights.beta as b
+        import dpiw.methods.generators.histogram as g, dpiw.methods.weights.paper.beta as b
         def measure(self, *args, **kwargs):
             deed()
         g.Histogram.measure = b.BetaRegression.measure = measure

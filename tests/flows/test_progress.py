@@ -23,9 +23,9 @@ from dpiw.cli.heartbeat import FIRST, PACE
 from dpiw.errors import StageFailedError
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.weights.beta import BetaDebiased
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.methods.weights.paper.beta import BetaDebiased
+from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.mlp import DensityNetwork
 from dpiw.run.run import ReleaseRun
 from flows import release
 from flows.console import StepLog, suit_the_terminal

@@ -1,16 +1,19 @@
 """Publish one small release with every method, and keep the folders in `releases.tar.xz`.
 
-`python -m tests.golden.make_releases` was run at the commit named in `releases.json`. Run it again
-only where a method is new: what the archive holds are releases of their own time, and must load.
+`python -m tests.golden.make_releases NAME ...` makes the named recipes, of methods that are new or
+differently published. All other folders of the archive stay as they are, with their answers: they
+are releases of their own time, must load, and some are of settings that are gone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
+import shutil
+import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -67,18 +70,10 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "privbayes-beta_debiased": (PRIVBAYES, weights("beta_debiased")),
     "privbayes-beta_debiased-steps": (PRIVBAYES, weights("beta_debiased", *STEPS)),
-    "privbayes-beta_noised-fourier": (
-        PRIVBAYES, weights("beta_noised", features="fourier", frequencies=8, omega_seed=1)
-    ),
-    "privbayes-beta_noised-interactions": (
-        PRIVBAYES, weights("beta_noised", features="interactions")
-    ),
+    "privbayes-beta_noised": (PRIVBAYES, weights("beta_noised")),
     "privbayes-output_noised": (PRIVBAYES, weights("output_noised", allow_more_rows=True)),
     "privbayes-dp_mlp": (PRIVBAYES, weights("dp_mlp", steps=20)),
     "privbayes-none": (PRIVBAYES, NONE),
-    "dpgan-beta_noised-critic": (
-        {"method": "dpgan", "settings": {"steps": 20}}, weights("beta_noised", features="critic")
-    ),
 }  # fmt: skip
 
 
@@ -143,25 +138,49 @@ def spec_of(name: str, root: Path) -> Path:
     return path
 
 
-def main() -> None:
+def made(names: Sequence[str], root: Path) -> dict[str, Any]:
+    """Publish recipes into `root/NAME`, with the key; what they answer."""
+    place, answers = root / "place", {}
+    place.mkdir()
+    prepare(place)
+    for name in names:
+        _, published = publish_run(spec_of(name, place))
+        shutil.copytree(published, root / name)
+        answers[name] = answers_of(loaded(published))
+    shutil.copy(place / "state" / "keys" / "test.pub", root / "test.pub")
+    shutil.rmtree(place)
+    return answers
+
+
+def main(names: Sequence[str], *, home: Path = HERE) -> None:
+    """Add the named recipes to an archive, and their answers to its list.
+
+    What was there stays: each folder is verified by its own key, `NAME.pub` where it was added
+    later than `test.pub`.
+    """
+    unknown = set(names) - set(RECIPES)
+    if unknown or not names:
+        raise SystemExit(f"expected names of {', '.join(RECIPES)}")
+    content = json.loads((home / "releases.json").read_text())
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        prepare(root)
-        answers = {}
-        with tarfile.open(HERE / "releases.tar.xz", "w:xz") as archive:
-            archive.add(root / "state" / "keys" / "test.pub", "test.pub")
-            for name in RECIPES:
-                _, published = publish_run(spec_of(name, root))
-                archive.add(published, name)
-                answers[name] = answers_of(loaded(published))
-                print(name, published.name, flush=True)
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        kept, new = Path(folder) / "kept", Path(folder) / "new"
+        new.mkdir()
+        with tarfile.open(home / "releases.tar.xz") as packed:
+            packed.extractall(kept, filter="data")
+        content["answers"] |= made(names, new)
+        for name in names:
+            shutil.rmtree(kept / name, ignore_errors=True)
+            shutil.copytree(new / name, kept / name)
+            shutil.copy(new / "test.pub", kept / f"{name}.pub")
+        with tarfile.open(home / "releases.tar.xz", "w:xz") as archive:
+            for path in sorted(kept.iterdir()):
+                archive.add(path, path.name)
+    lines = ",\n".join(
+        f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content["answers"].items()
     )
-    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(answers[name])}" for name in answers)
-    text = f'{{"commit": "{commit.stdout.strip()}", "answers": {{\n{lines}\n}}}}\n'
-    (HERE / "releases.json").write_text(text)
+    text = f'{{"commit": {json.dumps(content["commit"])}, "answers": {{\n{lines}\n}}}}\n'
+    (home / "releases.json").write_text(text)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

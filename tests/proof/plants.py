@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpiw.methods.weights import penalty
+from dpiw.methods.weights.paper import regression as penalty
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

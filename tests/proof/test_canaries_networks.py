@@ -27,8 +27,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.weights.dp_mlp import DensityNetwork
-from dpiw.methods.weights.mlp_ratio import inputs
+from dpiw.methods.weights.paper.mlp import DensityNetwork, inputs
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit

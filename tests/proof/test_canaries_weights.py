@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.methods.weights import beta
-from dpiw.methods.weights.beta import BetaNoised
-from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.paper import beta
+from dpiw.methods.weights.paper.beta import BetaNoised
+from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy.randomness import SeededNoise
 from tests.proof.attacks import Scaled, assault, at_length
 from tests.proof.weight_worlds import WORLDS, calibrated, scaled, schema

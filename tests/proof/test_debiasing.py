@@ -11,8 +11,8 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.methods.weights.debiasing import debias_self_normalised, debias_unnormalised, log_debias
-from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.paper.ratio import debias_self_normalised, debias_unnormalised, log_debias
+from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 BETA = np.array([1.2, -0.8, 0.5, 0.9])

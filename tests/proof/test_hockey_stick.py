@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent
 from tests.proof.figures import tiers

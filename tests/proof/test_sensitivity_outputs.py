@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.privacy.units import NoiseKind
 from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.figures import tiers

@@ -12,9 +12,9 @@ import pytest
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights import penalty as calibration
-from dpiw.methods.weights.beta import BetaRegression
-from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.paper import regression as calibration
+from dpiw.methods.weights.paper.beta import BetaRegression
+from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.dpiw.methods.weights.conftest import uniform_rows

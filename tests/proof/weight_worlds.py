@@ -9,9 +9,9 @@ import numpy as np
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 from tests.proof.attacks import Silent, World, claim_of, log_likelihood_ratio
 

@@ -24,10 +24,10 @@ from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.weights.beta import BetaRegression
 from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.output import OutputNoised
-from dpiw.methods.weights.solver import Regression
+from dpiw.methods.weights.paper.beta import BetaRegression
+from dpiw.methods.weights.paper.output import OutputNoised
+from dpiw.methods.weights.paper.regression import Regression
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise

@@ -119,8 +119,8 @@ class GANSettings:
 
     @property
     def critic(self) -> CriticKind:
-        """Of the logistic loss, a log ratio; of a Wasserstein critic, a score."""
-        return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.SCORE
+        """Of the logistic loss, a log ratio."""
+        return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.NONE
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is unknown or out of range."""

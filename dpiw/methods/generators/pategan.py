@@ -127,7 +127,7 @@ class PATEGAN(PATESettings):
 
     method: ClassVar[str] = "pategan"
     private: ClassVar[bool] = True
-    critic: ClassVar[CriticKind] = CriticKind.SCORE
+    critic: ClassVar[CriticKind] = CriticKind.NONE
     """The student's; it is no log ratio."""
 
     @property  # a class variable would be a field, and move the digest of every plan

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dpiw.data.tables import PrivateTable, SyntheticTable
     from dpiw.methods.admission import Admission
     from dpiw.methods.one_way import OneWayMarginals
-    from dpiw.methods.weights.beta_map_fit import PublicRows
-    from dpiw.methods.weights.post_processing import PostProcessing
+    from dpiw.methods.weights.paper.calibration import PublicRows
+    from dpiw.methods.weights.paper.steps import PostProcessing
     from dpiw.methods.weights.weigh import Weights
     from dpiw.privacy.measurement import Measurement
     from dpiw.privacy.randomness import NoiseSource

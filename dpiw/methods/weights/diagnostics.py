@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import UnreliableWeightsError, WeightError
-from dpiw.methods.weights.signal import Signal
 
 Array = NDArray[np.float64]
 
@@ -26,8 +25,6 @@ MIN_ROWS = 25
 
 ESS_SHARE_USE, ESS_SHARE_CARE = 0.3, 0.05
 ESS_CARE = 50.0
-NOISE_USE, NOISE_CARE = 0.25, 0.5
-RESOLUTION_USE, RESOLUTION_CARE = 0.5, 0.25
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 STANDS_OUT = 0.25
 """Least share of the sum of squared weights by which the five largest, the fewest that a tail is
@@ -35,26 +32,13 @@ fitted to, exceed the others for a large k-hat to count. Of Pareto weights of sh
 is a quarter or more nearly always. Weights that are nearly tied, or of two values with a little
 noise, have a large k-hat as well, up to 10, and no tail: of them it is less from 500 rows on."""
 
-P_VALUE_USE, P_VALUE_CARE = 0.001, 0.03
-SIGNAL_USE = 1.0
-
 RULE = (
-    "use: k-hat < min(1 - 1/log10(rows), 0.7), effective sample size >= 30% of the rows,"
-    " log-weight noise <= 0.25, resolution >= 0.5, signal test p <= 0.001, signal-to-noise >= 1,"
-    " and at least 25 rows. "
+    "use: k-hat < min(1 - 1/log10(rows), 0.7), effective sample size >= 30% of the rows, and at"
+    " least 25 rows. "
     "use with care: k-hat < 1, effective sample size >= 5% of the rows and >= 50 (or 99.9% of the"
-    " rows), log-weight noise <= 0.5, resolution >= 0.25, signal test p <= 0.03. "
-    "do not use: otherwise. Signal test: whether the variance of the released log ratio over the"
-    " published rows exceeds what privacy noise and sampling error give when real and synthetic"
-    " rows have one law; such weights then pass it with about that probability (simulated: 0.02 to"
-    " 0.05 for 0.03); for a network's weights: what R trainings on synthetic rows alone give, so"
-    " p >= 1/(R + 1), and `use` needs R >= 999."
-    " Signal-to-noise: that variance less its chance part, over the chance part. k-hat: shape of"
-    " a generalised Pareto law fitted to the largest weights; none when they are all equal, or when"
-    " it is too large and the five largest exceed the others by less than a quarter of the sum of"
-    " squared weights, which passes. Noise: standard deviation of the privacy noise in a log weight"
-    " (root mean square over rows, by weight). Resolution: public forecast of the share of the log"
-    " ratio's variance that survives shrinkage."
+    " rows). do not use: otherwise. k-hat: shape of a generalised Pareto law fitted to the largest"
+    " weights; none when they are all equal, or when it is too large and the five largest exceed"
+    " the others by less than a quarter of the sum of squared weights, which passes."
 )
 """The verdict's rule. Its numbers are the constants of this module."""
 
@@ -65,6 +49,31 @@ class Verdict(enum.Enum):
     USE = "use"
     CARE = "use with care"
     DO_NOT_USE = "do not use"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal:
+    """A released log ratio's spread against what chance alone gives.
+
+    Attributes:
+        spread: variance of the log ratio over the published rows, before debiasing.
+        chance: mean of that variance over draws of noise and sampling error.
+        p_value: (r + 1)/(R + 1), r of R draws vary at least as much: valid for every R.
+    """
+
+    spread: float
+    chance: float
+    p_value: float
+
+    @classmethod
+    def of(cls, log_ratio: Array, null: Array) -> Self:
+        """Compare a log ratio, shape (n,), with variances that chance gave, shape (R,)."""
+        spread = float(log_ratio.var())
+        return cls(
+            spread=spread,
+            chance=float(null.mean()),
+            p_value=(int((null >= spread).sum()) + 1) / (null.size + 1),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +99,10 @@ class Diagnostics:
     effective_sample_size: float
     design_effect: float
     k_hat: float | None
-    noise: float | None
-    resolution: float | None
     verdict: Verdict
     reasons: tuple[str, ...]
+    noise: float | None = None
+    resolution: float | None = None
     signal: Signal | None = None
     rule: str = RULE
 
@@ -104,9 +113,7 @@ class Diagnostics:
         signal = self.signal
         facts |= {
             "log_ratio_variance": None if signal is None else signal.spread,
-            "noise_variance": None if signal is None else signal.noise,
-            "sampling_variance": None if signal is None else signal.sampling,
-            "signal_to_noise": None if signal is None else signal.to_noise,
+            "chance_variance": None if signal is None else signal.chance,
             "signal_p_value": None if signal is None else signal.p_value,
             "verdict": self.verdict.value,
             "reasons": list(self.reasons),
@@ -271,83 +278,24 @@ def _tail_shape(log_weights: Array) -> float | None:
     return shape if beyond >= STANDS_OUT * float((weights**2).sum()) else None
 
 
-def _findings(facts: Diagnostics) -> list[Finding]:
-    findings: list[Finding] = []
-
-    def note(bad: bool, worse: bool, text: str) -> None:
-        findings.extend(_finding(bad, worse, text))
-
-    if facts.noise is not None:
-        note(
-            facts.noise > NOISE_USE,
-            facts.noise > NOISE_CARE,
-            f"log-weight noise {facts.noise:.2f} (expected <= {NOISE_USE})",
-        )
-    if facts.resolution is not None:
-        note(
-            facts.resolution < RESOLUTION_USE,
-            facts.resolution < RESOLUTION_CARE,
-            f"resolution {facts.resolution:.2f} (expected >= {RESOLUTION_USE})",
-        )
-    return findings + ([] if facts.signal is None else _signal_findings(facts.signal))
-
-
-def _signal_findings(signal: Signal) -> list[tuple[Verdict, str]]:
-    if signal.p_value > P_VALUE_CARE:
-        text = (
-            "the log ratio varies no more than noise alone could make it (signal test p"
-            f" {signal.p_value:.2g}, expected <= {P_VALUE_USE})"
-        )
-        return [(Verdict.DO_NOT_USE, text)]
-    texts = []
-    if signal.p_value > P_VALUE_USE:
-        texts.append(f"signal test p {signal.p_value:.2g} (expected <= {P_VALUE_USE})")
-    if signal.to_noise < SIGNAL_USE:
-        texts.append(f"signal-to-noise {signal.to_noise:.2f} (expected >= {SIGNAL_USE:g})")
-    return [(Verdict.CARE, text) for text in texts]
-
-
-def diagnose(
-    log_weights: Array,
-    *,
-    noise: Array | None = None,
-    resolution: float | None = None,
-    raw: Array | None = None,
-    signal: Signal | None = None,
-    assessed: bool = True,
-) -> Diagnostics:
-    """Diagnose released log weights.
+def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
+    """Diagnose released log weights by `RULE`.
 
     Args:
         log_weights: shape (n,), natural log, any scale.
-        noise: standard deviation of each log weight's privacy noise, shape (n,).
-        resolution: the plan's public forecast, in [0, 1].
         raw: the log weights before smoothing and clipping, shape (n,), whose tail k-hat is of;
             None if they are `log_weights`.
-        signal: the released log ratio's spread against chance (`dpiw.methods.weights.signal`).
-        assessed: False if there is noise of unknown law that nothing was compared with.
 
     Raises:
         WeightError: no rows, or a log weight that is not finite.
     """
-    weights = _weights(log_weights)
     stability = Stability.of(log_weights, tail=raw)
     facts = Diagnostics(
-        rows=weights.size,
+        rows=stability.rows,
         effective_sample_size=stability.effective_sample_size,
-        design_effect=weights.size / stability.effective_sample_size,
+        design_effect=stability.rows / stability.effective_sample_size,
         k_hat=stability.k_hat,
-        noise=None if noise is None else math.sqrt(np.average(noise**2, weights=weights)),
-        resolution=resolution,
         verdict=Verdict.USE,
         reasons=(),
-        signal=signal,
     )
-    findings = stability.findings + _findings(facts)
-    if not assessed:
-        findings.append((Verdict.CARE, "neither signal nor noise was assessed"))
-    worst = Verdict.USE
-    if findings:
-        kinds = {kind for kind, _ in findings}
-        worst = Verdict.DO_NOT_USE if Verdict.DO_NOT_USE in kinds else Verdict.CARE
-    return replace(facts, verdict=worst, reasons=tuple(text for _, text in findings))
+    return facts.judged_with(stability.findings, rule="")

@@ -7,11 +7,11 @@ from typing import Any
 
 from dpiw.errors import SpecError, one_of
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.dp_mlp import DensityNetwork
 from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.mlp import DensityNetwork
+from dpiw.methods.weights.paper.output import OutputNoised
 
 WEIGHTS: Mapping[str, type[WeightEstimator]] = {
     "measured": Measured,

@@ -1,54 +1,16 @@
-"""From a released density ratio to the weights of the synthetic rows: post-processing, free."""
+"""Weights of synthetic rows, as every method gives them."""
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights.base import (
-    Normalisation,
-    SampledRows,
-    Weighing,
-    WeightEstimator,
-)
-from dpiw.methods.weights.debiasing import (
-    debias_self_normalised,
-    debias_unnormalised,
-    log_weight_noise,
-    normalised,
-    weighted_centre,
-)
-from dpiw.methods.weights.density_ratio import DensityRatio
+from dpiw.errors import WeightError
 from dpiw.methods.weights.diagnostics import Diagnostics, diagnose
-from dpiw.methods.weights.post_processing import (
-    PostProcessing,
-    SelfNormalise,
-    parse_post_processing,
-)
-from dpiw.methods.weights.resampling import resample
-from dpiw.privacy.units import NoiseLaw
-
-if TYPE_CHECKING:
-    from dpiw.data.schema import PublicSchema
-    from dpiw.data.tables import SyntheticTable
-    from dpiw.privacy.measurement import Measurement
-
-__all__ = [
-    "Normalisation",
-    "PostProcessing",
-    "RatioEstimator",
-    "Weighing",
-    "Weights",
-    "parse_post_processing",
-    "uniform_weights",
-    "weigh",
-]
 
 Array = NDArray[np.float64]
 
@@ -61,7 +23,6 @@ class Weights:
         log_weights: shape (n,), natural log; mean weight one after self-normalisation; zeros
             after resampling.
         steps: what was done to the noisy log ratio, in order.
-        law: law of the coefficient noise; None when the weights carry none, or one without law.
         noise: standard deviation of each log weight's privacy noise, shape (n,), or of fewer rows,
             evenly spaced: sigma norm(x - mu) after self-normalisation, sigma norm(x) before; of a
             network as its replays vary, and zero without replays. After resampling: of the log
@@ -75,7 +36,6 @@ class Weights:
 
     log_weights: Array
     steps: tuple[str, ...]
-    law: NoiseLaw | None
     noise: Array
     diagnostics: Diagnostics
     chosen: NDArray[np.int64] | None = None
@@ -95,175 +55,14 @@ def uniform_weights(rows: int) -> Weights:
     return Weights(
         log_weights=log_weights,
         steps=("none",),
-        law=None,
         noise=np.zeros(rows),
         diagnostics=diagnose(log_weights),
     )
 
 
-class RatioEstimator(WeightEstimator):
-    """An estimator whose measurement is a density ratio that can be asked of any row."""
-
-    @abc.abstractmethod
-    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DensityRatio:
-        """Post-process a measurement into a density ratio. Costs nothing, repeatable."""
-
-    def calibrated_on(
-        self, measurement: Measurement, rows: SampledRows, weighing: Weighing
-    ) -> tuple[DensityRatio, PostProcessing]:
-        """The ratio to weigh by, and the steps; a calibration among them is fitted where it can."""
-        schema = rows.weighed.schema
-        return self.ratio(measurement, schema=schema), weighing.post_processing
-
-    def weigh(
-        self,
-        measurement: Measurement,
-        rows: SampledRows,
-        weighing: Weighing,
-        *,
-        rng: np.random.Generator,
-    ) -> Weights:
-        """As `WeightEstimator.weigh`: `weigh` by the released ratio."""
-        ratio, steps = self.calibrated_on(measurement, rows, weighing)
-        return weigh(
-            ratio,
-            rows.weighed,
-            debias=self.debias,
-            normalisation=weighing.normalisation,
-            resolution=weighing.resolution,
-            post_processing=steps,
-            rng=rng,
-        )
-
-
-def weigh(
-    ratio: DensityRatio,
-    synthetic: SyntheticTable,
-    *,
-    debias: bool,
-    normalisation: Normalisation = Normalisation.SELF,
-    resolution: float | None = None,
-    post_processing: PostProcessing | None = None,
-    rng: np.random.Generator | None = None,
-) -> Weights:
-    """Weight the rows of `synthetic` by a released ratio.
-
-    Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
-    resampling. Everything is computed from released values and public constants: free. After a
-    calibration there is no factor: it is in the ratio before it (`DebiasedRatio`), or left to the
-    calibration.
-
-    Args:
-        ratio: the ratio with the law of its noise; with a beta calibration, the ratio it was
-            fitted on.
-        synthetic: the rows to weight, public.
-        debias: divide out the mean of the noise's exponential (`beta_debiased`) or not.
-        normalisation: self-normalised or as they are.
-        resolution: the plan's public forecast; enters the verdict when given.
-        post_processing: named steps; none by default.
-        rng: for `resample` alone; no privacy noise. The same state gives the same rows.
-
-    Raises:
-        WeightError: no rows, or the debiasing factor does not exist.
-        SpecError: a step contradicts `normalisation`, or resampling without `rng`.
-        UncalibratedError: a beta calibration was asked for and not fitted.
-    """
-    steps = PostProcessing() if post_processing is None else post_processing
-    steps.check(self_normalised=normalisation is Normalisation.SELF)
-    if steps.resample is not None and rng is None:
-        raise SpecError("weights.post_processing.resample: expected a random generator")
-    final_ratio, reworded = _rewritten(ratio, steps)
-    features, log_ratio = final_ratio.features(synthetic), final_ratio.log_ratio(synthetic)
-    if log_ratio.size == 0:
-        raise WeightError("weights: expected at least one synthetic row")
-    raw, debiased = _debiased(final_ratio, log_ratio, features, debias, normalisation)
-    final, reshaped = _reshaped(raw, steps, normalisation)
-    parts = final_ratio.noise_parts(synthetic)
-    noise = _noise(parts, log_ratio, normalisation)
-    signal = ratio.signal(synthetic)
-    assessed = final_ratio.law is not None or signal is not None
-    weights = Weights(
-        log_weights=final,
-        steps=(*reworded, *debiased, *reshaped),
-        law=final_ratio.law and next((law for law, _ in parts if law.scale > 0), None),
-        noise=noise,
-        diagnostics=diagnose(
-            final,
-            noise=noise if assessed else None,
-            resolution=resolution,
-            raw=raw,
-            signal=signal,
-            assessed=assessed,
-        ),
-    )
-    return weights if rng is None else _resampled(weights, steps, rng)
-
-
-def _rewritten(ratio: DensityRatio, steps: PostProcessing) -> tuple[DensityRatio, tuple[str, ...]]:
-    """The ratio after the steps that act on it, and their texts."""
-    texts = [*ratio.texts]
-    for step in steps.steps:
-        rewritten = step.on_ratio(ratio)
-        if rewritten is not None:
-            ratio = rewritten
-            texts.append(step.text)
-    return ratio, tuple(texts)
-
-
-def _debiased(
-    ratio: DensityRatio,
-    log_ratio: Array,
-    features: Array,
-    debias: bool,
-    normalisation: Normalisation,
-) -> tuple[Array, tuple[str, ...]]:
-    """Log weights without the noise's mean effect. Of a tempered ratio the features are alpha x."""
-    law, (plain, centred) = ratio.law, ratio.argument
-    self_normalised = normalisation is Normalisation.SELF
-    if not debias or law is None or law.scale == 0:
-        return normalised(log_ratio) if self_normalised else log_ratio, ()
-    if not self_normalised:
-        return debias_unnormalised(log_ratio, features, law), (f"debias b({plain})",)
-    return debias_self_normalised(log_ratio, features, law)[0], (f"debias b({centred})",)
-
-
-def _reshaped(
-    raw: Array, steps: PostProcessing, normalisation: Normalisation
-) -> tuple[Array, tuple[str, ...]]:
-    """Log weights after the steps that act on them, and their texts."""
-    log_weights, texts = raw, []
-    for step in steps.steps:
-        reshaped = step.on_log_weights(log_weights)
-        if reshaped is not None:
-            log_weights = reshaped
-            texts.append(step.text)
-    if normalisation is Normalisation.SELF:
-        log_weights = normalised(log_weights)
-        texts.append(SelfNormalise().text)
-    return log_weights, tuple(texts)
-
-
-def _noise(
-    parts: list[tuple[NoiseLaw, Array]], log_ratio: Array, normalisation: Normalisation
-) -> Array:
-    total = np.zeros(log_ratio.size)
-    for law, x in parts:
-        self_normalised = normalisation is Normalisation.SELF
-        centre = weighted_centre(log_ratio, x) if self_normalised else np.zeros(x.shape[1])
-        total += log_weight_noise(law, x - centre) ** 2
-    return np.asarray(np.sqrt(total))
-
-
-def _resampled(weights: Weights, steps: PostProcessing, rng: np.random.Generator) -> Weights:
-    step = steps.resample
-    if step is None:
-        return weights
-    chosen = resample(weights.log_weights, step.rows, method=step.scheme, rng=rng)
-    return Weights(
-        log_weights=np.zeros(chosen.size),
-        steps=(*weights.steps, step.text),
-        law=weights.law,
-        noise=weights.noise[chosen],
-        diagnostics=weights.diagnostics,
-        chosen=chosen,
-    )
+def normalised(log_weights: Array) -> Array:
+    """Shift log weights so that the weights have mean one, shape (n,)."""
+    if log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
+        raise WeightError("weights: expected at least one row and finite log weights")
+    top = log_weights.max()
+    return np.asarray(log_weights - (top + np.log(np.mean(np.exp(log_weights - top)))))

@@ -17,7 +17,6 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.debiasing import normalised
 from dpiw.methods.weights.diagnostics import Diagnostics, Stability, Verdict, diagnose
 from dpiw.methods.weights.means_law import MeansLaw
 from dpiw.methods.weights.means_verdict import base_objections
@@ -31,7 +30,7 @@ from dpiw.methods.weights.stack import Stack, all_features
 from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.thinning import calibrated
 from dpiw.methods.weights.tilting import rough_covariance
-from dpiw.methods.weights.weigh import Weights
+from dpiw.methods.weights.weigh import Weights, normalised
 from dpiw.privacy.measurement import Measurement
 
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
@@ -159,7 +158,6 @@ def weigh_measured(
     return Weights(
         log_weights=calibration.log_weights,
         steps=tuple(steps),
-        law=None,
         noise=noise,
         diagnostics=_judged(reweighted, calibration.log_weights, logs, noise, subset),
         chosen=chosen,

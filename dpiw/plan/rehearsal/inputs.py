@@ -18,7 +18,7 @@ from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import read_csv
 from dpiw.errors import ReleaseError, SourceError, SpecError
-from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.rehearsal.populations import ResampledRows, WeightedRows
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.spec_paths import confidential

@@ -29,10 +29,8 @@ _GROUPS = {
         "signal_p_value": (
             "Signal test (p)", "how often chance alone would spread them as much; small is good",
         ),
-        "signal_to_noise": ("Signal to noise", "above 1: more signal than chance"),
         "log_ratio_variance": ("Variance of the log weights", "before debiasing and scaling"),
-        "noise_variance": ("Privacy noise in that variance", ""),
-        "sampling_variance": ("Sampling in that variance", ""),
+        "chance_variance": ("Chance in that variance", "privacy noise and sampling error"),
         "resolution": ("Resolution", "forecast: share of the signal that survives; at most 1"),
         "k_hat": ("Pareto k-hat", "how far the largest weights stick out; below 0.7 is steady"),
     },

@@ -11,7 +11,7 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.debiasing import normalised
+from dpiw.methods.weights.weigh import normalised
 from tests.support.known_means import KnownMeans
 
 BETA = np.array([1.0, -0.8])

@@ -21,7 +21,7 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.credit import Misfit
 from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.signal import FitFacts, sampling_covariance
+from dpiw.methods.weights.paper.regression import FitFacts, sampling_covariance
 from dpiw.plan.assumptions import caveats
 from dpiw.privacy.units import rows_caveat
 from tests.support.several_rows import PEOPLE, ROWS_EACH, plan, released, table_of

@@ -22,7 +22,7 @@ from dpiw.methods.play import play
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import Weighing
 from dpiw.methods.weights.diagnostics import Verdict, diagnose
-from dpiw.methods.weights.post_processing import PostProcessing
+from dpiw.methods.weights.paper.steps import PostProcessing
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit

@@ -22,7 +22,7 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.play import Played, play
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import Normalisation, Weighing
-from dpiw.methods.weights.post_processing import parse_post_processing
+from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights
 from dpiw.plan.found_levels import fitting
 from dpiw.plan.plan import compile_plan

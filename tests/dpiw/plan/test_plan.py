@@ -13,7 +13,7 @@ from dpiw import __version__
 from dpiw.data.cell_formats import FORMAT_FIELDS
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.methods.weights.beta import BetaNoised
+from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan import table
 from dpiw.plan.forecast import RESOLUTION_FLOOR

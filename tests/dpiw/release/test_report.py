@@ -18,7 +18,8 @@ from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights import diagnostics, weigh_measured
+from dpiw.methods.weights import weigh_measured
+from dpiw.methods.weights.paper import weigh
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
 from dpiw.release.report import plots
@@ -203,7 +204,7 @@ def test_nothing_seen_is_told_from_weights_that_are_too_noisy(facts: dict, unsee
 def test_chance_is_what_the_rules_of_verdicts_say() -> None:
     known = {
         "evidence_p_value": weigh_measured.P_VALUE_CARE,
-        "signal_p_value": diagnostics.P_VALUE_CARE,
+        "signal_p_value": weigh.MOST_P_VALUE,
     }
     assert known == CHANCE
 
@@ -507,7 +508,7 @@ def test_a_figure_does_not_ask_the_machine_how_to_look() -> None:
 
 def test_a_verdict_and_its_figures_say_the_same_of_noisy_averages() -> None:
     """Weights made of averages: good in sums, noisy one by one; a forecast is of an average."""
-    facts = {"tau": 0.004, "noise": 0.8, "verdict": "use", "signal_to_noise": None,
+    facts = {"tau": 0.004, "noise": 0.8, "verdict": "use", "resolution": None,
              "measured": {"evidence_p_value": 1e-9, "gain": 0.98, "rows": 571.3}}  # fmt: skip
     words = _words(_report(example_certificate(diagnostics=facts)))
     assert "The weight of a single row is noisy" in words
@@ -517,7 +518,7 @@ def test_a_verdict_and_its_figures_say_the_same_of_noisy_averages() -> None:
     assert "Expected gain 98%" in words
     assert "Evidence test (p) below 0.000001" in words
     assert "571" not in words
-    assert "too little is known: Signal to noise." in words
+    assert "too little is known: Resolution." in words
 
 
 def test_what_the_weights_repaired_is_told_where_the_truth_is_public() -> None:

@@ -16,7 +16,7 @@ from dpiw.methods.generators.aim import AIM
 from dpiw.methods.generators.aim_rounds import draw_round
 from dpiw.methods.generators.dpgan import DPGAN
 from dpiw.methods.generators.pategan import PATEGAN
-from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.methods.weights.paper.mlp import DensityNetwork
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise

@@ -5,8 +5,8 @@ from decimal import Decimal
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
-from dpiw.methods.weights.output import OutputNoised
+from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.methods.weights.registry import WEIGHTS, make_weights
 from dpiw.privacy.units import NoiseKind
 

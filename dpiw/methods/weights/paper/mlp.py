@@ -8,13 +8,14 @@ are not debiased, and whether there is a signal is judged by replays on syntheti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort
@@ -23,34 +24,99 @@ from dpiw.methods.neural.clipping import check_computes
 from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
 from dpiw.methods.neural.ratio_training import (
     LOSSES,
-    MOST_STAND_INS,
     RatioTraining,
     log_ratio_of,
     replay,
 )
 from dpiw.methods.neural.training_state import TrainingState
 from dpiw.methods.weights.base import check_measurement
-from dpiw.methods.weights.mlp_ratio import NetworkRatio, inputs
-from dpiw.methods.weights.reference_rows import reference_rows
+from dpiw.methods.weights.paper.ratio import DensityRatio, Scored, public_number
+from dpiw.methods.weights.paper.weigh import RatioEstimator
 from dpiw.methods.weights.settings import real, whole
-from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource, SeededNoise
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
-from dpiw.privacy.units import PrivacyUnit
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 MEASUREMENT_KIND = "dp_mlp"
 
-REFERENCE_SPREAD = 5 / 6
-"""Standard deviation of the log ratio that `resolution` is forecast on, as for `beta_*`."""
-
-_FORECAST = 2021
-"""Fixes the forecast's simulated rows and noise; public, and no noise of a release."""
-
-_PLAYS = 4
-
 Array = NDArray[np.float64]
+
+INPUT_SCALE = 2.0
+"""Network inputs are twice the centred row: numbers run over [-1, 1]."""
+
+
+def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
+    """Network inputs, shape (rows, d): twice the centred coordinates."""
+    return np.asarray(INPUT_SCALE * schema.centred(scaled))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NetworkRatio(DensityRatio):
+    """The released network as a log ratio.
+
+    Attributes:
+        training: of which the network is the result; public.
+        parameters: of the network, shape (p,), noisy.
+        limit: public bound of the log ratio.
+        nominal_rows: n0.
+        replays: R, how often the training is played on synthetic rows alone; 0 for never.
+    """
+
+    training: RatioTraining
+    parameters: Array
+    limit: float
+    nominal_rows: int
+    replays: int
+    _played: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def log_ratio(self, synthetic: SyntheticTable) -> Array:
+        """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
+        rows = inputs(synthetic.schema, synthetic.scaled)
+        return self._log_ratio(self.parameters, rows)
+
+    def _log_ratio(self, parameters: Array, rows: Array) -> Array:
+        return log_ratio_of(self.training.logits(parameters, rows), limit=self.limit)
+
+    def replayed(self, synthetic: SyntheticTable) -> Array:
+        """Log ratios of R trainings without a difference to find, shape (rows, R), centred.
+
+        Free: synthetic rows and public settings alone. Fixed by the released parameters, so that
+        it can be repeated; the noise is simulated, never released.
+        """
+        rows = inputs(synthetic.schema, synthetic.scaled)
+        key = hashlib.sha256(rows.tobytes()).hexdigest()
+        if key not in self._played:
+            if self.replays and len(rows) < 2:
+                raise WeightError("weights: expected at least two synthetic rows")
+            log_ratios = np.empty((len(rows), self.replays))
+            for i in range(self.replays):
+                state = replay(
+                    self.training, rows, nominal_rows=self.nominal_rows, number=i,
+                    noise=SeededNoise(public_number(self.parameters) + i),
+                )  # fmt: skip
+                log_ratios[:, i] = self._log_ratio(state.average, rows)
+            self._played[key] = log_ratios - log_ratios.mean(axis=0)
+        return self._played[key]
+
+    def scored(self, synthetic: SyntheticTable) -> Scored:
+        """It, and noise as the replays vary, sampling error included; none without replays."""
+        replays = self.replayed(synthetic)
+        count = replays.shape[1]
+        return Scored(
+            log_ratio=self.log_ratio(synthetic),
+            features=replays / max(1, count - 1) ** 0.5,
+            law=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=count) if count else None,
+            factor=None,
+        )
+
+    def chance(self, synthetic: SyntheticTable) -> Array | None:
+        """Of the replays, shape (R,); None without any.
+
+        As far as replays vary no less than a real training without signal.
+        """
+        return self.replayed(synthetic).var(axis=0) if self.replays else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,53 +254,14 @@ class DensityNetwork(RatioEstimator):
         """Of every step's sum of gradients."""
         return (self._ready_for(schema).training.private.released_noise(event=0),)
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Standard deviation of the log weights where there is nothing to find, by playing it.
-
-        One training on uniform public rows against others: noise, and sampling error with it.
-        """
-        log_weights, _ = self._replayed(schema, spread=0.0)
-        return float(log_weights.std())
-
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """1 - (error of the log weights)^2 / variance of a reference log ratio, in [0, 1].
-
-        By playing the training on uniform public rows whose log ratio is z + (z^2 - 1)/sqrt(2)
-        in the sum z of the inputs, scaled to the standard deviation `REFERENCE_SPREAD`: half of its
-        variance is a bend. Unlike that of `beta_*`, noise lowers it as well.
-        """
-        shares = []
-        for number in range(_PLAYS):  # one alone may agree by chance
-            log_weights, target = self._replayed(schema, spread=REFERENCE_SPREAD, number=number)
-            shares.append(1 - float((log_weights - target).var() / target.var()))
-        return min(1.0, max(0.0, float(np.mean(shares))))
-
-    def _replayed(
-        self, schema: PublicSchema, *, spread: float, number: int = 0
-    ) -> tuple[Array, Array]:
-        """Log ratios of the training played on uniform rows, and the true ones, shape (m,)."""
-        ready = self._ready_for(schema)
-        rng = np.random.default_rng(_FORECAST)
-        count = 2 * min(max(ready.nominal_rows, 1000), MOST_STAND_INS)
-        rows = inputs(schema, reference_rows(schema, count, rng))
-        total = _standardised(rows.sum(axis=1))
-        tilt = spread * _standardised(total + _standardised(total**2))
-        state = replay(
-            ready.training,
-            rows,
-            nominal_rows=ready.nominal_rows,
-            noise=SeededNoise(_FORECAST + number),
-            tilt=tilt if spread else None,
-            number=number,
-        )
-        logits = ready.training.logits(state.average, rows)
-        return log_ratio_of(logits, limit=self.limit), tilt
+    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:
+        """None: nothing public tells, so a plan makes no forecast of it."""
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """What the curator should know, from public facts."""
         texts: tuple[str, ...] = (
-            "dp_mlp: the noise in its weights has no known law: weights are not debiased and no"
-            " interval includes it; the verdict is at best `use with care`",
+            "dp_mlp: nothing forecasts its weights, and their noise has no known law: they are not"
+            " debiased and no interval includes it; the verdict is at best `use with care`",
         )
         if nominal_rows < self.lot:
             texts += (f"dp_mlp: lot={self.lot} is above nominal_rows: every row is in every lot",)
@@ -363,7 +390,3 @@ class DensityNetwork(RatioEstimator):
             nominal_rows=ready.nominal_rows,
             replays=self.replays,
         )
-
-
-def _standardised(values: Array) -> Array:
-    return np.asarray((values - values.mean()) / max(float(values.std()), 1e-300))

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
-from dpiw.methods.weights.smoothing import generalised_pareto_quantile, pareto_smooth
+from dpiw.methods.weights.paper.steps import generalised_pareto_quantile, pareto_smooth
 
-GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "psis.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[4] / "golden" / "psis.json").read_text())
 
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda c: f"{c['rows']}-{c['spread']}")

@@ -24,12 +24,22 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.base import check_measurement
-from dpiw.methods.weights.beta import BetaRegression
-from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.penalty import calibration
+from dpiw.methods.weights.paper.beta import BetaRegression
+from dpiw.methods.weights.paper.ratio import (
+    DRAWS,
+    DensityRatio,
+    Scored,
+    public_number,
+    simulated_errors,
+    simulated_noise,
+)
+from dpiw.methods.weights.paper.regression import (
+    FitFacts,
+    LinearMap,
+    calibration,
+    sampling_covariance,
+)
 from dpiw.methods.weights.settings import whole
-from dpiw.methods.weights.signal import FitFacts, sampling_covariance
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource
@@ -78,21 +88,24 @@ class OutputRatio(DensityRatio):
         if rows_digest(synthetic) != self.digest:
             raise WeightError("output_noised: these are not the rows whose weights were released")
 
-    def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """The identity: row i is coordinate i; WeightError for other rows."""
-        self._check(synthetic)
-        return np.eye(self.coefficients.size)
-
     def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
         """The released vector; WeightError for other rows."""
         self._check(synthetic)
         return self.coefficients
 
-    def sampling_covariance(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """X V X' with V that of the coefficients."""
+    def scored(self, synthetic: SyntheticTable) -> Scored:
+        """It, and as its features the identity: row i is coordinate i."""
+        identity = np.eye(self.coefficients.size)
+        return Scored(log_ratio=self.log_ratio(synthetic), features=identity, law=self.law)
+
+    def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """Of `DRAWS` draws of noise, and of sampling error of the coefficients."""
         self._check(synthetic)
         x = self.map.matrix(synthetic.scaled)
-        return np.asarray(x @ sampling_covariance(x, self.fit) @ x.T)
+        rng = np.random.default_rng(public_number(self.coefficients))
+        drawn = simulated_noise(self.law, DRAWS, rng)
+        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng) @ x.T
+        return np.asarray(drawn.var(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,16 +225,11 @@ class OutputNoised(BetaRegression):
         parameters = super().parameters() | {
             "rows": self.rows,
             "allow_more_rows": self.allow_more_rows,
-            "advice": REASON,
         }
         parameters.pop("scale", None)
         if "sensitivity" in parameters:
             parameters["coefficient_sensitivity"] = parameters.pop("sensitivity")
         return parameters
-
-    def _facts(self) -> dict[str, Any]:
-        # Advice is words: a measurement is not another one because they were put better.
-        return {key: value for key, value in super()._facts().items() if key != "advice"}
 
     def for_rows(self, published: SyntheticTable) -> Self:
         """These settings for the rows that will be published.

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, sigmoid, solve
+from dpiw.methods.weights.paper.regression import GRADIENT_TOLERANCE, Regression, sigmoid, solve
 
 
 def problem(n=300, m=500, d=5, penalty=3.0, weight=None, seed=0):
@@ -56,7 +56,7 @@ def test_hessian_does_not_depend_on_the_chunking(monkeypatch):
     p = problem()
     b = np.full(6, 0.3)
     whole = p.hessian(b)
-    monkeypatch.setattr("dpiw.methods.weights.solver._CHUNK_ROWS", 7)
+    monkeypatch.setattr("dpiw.methods.weights.paper.regression._CHUNK_ROWS", 7)
     np.testing.assert_allclose(p.hessian(b), whole, rtol=1e-12)
 
 
@@ -115,7 +115,7 @@ def test_unpenalised_intercept_has_no_bounded_sensitivity():
 
 
 def test_failure_has_one_text(monkeypatch):
-    monkeypatch.setattr("dpiw.methods.weights.solver._MAX_STEPS", 0)
+    monkeypatch.setattr("dpiw.methods.weights.paper.regression._MAX_STEPS", 0)
     texts = set()
     for seed in range(3):
         with pytest.raises(WeightError) as caught:

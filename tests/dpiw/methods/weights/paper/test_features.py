@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpiw.data.schema import ScaledTable
-from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.geometry import blocks
+from dpiw.methods.weights.paper.regression import LinearMap
 from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
 
 

@@ -19,9 +19,9 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, Judge
-from dpiw.methods.weights.density_ratio import RatioWithoutLaw
+from dpiw.methods.weights.paper.ratio import DensityRatio
+from dpiw.methods.weights.paper.weigh import RatioEstimator
 from dpiw.methods.weights.settings import real
-from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiscriminatorRatio(RatioWithoutLaw):
+class DiscriminatorRatio(DensityRatio):
     """The clamped logit of a fitted generator's discriminator.
 
     Attributes:

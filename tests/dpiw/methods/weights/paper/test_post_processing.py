@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.weights.post_processing import (
+from dpiw.methods.weights.paper.steps import (
     STEPS,
     BetaCalibrate,
     Clip,
@@ -148,8 +148,7 @@ def test_a_calibration_on_a_file_has_no_numbers_until_it_is_fitted():
 
 def test_a_spec_can_be_parsed_without_heavy_libraries():
     code = (
-        "import sys, dpiw.methods.weights.post_processing, dpiw.methods.weights.smoothing;"
-        "import dpiw.methods.weights.beta_map;"
+        "import sys, dpiw.methods.weights.paper.steps;"
         "bad = {'scipy', 'sklearn', 'opendp', 'dp_accounting', 'pandas'};"
         "sys.exit(', '.join(sorted(bad & set(sys.modules))) or 0)"
     )

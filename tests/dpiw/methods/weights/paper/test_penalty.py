@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.penalty import (
+from dpiw.methods.weights.paper.regression import (
+    LinearMap,
     calibration,
     l1_reach,
     l2_reach,
@@ -19,7 +19,7 @@ from dpiw.methods.weights.penalty import (
 from dpiw.privacy.mechanisms import lattice_slack
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
-GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "weights.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[4] / "golden" / "weights.json").read_text())
 
 
 @pytest.mark.parametrize("row", GOLDEN["penalty_rule"]["rows"])
@@ -91,7 +91,7 @@ def test_scale_covers_reach_solver_and_lattice(kind, numeric, unit):
 
 @pytest.mark.parametrize("kind", NoiseKind)
 def test_tau_is_the_noise_of_a_reference_row(kind, numeric, unit):
-    from dpiw.methods.weights.debiasing import log_weight_noise
+    from dpiw.methods.weights.paper.ratio import log_weight_noise
 
     bounds = LinearMap(numeric(6)).bounds
     calibrated = calibration(

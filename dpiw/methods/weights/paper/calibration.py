@@ -1,7 +1,6 @@
-"""Fitting a beta calibration, on declared public rows alone: free.
+"""Fitting a beta calibration (Kull et al. 2017), on declared public rows alone: free.
 
-`PublicRows` cannot be made from a private table. A "small private validation set" is not free
-(docs/method.md section 11).
+A "small private validation set" is not free (docs/method.md section 11).
 """
 
 from __future__ import annotations
@@ -12,10 +11,14 @@ import numpy as np
 
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError
-from dpiw.methods.weights.beta_map import DIMENSION, calibration_features, identity, to_map
-from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.post_processing import BetaCalibrate
-from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.paper.ratio import (
+    DIMENSION,
+    DensityRatio,
+    calibration_features,
+    identity,
+    to_map,
+)
+from dpiw.methods.weights.paper.regression import Regression, solve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,7 @@ class PublicRows:
 
 def calibrate_on_public_rows(
     ratio: DensityRatio, real_rows: PublicRows, synthetic: SyntheticTable, *, limit: float = 5.0
-) -> BetaCalibrate:
+) -> tuple[float, float, float]:
     """Fit a and b >= 0 and c of the beta calibration on public labelled rows. Free.
 
     Both classes weigh the same in total, so the fitted log odds are the log ratio. A coefficient
@@ -48,13 +51,10 @@ def calibrate_on_public_rows(
     section 3.2), so that the calibrated ratio never falls as the ratio rises.
 
     Args:
-        ratio: the released ratio, or a `DebiasedRatio` of it.
+        ratio: the released ratio, or with its own debiasing factor in it.
         real_rows: public rows of the real distribution.
         synthetic: rows of the synthetic distribution, best not those the ratio was fitted on.
         limit: clip bound of the log ratio.
-
-    Returns:
-        The step, with its numbers and the declared origin.
 
     Raises:
         WeightError: one of the tables has no rows.
@@ -81,5 +81,4 @@ def calibrate_on_public_rows(
             break
         free &= ~negative
     coefficients[:2] = np.maximum(coefficients[:2], 0.0)
-    a, b, c = to_map(coefficients, limit)
-    return BetaCalibrate(a=a, b=b, c=c, limit=limit, declared=real_rows.declared)
+    return to_map(coefficients, limit)

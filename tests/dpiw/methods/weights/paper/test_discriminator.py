@@ -11,9 +11,9 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh import weigh
 
 TILT = 1.5
 
@@ -59,7 +59,6 @@ def test_free_weights_of_the_true_ratio_correct_the_mean(schema):
     weights = weigh(ratio, rows, debias=False)
     value = np.average(rows.scaled.columns["x0"], weights=np.exp(weights.log_weights))
     assert value == pytest.approx(1 / -np.expm1(-TILT) - 1 / TILT, abs=0.03)
-    assert weights.law is None
     assert (weights.noise == 0).all()
     assert weights.diagnostics.verdict is Verdict.CARE
     assert "neither signal nor noise was assessed" in weights.diagnostics.reasons

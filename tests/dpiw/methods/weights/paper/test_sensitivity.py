@@ -10,9 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.penalty import l2_reach
-from dpiw.methods.weights.solver import Regression, solve
+from dpiw.methods.weights.paper.regression import LinearMap, Regression, l2_reach, solve
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 RELATIONS = list(NeighbouringRelation)

@@ -4,12 +4,21 @@ import numpy as np
 import pytest
 
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights.debiasing import log_debias
-from dpiw.methods.weights.density_ratio import DensityRatio
+from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.post_processing import Clip, ParetoSmooth, Resample, SelfNormalise, Temper
-from dpiw.methods.weights.smoothing import pareto_smooth
-from dpiw.methods.weights.weigh import Normalisation, PostProcessing, uniform_weights, weigh
+from dpiw.methods.weights.paper import weigh as weigh_module
+from dpiw.methods.weights.paper.ratio import DRAWS, DensityRatio, Scored, log_debias
+from dpiw.methods.weights.paper.steps import (
+    Clip,
+    ParetoSmooth,
+    PostProcessing,
+    Resample,
+    SelfNormalise,
+    Temper,
+    pareto_smooth,
+)
+from dpiw.methods.weights.paper.weigh import weigh
+from dpiw.methods.weights.weigh import uniform_weights
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
@@ -22,14 +31,14 @@ class Ratio(DensityRatio):
     def __init__(self, rows=100):
         self.x = np.random.default_rng(61).random((rows, 2))
 
-    def features(self, synthetic):
-        return self.x
-
     def log_ratio(self, synthetic):
         return self.x @ self.coefficients
 
-    def sampling_covariance(self, synthetic):
-        return None
+    def scored(self, synthetic):
+        return Scored(log_ratio=self.log_ratio(synthetic), features=self.x, law=self.law)
+
+    def chance(self, synthetic):
+        return np.linspace(0.0, 1.0, 999) * self.log_ratio(None).var()
 
 
 def test_unnormalised():
@@ -58,12 +67,52 @@ def test_self_normalised():
     np.testing.assert_allclose(difference, difference[0])
     np.testing.assert_allclose(debiased.noise, 0.3 * np.linalg.norm(centred, axis=1))
     np.testing.assert_allclose(plain.noise, debiased.noise)
-    assert debiased.law == Ratio.law
 
 
-def test_resolution_reaches_the_verdict():
-    weights = weigh(Ratio(), None, debias=True, resolution=0.1)
-    assert weights.diagnostics.verdict is Verdict.DO_NOT_USE
+CARE, NOT = Verdict.CARE, Verdict.DO_NOT_USE
+
+
+@pytest.mark.parametrize(
+    ("scale", "resolution", "beaten", "verdict", "reason"),
+    [
+        (0.3, None, 0, CARE, "a reference implementation"),
+        (0.3, 0.9, 29, CARE, "a reference implementation"),
+        (0.9, 0.9, 0, NOT, "log-weight noise 1"),
+        (0.3, 0.2, 0, NOT, "resolution 0.20"),
+        (0.3, 0.9, 30, NOT, "no more than chance"),
+        (0.9, 0.2, 999, NOT, "no more than chance"),
+    ],
+)
+def test_noise_forecast_and_signal_enter_the_verdict(scale, resolution, beaten, verdict, reason):
+    ratio = Ratio()
+    ratio.law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=scale * 3, dimension=2)
+    ratio.chance = lambda _: np.repeat([np.inf, 0.0], [beaten, 999 - beaten])
+    found = weigh(ratio, None, debias=True, resolution=resolution).diagnostics
+    assert found.verdict is verdict
+    assert reason in found.reasons[-1]
+    assert found.signal.p_value == (beaten + 1) / 1000
+    assert found.resolution == resolution
+    assert found.noise == pytest.approx(np.sqrt(np.mean(weigh(ratio, None, debias=True).noise**2)),
+                                        rel=0.2)  # fmt: skip
+
+
+def test_weights_of_unknown_noise_say_so():
+    class Unknown(Ratio):
+        law = None
+
+        def chance(self, synthetic):
+            return None
+
+    found = weigh(Unknown(), None, debias=False).diagnostics
+    assert (found.verdict, found.noise, found.signal) == (CARE, None, None)
+    assert found.reasons[-1] == "neither signal nor noise was assessed"
+
+
+def test_the_rule_states_its_numbers():
+    numbers = weigh_module.MOST_NOISE, weigh_module.LEAST_RESOLUTION, weigh_module.MOST_P_VALUE
+    assert numbers == (0.5, 0.25, 0.03)
+    said = weigh(Ratio(), None, debias=True).diagnostics.rule
+    assert all(f"{number:g}" in said for number in (*numbers, DRAWS))
 
 
 SMOOTH = PostProcessing(steps=(ParetoSmooth(), Clip(at=1.2)))
@@ -175,13 +224,11 @@ def test_the_signal_is_that_of_the_released_ratio():
     signal = weigh(ratio, None, debias=True, post_processing=steps).diagnostics.signal
     assert signal == weigh(ratio, None, debias=True).diagnostics.signal
     assert signal.spread == pytest.approx(ratio.log_ratio(None).var())
-    assert signal.noise == pytest.approx(0.09 * ratio.x.var(axis=0).sum())
-    assert signal.sampling == 0.0
 
 
 def test_uniform_weights():
     weights = uniform_weights(40)
-    assert (weights.rows, weights.law, weights.steps) == (40, None, ("none",))
+    assert (weights.rows, weights.steps) == (40, ("none",))
     assert np.all(weights.log_weights == 0)
     assert weights.diagnostics.verdict is Verdict.USE
 

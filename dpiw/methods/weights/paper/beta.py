@@ -21,21 +21,32 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort
 from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
-from dpiw.methods.weights.beta_map_fit import calibrate_on_public_rows
-from dpiw.methods.weights.beta_ratio import BetaRatio
-from dpiw.methods.weights.density_ratio import DensityRatio
-from dpiw.methods.weights.features import LinearMap
-from dpiw.methods.weights.penalty import (
+from dpiw.methods.weights.paper.calibration import calibrate_on_public_rows
+from dpiw.methods.weights.paper.ratio import (
+    DRAWS,
+    DensityRatio,
+    Scored,
+    log_debias,
+    public_number,
+    simulated_errors,
+    simulated_noise,
+    weighted_centre,
+)
+from dpiw.methods.weights.paper.regression import (
+    GRADIENT_TOLERANCE,
     Calibration,
+    FitFacts,
+    LinearMap,
+    Regression,
     calibration,
     check_moments,
     resolved_share,
+    sampling_covariance,
+    solve,
 )
-from dpiw.methods.weights.post_processing import PostProcessing
+from dpiw.methods.weights.paper.steps import PostProcessing
+from dpiw.methods.weights.paper.weigh import RatioEstimator
 from dpiw.methods.weights.settings import real
-from dpiw.methods.weights.signal import FitFacts
-from dpiw.methods.weights.solver import GRADIENT_TOLERANCE, Regression, solve
-from dpiw.methods.weights.weigh import RatioEstimator
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
@@ -51,6 +62,65 @@ _NOT_LINEAR = (
     "expected linear features alone; for others, write weights.method: measured"
     " with settings: {omega_seed: 1}"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetaRatio(DensityRatio):
+    """A released log-linear density ratio: b_bar.x.
+
+    Attributes:
+        law: law of the noise in `coefficients`.
+        coefficients: b_bar, shape (d',).
+        map: the feature map.
+        fit: public facts of the fit; None for a fit without noise.
+        centre: mu, shape (d',): the debiasing factor b(x - mu) is in the log ratio; None: it is
+            not. A calibration starts from such a ratio, a public function of a row as it is, and
+            one that changes nothing then leaves the debiased weights.
+    """
+
+    law: NoiseLaw
+    coefficients: NDArray[np.float64]
+    map: LinearMap
+    fit: FitFacts | None = None
+    centre: NDArray[np.float64] | None = None
+
+    def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """Feature rows, shape (rows, d')."""
+        return self.map.matrix(synthetic.scaled)
+
+    def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+        """b_bar.x, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
+        return self.scored(synthetic).log_ratio
+
+    def scored(self, synthetic: SyntheticTable) -> Scored:
+        """It, and the features that its noise is of."""
+        x = self.features(synthetic)
+        texts: tuple[str, ...] = ()
+        log_ratio = x @ self.coefficients
+        if self.centre is not None:
+            log_ratio += log_debias(self.law, x - self.centre)
+            texts = ("debias b(x - mu) before the calibration",)
+        return Scored(log_ratio=log_ratio, features=x, law=self.law, texts=texts)
+
+    def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
+        """Of `DRAWS` draws of noise and sampling error; None of a fit without noise."""
+        if self.fit is None:
+            return None
+        x = self.features(synthetic)
+        rng = np.random.default_rng(public_number(self.coefficients))
+        drawn = simulated_noise(self.law, DRAWS, rng)
+        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng)
+        centred = x - x.mean(axis=0)
+        return np.asarray(((drawn @ (centred.T @ centred)) * drawn).sum(axis=1) / len(x))
+
+    def debiased(self, others: SyntheticTable) -> BetaRatio:
+        """With its debiasing factor in it, about the weighted mean of other rows' features.
+
+        Args:
+            others: public rows that are not published.
+        """
+        x = self.features(others)
+        return replace(self, centre=weighted_centre(x @ self.coefficients, x))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,17 +223,15 @@ class BetaRegression(RatioEstimator):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """Of the coefficients."""
-        return (self._noise,)
-
-    @property
-    def _noise(self) -> ReleasedNoise:
         ready = self._ready()
-        return ReleasedNoise(
-            values="coefficients",
-            law=ready.law.kind,
-            scale=ready.law.scale,
-            sensitivity=ready.sensitivity,
-            event=0,
+        return (
+            ReleasedNoise(
+                values="coefficients",
+                law=ready.law.kind,
+                scale=ready.law.scale,
+                sensitivity=ready.sensitivity,
+                event=0,
+            ),
         )
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
@@ -212,9 +280,8 @@ class BetaRegression(RatioEstimator):
         """What the weights correct, what the verdict is about, and what intervals leave out."""
         return (
             "Weights correct towards the regularised regression fit, not all the way to the truth.",
-            "The verdict is about relations between columns: on four public tables weights with the"
-            " verdict `use` bettered regressions nearly always and figures of single columns never,"
-            " and worsened most of those. Take figures of single columns with and without weights.",
+            "On four public tables these weights improved regressions more often than not, and"
+            " figures of single columns never. Take those with and without weights.",
             "Standard errors of weighted analyses leave out the privacy noise of these weights; no"
             " interval of dpiw.analysis includes it. weights.method: measured has such intervals.",
         )
@@ -256,13 +323,14 @@ class BetaRegression(RatioEstimator):
             SpecError: see `check`.
             WeightError: no synthetic rows.
         """
-        problem = self.regression(table, synthetic)
-        coefficients = noisy_vector(self.solution(problem), law=self._ready().law, noise=noise)
-        return self.measurement(
-            coefficients,
-            schema=table.schema.name,
-            synthetic_rows=synthetic.rows,
+        schema, ready = table.schema, self._ready()
+        exact = self.solution(self.regression(table, synthetic))
+        return Measurement(
+            kind=MEASUREMENT_KIND,
+            arrays={"coefficients": noisy_vector(exact, law=ready.law, noise=noise)},
+            facts={**self._facts(), "schema": schema.name, "synthetic_rows": synthetic.rows},
             publishable=noise.publishable,
+            noise=self.released_noise(schema=schema, unit=ready.unit),
         )
 
     def regression(self, table: PrivateTable, synthetic: SyntheticTable) -> Regression:
@@ -295,23 +363,6 @@ class BetaRegression(RatioEstimator):
             Releases nothing: confidential until noise of the calibrated law is added.
         """
         return solve(problem, tolerance=GRADIENT_TOLERANCE * self._ready().bounds.norm)
-
-    def measurement(
-        self,
-        coefficients: NDArray[np.float64],
-        *,
-        schema: str,
-        synthetic_rows: int,
-        publishable: bool,
-    ) -> Measurement:
-        """Noisy coefficients with the public facts of their fit."""
-        return Measurement(
-            kind=MEASUREMENT_KIND,
-            arrays={"coefficients": coefficients},
-            facts={**self._facts(), "schema": schema, "synthetic_rows": synthetic_rows},
-            publishable=publishable,
-            noise=(self._noise,),
-        )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
         """The density ratio of a measurement; needs nothing but these settings.
@@ -346,7 +397,7 @@ class BetaRegression(RatioEstimator):
             return ratio, steps
         start = ratio.debiased(rows.fitting) if self.debias else ratio
         fitted = calibrate_on_public_rows(start, weighing.public, rows.fitting, limit=step.limit)
-        return start, steps.with_calibration(*fitted.map)
+        return start, steps.with_calibration(*fitted)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.methods.weights.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.regression import Regression, solve
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.solver import Regression, solve
-from dpiw.methods.weights.weigh import weigh
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
@@ -155,7 +155,7 @@ def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeyp
         assert tolerance <= 1e-6 * estimator.calibrated.bounds.norm
         return coefficients
 
-    monkeypatch.setattr("dpiw.methods.weights.beta.solve", spied)
+    monkeypatch.setattr("dpiw.methods.weights.paper.beta.solve", spied)
     estimator.measure(private, synthetic, noise=SeededNoise(1))
     assert len(shares) == 1
     assert shares[0] <= 1e-6

@@ -12,10 +12,11 @@ from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.methods.weights.beta import BetaDebiased
-from dpiw.methods.weights.output import REASON, OutputNoised, rows_digest
-from dpiw.methods.weights.solver import Regression, solve
-from dpiw.methods.weights.weigh import Normalisation, weigh
+from dpiw.methods.weights.base import Normalisation
+from dpiw.methods.weights.paper.beta import BetaDebiased
+from dpiw.methods.weights.paper.output import REASON, OutputNoised, rows_digest
+from dpiw.methods.weights.paper.regression import Regression, solve
+from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
@@ -145,7 +146,6 @@ def test_more_rows_than_coefficients_are_refused_with_the_reason(tables, numeric
     )
     for estimator in (wanted, made(schema, unit)):
         parameters = json.loads(json.dumps(estimator.parameters(), allow_nan=False))
-        assert parameters["advice"] == REASON
         assert "scale" not in parameters
         assert parameters["coefficient_sensitivity"] == estimator.calibrated.sensitivity
 
@@ -170,26 +170,15 @@ def test_the_vector_belongs_to_its_rows(tables, unit, rows):
     # Who reads the measurement needs no published rows to rebuild the ratio.
     ratio = made(schema, unit).ratio(stored, schema=schema)
     np.testing.assert_array_equal(ratio.log_ratio(published), measured.arrays["log_ratio"])
-    assert ratio.features(published).shape == (4, 4)
-    assert ratio.sampling_covariance(published).shape == (4, 4)
+    np.testing.assert_array_equal(ratio.scored(published).features, np.eye(4))
+    assert ratio.chance(published).shape == (999,)
     reordered = SyntheticTable(schema=schema, scaled=published.scaled.take(np.array([1, 0, 2, 3])))
-    for use in (ratio.log_ratio, ratio.features, ratio.sampling_covariance):
+    for use in (ratio.log_ratio, ratio.scored, ratio.chance):
         with pytest.raises(WeightError, match="not the rows whose weights were released"):
             use(reordered)
     assert rows_digest(published) == rows_digest(
         SyntheticTable(schema=schema, scaled=published.scaled)
     )
-
-
-def test_a_paid_measurement_outlives_better_words(tables, unit):
-    """What an earlier version wrote as its advice makes no other measurement."""
-    schema, private, fitting, published = tables
-    estimator = made(schema, unit).for_rows(published)
-    measured = estimator.measure(private, fitting, noise=SeededNoise(1))
-    assert "advice" not in measured.facts
-    earlier = replace(measured, facts={**measured.facts, "advice": "in other words"})
-    ratio = made(schema, unit).ratio(earlier, schema=schema)
-    np.testing.assert_array_equal(ratio.log_ratio(published), measured.arrays["log_ratio"])
 
 
 def test_what_is_refused(tables, numeric, rows, unit):

@@ -1,0 +1,435 @@
+"""The paper's regression: features with public bounds, penalty, sensitivity, and a solver.
+
+    J(b) = sum_private softplus(-b.x) + s0 sum_synthetic softplus(b.x) + (Lam/2) norm(b)^2
+
+J is Lam-strongly convex, so norm(grad J(b)) <= g means that b is within g/Lam of the minimiser.
+That distance is part of the sensitivity, which is why the solver certifies it instead of trusting
+a stopping rule: at scikit-learn's default lbfgs tolerance the error exceeds the sensitivity itself.
+
+With R >= norm(x) and D >= norm(x - x'), the minimiser moves by at most R/Lam when a private row is
+added or removed and by max(D, R)/Lam when one is replaced: both rows carry the same label, so the
+label-free 2R/Lam of Chaudhuri et al. is not needed. A unit of k rows multiplies both.
+Source: docs/method.md section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.weights.geometry import blocks
+from dpiw.privacy.mechanisms import calibrated_law
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+
+Array = NDArray[np.float64]
+
+GRADIENT_TOLERANCE = 1e-6
+"""The certificate: norm(grad J) <= GRADIENT_TOLERANCE * R, R the public row norm bound."""
+
+_CHUNK_ROWS = 8192
+_MAX_STEPS = 500
+_MAX_HALVINGS = 60
+
+CONSTANT = 0.5
+"""Value of the appended constant; 1/2 matches the centred box (docs/method.md section 3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureBounds:
+    """Public bounds on feature rows x, x' of a map.
+
+    Attributes:
+        dimension: d', length of a row, constant included.
+        norm: R, bound on norm(x)_2.
+        diameter: bound on norm(x - x')_2.
+        l1_norm, l1_diameter: the same in L1.
+        coordinate: bound on |x_j|.
+        reference_norm: r_ref, root mean square norm of a row under a uniform public row.
+    """
+
+    dimension: int
+    norm: float
+    diameter: float
+    l1_norm: float
+    l1_diameter: float
+    coordinate: float
+    reference_norm: float
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """The centred row and the constant 1/2. Corrects first moments only (docs/method.md section 8).
+
+    R^2 = largest squared norm of a row + 1/4; on d numeric columns R = sqrt(d+1)/2, diam = sqrt(d).
+    """
+
+    schema: PublicSchema
+
+    @cached_property
+    def bounds(self) -> FeatureBounds:
+        """Attained at the corners of the schema's box; L1 by Cauchy and Schwarz where tighter."""
+        parts = blocks(self.schema)
+        dimension = parts[-1].stop + 1
+        root = math.sqrt(dimension)
+        norm = math.sqrt(math.fsum(part.squared_norm for part in parts) + CONSTANT**2)
+        squared_diameter = math.fsum(part.squared_diameter for part in parts)
+        diameter = min(2 * norm, math.sqrt(squared_diameter))
+        l1_norm = min(math.fsum(part.l1_norm for part in parts) + CONSTANT, root * norm)
+        l1_diameter = math.fsum(part.l1_diameter for part in parts)
+        variance = math.fsum(part.reference_squared_norm for part in parts)
+        return FeatureBounds(
+            dimension=dimension,
+            norm=norm,
+            diameter=diameter,
+            l1_norm=l1_norm,
+            l1_diameter=min(l1_diameter, 2 * l1_norm, root * diameter),
+            coordinate=max(CONSTANT, *(part.coordinate for part in parts)),
+            reference_norm=math.sqrt(variance + CONSTANT**2),
+        )
+
+    def reference_eigenvalues(self) -> NDArray[np.float64]:
+        """1/12 per numeric column, 1/(2L) per level direction, 0 for the constant."""
+        return np.array([v for part in blocks(self.schema) for v in part.variances] + [0.0])
+
+    def matrix(self, scaled: ScaledTable) -> NDArray[np.float64]:
+        """Centred coordinates, then the constant."""
+        return np.hstack([self.schema.centred(scaled), np.full((scaled.rows, 1), CONSTANT)])
+
+
+_ROUNDING = 1 + 1e-9
+"""Upward factor on every bound: a computed row may exceed its norm bound by rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Every public number of one calibrated regression.
+
+    Attributes:
+        unit: the unit and relation of the sensitivity.
+        nominal_rows: n0; synthetic rows weigh n0/N_G each in the fit.
+        bounds: of the feature map.
+        multiplier: noise scale / sensitivity, as accounted.
+        noise_level: K; the log-weight noise at a reference row has standard deviation K/Lam.
+        penalty: Lam.
+        capped: whether Lam was set by the cap on tau instead of sqrt(0.05 K n0).
+        sensitivity: of the released vector before rounding, solver error included: L2, or L1
+            for laplace noise.
+        law: of the noise; its scale covers the lattice rounding as well.
+    """
+
+    unit: PrivacyUnit
+    nominal_rows: int
+    bounds: FeatureBounds
+    multiplier: float
+    noise_level: float
+    penalty: float
+    capped: bool
+    sensitivity: float
+    law: NoiseLaw
+
+    def to_json(self) -> dict[str, Any]:
+        """Public numbers for the certificate."""
+        return {
+            "relation": self.unit.relation.value,
+            "max_rows": self.unit.max_rows,
+            "nominal_rows": self.nominal_rows,
+            "dimension": self.bounds.dimension,
+            "norm_bound": self.bounds.norm,
+            "diameter_bound": self.bounds.diameter,
+            "penalty": self.penalty,
+            "sensitivity": self.sensitivity,
+            "noise_multiplier": self.multiplier,
+            "scale": self.law.scale,
+            "predicted_log_weight_noise": self.noise_level / self.penalty,
+        }
+
+
+def l2_reach(bounds: FeatureBounds, unit: PrivacyUnit) -> float:
+    """Lam * Delta2 of the exact minimiser."""
+    if unit.relation is NeighbouringRelation.REPLACE_ONE:
+        return unit.max_rows * max(bounds.norm, bounds.diameter)
+    return unit.max_rows * bounds.norm
+
+
+def l1_reach(bounds: FeatureBounds, unit: PrivacyUnit) -> float:
+    """Lam * Delta1 of the exact minimiser: (norm(Dg)_1 + sqrt(d') norm(Dg)_2) / 2.
+
+    Delta b = Q Delta g / Lam with 0 <= Q <= I, and {Q v} is the ball with diameter [0, v].
+    """
+    l1 = bounds.l1_norm
+    if unit.relation is NeighbouringRelation.REPLACE_ONE:
+        l1 = max(l1, bounds.l1_diameter)
+    return (unit.max_rows * l1 + math.sqrt(bounds.dimension) * l2_reach(bounds, unit)) / 2
+
+
+def noise_level(
+    bounds: FeatureBounds, *, noise: NoiseKind, unit: PrivacyUnit, multiplier: float
+) -> float:
+    """K: Lam times the standard deviation of z.x at a row of the reference norm.
+
+    c R2 r_ref with c = s_w (gaussian), sqrt(d'+1)/epsilon (spherical), and sqrt(2)/epsilon with
+    the L1 reach in place of R2 (laplace).
+    """
+    if noise is NoiseKind.LAPLACE:
+        return math.sqrt(2) * multiplier * l1_reach(bounds, unit) * bounds.reference_norm
+    factor = 1.0 if noise is NoiseKind.GAUSSIAN else math.sqrt(bounds.dimension + 1)
+    return factor * multiplier * l2_reach(bounds, unit) * bounds.reference_norm
+
+
+def penalty_rule(level: float, *, nominal_rows: int, tau: float) -> float:
+    """Lam = max(sqrt(0.05 K n0), K/tau). Source: docs/method.md section 6; 162 settings."""
+    return max(math.sqrt(0.05 * level * nominal_rows), level / tau)
+
+
+def calibration(
+    bounds: FeatureBounds,
+    *,
+    multiplier: float,
+    noise: NoiseKind,
+    unit: PrivacyUnit,
+    nominal_rows: int,
+    tau: float,
+    penalty: float | None = None,
+    level_factor: float = 1.0,
+) -> Calibration:
+    """Penalty, sensitivity and noise law of a regression.
+
+    Args:
+        bounds: of the feature map.
+        multiplier: scale over sensitivity, as accounted.
+        noise: the law.
+        unit: unit and relation.
+        nominal_rows: n0.
+        tau: cap on the predicted log-weight noise.
+        penalty: Lam, if the curator fixed it.
+        level_factor: K is multiplied by it; for noise that is added elsewhere than to the
+            coefficients (`dpiw.methods.weights.paper.output`).
+    """
+    level = level_factor * noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
+    rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
+    capped = rule == level / tau
+    penalty = rule if penalty is None else penalty
+    laplace = noise is NoiseKind.LAPLACE
+    reach = l1_reach(bounds, unit) if laplace else l2_reach(bounds, unit)
+    # Each of two fits is within tolerance/Lam of its minimiser in L2, times sqrt(d') in L1.
+    slack = 2 * GRADIENT_TOLERANCE * bounds.norm
+    if laplace:
+        slack *= math.sqrt(bounds.dimension)
+    sensitivity = (reach + slack) / penalty * _ROUNDING
+    law = calibrated_law(
+        kind=noise,
+        noise_multiplier=multiplier,
+        sensitivity=sensitivity,
+        dimension=bounds.dimension,
+    )
+    return Calibration(
+        unit=unit,
+        nominal_rows=nominal_rows,
+        bounds=bounds,
+        multiplier=multiplier,
+        noise_level=level,
+        penalty=penalty,
+        capped=capped,
+        sensitivity=sensitivity,
+        law=law,
+    )
+
+
+def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
+    """Refuse noise whose exponential has no variance at some admissible row. Public.
+
+    Needs scale * norm(x) < 1/2 (laplace: scale * max|x_j| < 1/2) for x and for x - mu. Gaussian
+    noise always passes.
+
+    Args:
+        law: of the coefficient noise.
+        bounds: of the features.
+
+    Raises:
+        SpecError: names the field, the value and the range.
+    """
+    if law.kind is NoiseKind.GAUSSIAN:
+        return
+    laplace = law.kind is NoiseKind.LAPLACE
+    reach = 2 * bounds.coordinate if laplace else max(bounds.norm, bounds.diameter)
+    product = law.scale * reach
+    if product >= 0.5:
+        lacking = "variance" if product < 1 else "mean"
+        raise SpecError(
+            f"weights.settings.noise={law.kind.value}: debiased weights may have no {lacking}:"
+            f" scale times row length is {product:.3g} (expected < 0.5); raise epsilon,"
+            " nominal_rows or penalty, lower tau, or use gaussian noise"
+        )
+
+
+def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penalty: float) -> float:
+    """sum_j l_j h_j / sum_j l_j, h_j = (n0/2) l_j / ((n0/2) l_j + Lam); 0 without variance."""
+    total = float(eigenvalues.sum())
+    if total <= 0:
+        return 0.0
+    curvature = nominal_rows / 2 * eigenvalues
+    return float(eigenvalues @ (curvature / (curvature + penalty)) / total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitFacts:
+    """Public facts of a regression fit.
+
+    Attributes:
+        penalty: Lam.
+        nominal_rows: n0.
+        synthetic_rows: N_G, that it used.
+        max_rows: k, most rows of one person.
+    """
+
+    penalty: float
+    nominal_rows: int
+    synthetic_rows: int
+    max_rows: int = 1
+
+    @classmethod
+    def of_measurement(cls, facts: Mapping[str, Any]) -> FitFacts:
+        """As a measurement of these weights states them."""
+        return cls(**{field.name: facts[field.name] for field in fields(cls)})
+
+
+def sampling_covariance(features: Array, fit: FitFacts) -> Array:
+    """Covariance of the exact coefficients when real and synthetic law agree, shape (d', d').
+
+    At b = 0 every row's slope is 1/2 and curvature 1/4. With C and M the covariance and second
+    moment of the features, the gradient's covariance is at most (n0/4)(k + n0/N_G) C, as a person's
+    k rows may be alike, and the Hessian Lam I + (n0/2) M. Assumes a real table of about n0 rows.
+
+    Args:
+        features: rows x of a table with the synthetic law, shape (n, d').
+        fit: the fit's public facts.
+    """
+    size, rows = fit.nominal_rows, len(features)
+    centred = features - features.mean(axis=0)
+    chance = fit.max_rows + size / fit.synthetic_rows
+    gradient = size / 4 * chance * (centred.T @ centred) / rows
+    hessian = size / 2 * (features.T @ features) / rows
+    hessian[np.diag_indices_from(hessian)] += fit.penalty
+    half = np.linalg.solve(hessian, gradient)
+    return np.asarray(np.linalg.solve(hessian, half.T))
+
+
+def sigmoid(t: Array) -> Array:
+    """1/(1+exp(-t)) without overflow for either sign."""
+    tail = np.exp(-np.abs(t))
+    return np.where(t >= 0, 1.0, tail) / (1.0 + tail)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression:
+    """One regression problem. Holds confidential rows: lives only inside `measure`.
+
+    Attributes:
+        private: feature rows of the private table, shape (N_D, d'); may have no row.
+        synthetic: feature rows of the synthetic table, shape (N_G, d').
+        synthetic_weight: s0 > 0, weight of each synthetic row.
+        penalty: Lam > 0.
+        centre: public point the penalty pulls to, shape (d',); None for the origin. It changes
+            neither convexity nor any row's gradient, so no sensitivity.
+    """
+
+    private: Array = field(repr=False)
+    synthetic: Array = field(repr=False)
+    synthetic_weight: float
+    penalty: float
+    centre: Array | None = None
+
+    def gradient(self, b: Array) -> Array:
+        """Gradient of J at `b`, shape (d',)."""
+        total = self.penalty * (b if self.centre is None else b - self.centre)
+        total = total - self.private.T @ sigmoid(-(self.private @ b))
+        pull = self.synthetic_weight * sigmoid(self.synthetic @ b)
+        return np.asarray(total + self.synthetic.T @ pull)
+
+    def hessian(self, b: Array) -> Array:
+        """Hessian of J at `b`, shape (d', d'); needs memory for one chunk of rows beside it."""
+        total = self.penalty * np.eye(b.size)
+        for rows, weight in ((self.private, 1.0), (self.synthetic, self.synthetic_weight)):
+            for start in range(0, len(rows), _CHUNK_ROWS):
+                chunk = rows[start : start + _CHUNK_ROWS]
+                share = sigmoid(chunk @ b)
+                root = chunk * np.sqrt(weight * share * (1.0 - share))[:, None]
+                total += root.T @ root
+        return total
+
+
+def _factor(matrix: Array) -> Callable[[Array], Array]:
+    from scipy.linalg import cho_factor, cho_solve  # heavy: only a curator's stage needs it
+
+    factor = cho_factor(matrix, lower=True, check_finite=False)
+    return lambda right: np.asarray(cho_solve(factor, right, check_finite=False))
+
+
+def solve(problem: Regression, *, tolerance: float) -> Array:
+    """Return b with norm(grad J(b)) <= `tolerance`.
+
+    Newton's method on grad J = 0, damped by halving until the gradient's norm falls. J has
+    Lam I <= hessian <= const I, so the norm falls along every exact Newton direction and the
+    iteration reaches any tolerance above rounding error. A factored Hessian is kept for as long as
+    one full step with it still cuts the gradient tenfold: with many features the Hessian is most
+    of the work.
+
+    Args:
+        problem: the regression.
+        tolerance: bound on the Euclidean norm of the gradient of the sum objective.
+
+    Returns:
+        Coefficients, shape (d',).
+
+    Raises:
+        WeightError: the certificate was not reached. The message is the same for every table.
+
+    Privacy:
+        Releases nothing: the result is exact and stays in the confidential stage. Two
+        neighbouring tables' results differ by at most Delta2 + 2 tolerance/Lam (docs/method.md
+        section 3, "Solver"). Number of steps and final gradient depend on the data: never
+        report them.
+    """
+    b = np.zeros(problem.synthetic.shape[1])
+    gradient = problem.gradient(b)
+    norm = math.sqrt(gradient @ gradient)
+    inverse: Callable[[Array], Array] | None = None
+    for _ in range(_MAX_STEPS):
+        if norm <= tolerance:
+            return b
+        fresh = inverse is None
+        if inverse is None:
+            inverse = _factor(problem.hessian(b))
+        moved, gradient_moved, norm_moved = _step(problem, b, -inverse(gradient), norm, fresh=fresh)
+        if norm_moved > 0.1 * norm:
+            inverse = None
+        if norm_moved < norm:
+            b, gradient, norm = moved, gradient_moved, norm_moved
+        elif fresh:
+            break
+    if norm <= tolerance:
+        return b
+    raise WeightError("weights: the regression did not reach its certified gradient")
+
+
+def _step(
+    problem: Regression, b: Array, direction: Array, norm: float, *, fresh: bool
+) -> tuple[Array, Array, float]:
+    # A kept Hessian gets one full step and no damping: if that fails, it is renewed.
+    length = 1.0
+    for _ in range(_MAX_HALVINGS if fresh else 1):
+        moved = b + length * direction
+        gradient = problem.gradient(moved)
+        norm_moved = math.sqrt(gradient @ gradient)
+        if norm_moved <= (1.0 - 0.1 * length) * norm:
+            break
+        length /= 2
+    return moved, gradient, norm_moved
