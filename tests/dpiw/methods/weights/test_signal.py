@@ -47,6 +47,7 @@ def noise(kind, scale, draws, dimension, rng):
     return direction * rng.gamma(dimension, scale, draws)[:, None]
 
 
+@pytest.mark.nightly_cases("LAPLACE-0.0", "SPHERICAL", "GAUSSIAN-0.5")
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("kind", NoiseKind)
 def test_size_under_pure_noise(kind, share):
