@@ -64,12 +64,10 @@ pool() {
   prefect --no-prompt work-pool create "$1" --type process --overwrite >/dev/null
   prefect work-pool set-concurrency-limit "$1" 1 >/dev/null
 }
-pool dpiw & first=$!
-pool dpiw-gpu & second=$!
+pool dpiw
+pool dpiw-gpu
 # Tasks that train on a GPU bear this tag: one at a time, whatever pool they run in.
 prefect concurrency-limit create gpu 1 >/dev/null
-wait "$first"
-wait "$second"
 # Parameters and schedules that were set on this server stay (a spec of somebody's own, another time);
 # folder, settings and all else are the file's, each time.
 kept="$(python -m flows.deployed "$file" "$PREFECT_HOME/deployed.yaml")"

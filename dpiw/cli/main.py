@@ -61,7 +61,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])
         arguments.stream = sys.stderr  # a program reads the plan alone
     else:
-        write_lines(arguments, [plan_table(plan), *([agrees] if arguments.header else [])])
+        write_lines(arguments, [plan_table(plan), *([] if arguments.header is None else [agrees])])
     try:
         lines = advice(plan, arguments.spec, current_label(spec), asked=False)
     except (SpecError, UnsupportedRelationError) as error:
