@@ -144,7 +144,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-serve: $(VENV)/.pipeline $(if $(DPIW_ASSURANCE),$(VENV)/.test)
+serve: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py breast-cancer
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
 

@@ -3,7 +3,6 @@
 # Everything Prefect writes lies in PREFECT_HOME (default .dpiw/prefect), readable by you alone.
 #   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C; what was deployed keeps parameters and schedules
 #   DPIW_GPU=1 deployments/serve.sh          also a worker for the pool dpiw-gpu
-#   DPIW_ASSURANCE=1 deployments/serve.sh    also a worker for the weekly test suites (hours)
 # -m: what is started below has a process group of its own, so that Ctrl-C reaches this script alone,
 # which stops them in order. A worker that is told twice kills its runs.
 set -meuo pipefail
@@ -65,14 +64,10 @@ pool() {
   prefect --no-prompt work-pool create "$1" --type process --overwrite >/dev/null
   prefect work-pool set-concurrency-limit "$1" 1 >/dev/null
 }
-pool dpiw & first=$!
-pool dpiw-gpu & second=$!
-pool dpiw-assurance & third=$!
+pool dpiw
+pool dpiw-gpu
 # Tasks that train on a GPU bear this tag: one at a time, whatever pool they run in.
 prefect concurrency-limit create gpu 1 >/dev/null
-wait "$first"
-wait "$second"
-wait "$third"
 # Parameters and schedules that were set on this server stay (a spec of somebody's own, another time);
 # folder, settings and all else are the file's, each time.
 kept="$(python -m flows.deployed "$file" "$PREFECT_HOME/deployed.yaml")"
@@ -99,10 +94,6 @@ prefect worker start --pool dpiw --type process --name local &
 workers=$!
 if [ -n "${DPIW_GPU:-}" ]; then
   prefect worker start --pool dpiw-gpu --type process --name local-gpu &
-  workers="$workers $!"
-fi
-if [ -n "${DPIW_ASSURANCE:-}" ]; then
-  prefect worker start --pool dpiw-assurance --type process --name local-assurance &
   workers="$workers $!"
 fi
 wait $workers

@@ -25,18 +25,16 @@ from dpiw.errors import DPIWError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
-from dpiw.release.report.report import load_report
-from dpiw.run.ahead import current_label, paid_anew, period_line, question, source_fault
+from dpiw.run.advice import advice
+from dpiw.run.ahead import current_label, question, source_fault
 from dpiw.run.commands import filled_in, program, release_command
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.failure import failure_file, failure_text
-from dpiw.run.launch import stages_ahead
 from dpiw.run.more_rows import more_rows
 from dpiw.run.periods import nearest_period
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead, reserve
 from dpiw.run.run import ReleaseRun
-from dpiw.run.standing import other_periods
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
 from flows.parameters import typed_here
@@ -191,14 +189,12 @@ def _published_before(spec: Path, period: str | None) -> Path | None:
 
 
 def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
-    """Say which period a run has and what else of its release is unfinished, before it is held."""
-    for line in period_line(run.spec, run.period, asked=parsed.period is not None):
+    """Print period, cost, what is left and the next command, before anything is held."""
+    for line in advice(
+        run.plan, parsed.spec, run.period,
+        asked=parsed.period is not None, pay_again=parsed.pay_again,
+    ):  # fmt: skip
         print(f"  {line}", flush=True)
-    ledger = run.open_ledger()
-    notes = [*paid_anew(run.plan, ledger, run.period)]
-    notes += other_periods(run.plan, ledger, parsed.spec, run.period)
-    for note in notes:
-        print(f"  note: {note}", flush=True)
 
 
 def _ask(parsed: argparse.Namespace) -> bool:
@@ -230,7 +226,7 @@ def _ask(parsed: argparse.Namespace) -> bool:
 def _publish(
     flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
 ) -> Path:
-    """Start the server; plan, start the stages and import while it comes up; run the flow.
+    """Start the server, plan while it comes up, and run the flow.
 
     What a person agreed to is reserved here: a flow's parameters cannot agree to anything.
     """
@@ -240,14 +236,11 @@ def _publish(
     with prefect_server() as wait_for_server:
         heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
         _announce(run, parsed)
-        with stages_ahead(run.directory, meanwhile=load_report):
-            import flows.release  # noqa: F401 - while the server comes up
-
-            wait_for_server()
-            if agreed:
-                reserve(run, pay_again=parsed.pay_again)
-            with typed_here():
-                return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
+        wait_for_server()
+        if agreed:
+            reserve(run, pay_again=parsed.pay_again)
+        with typed_here():
+            return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:

@@ -17,7 +17,6 @@ from dpiw.release.manifest import SCHEMA
 from dpiw.release.verification import verify
 from dpiw.run.commands import ledger_place, program
 from dpiw.run.run import cells_file, ledger_url
-from dpiw.run.standing import unfinished
 
 
 def summary(folder: Path, spec: Path, seconds: float) -> str:
@@ -80,15 +79,14 @@ def more_rows_summary(folder: Path, spec: Path) -> str:
 
 
 def _left(spec: Path, population: str, key: str) -> list[str]:
-    """What the population has left, how many more such releases that allows, and what is held."""
+    """What the population has left, and how many more such releases that allows."""
     try:
-        read = load_spec(spec)
-        ledger = Ledger.open(ledger_url(read))
+        ledger = Ledger.open(ledger_url(load_spec(spec)))
         run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
-        fits = more_such(ledger.account(population), run)
-        others = unfinished(ledger, population, Path(read.state))
-        held = [f"           {begun}" for begun in others]
-        return [f"left       {ledger.remaining(population)}; {fits}", *held]
+        return [
+            f"left       {ledger.remaining(population)};"
+            f" {more_such(ledger.account(population), run)}"
+        ]
     except (DPIWError, StopIteration) as error:  # the release is published all the same
         return [f"left       not known ({type(error).__name__})"]
 

@@ -11,28 +11,25 @@ from dpiw.plan.spec import load_spec
 from dpiw.run.ahead import check_label, check_turn
 from dpiw.run.periods import Due
 from dpiw.run.run import ReleaseRun, ledger_url
-from dpiw.run.standing import other_periods
 from tasks.failures import told_briefly
 from tasks.pages import show_run
 from tasks.step import step, tell
 
 
-def _warnings(run: ReleaseRun, spec: Path, scheduled_before: str) -> list[str]:
-    """What a schedule missed, or met twice; nothing where the ledger is out of reach."""
+def _met_twice(run: ReleaseRun, scheduled_before: str) -> str:
+    """That a schedule starts twice in a period; empty if not, or if the ledger is out of reach."""
     try:
-        ledger = Ledger.open(ledger_url(run.spec))
-        record = ledger.find_run(run.key)
-        texts = [*other_periods(run.plan, ledger, spec, run.period)]
+        record = Ledger.open(ledger_url(run.spec)).find_run(run.key)
     except LedgerError:  # `reserve` says so
-        return []
-    if scheduled_before and record is not None and record.state is RunState.PUBLISHED:
-        texts.append(
-            f"period {run.period} was published by the run that was scheduled for"
-            f" {scheduled_before}: the schedule starts twice in a period of cadence"
-            f" {run.spec.cadence} and time_zone {run.spec.time_zone}; nothing is paid, and another"
-            " period may be left out. Give schedule and spec the same time zone and interval"
-        )
-    return texts
+        return ""
+    if not scheduled_before or record is None or record.state is not RunState.PUBLISHED:
+        return ""
+    return (
+        f"period {run.period} was published by the run that was scheduled for"
+        f" {scheduled_before}: the schedule starts twice in a period of cadence"
+        f" {run.spec.cadence} and time_zone {run.spec.time_zone}; nothing is paid, and another"
+        " period may be left out. Give schedule and spec the same time zone and interval"
+    )
 
 
 @step("plan", done="calibrated and composed; no data was read")
@@ -60,6 +57,6 @@ def plan(
     with told_briefly(spec.name):
         run = ReleaseRun.prepare(spec, period=label)
     show_run(run)
-    for text in _warnings(run, spec, scheduled_before):
+    if text := _met_twice(run, scheduled_before):
         tell(f"plan: {text}", logging.WARNING)
     return run.directory

@@ -9,7 +9,6 @@ import sys
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import dataclasses
-import gc
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,6 @@ import pandas as pd
 import pytest
 
 from dpiw.privacy.units import NeighbouringRelation
-from tests.lengths import marker_of
 
 pytest.register_assert_rewrite("tests.support", "tests.proof", "tests.hostile", "tests.dpiw")
 pytest_plugins = ["tests.support.browser", "tests.support.stores"]
@@ -31,29 +29,15 @@ UMASK = os.umask(0o077)
 os.umask(UMASK)
 
 
-COLLECTED = pytest.StashKey[list[str]]()
-"""The ids below tests/ of all tests that were collected, before markers choose among them."""
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what runs weekly because of its length, before markers choose the tests."""
-    config.stash[COLLECTED] = [item.nodeid.partition("tests/")[2] for item in items]
-    for item, node in zip(items, config.stash[COLLECTED], strict=True):
-        marker = marker_of(node)
-        if marker is not None:
-            item.add_marker(marker)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """Collect no garbage while all tests are imported: modules stay, and it takes half the time."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the long cases of a test, before markers choose the tests."""
+    for item in items:
+        case = "[" + item.nodeid.partition("[")[2]
+        for name in ("crash", "nightly"):
+            for mark in item.iter_markers(f"{name}_cases"):
+                if any(part in case for part in mark.args):
+                    item.add_marker(name)
 
 
 def pytest_sessionstart() -> None:

@@ -186,6 +186,7 @@ def kernel_home(monkeypatch):
         yield folder
 
 
+@pytest.mark.nightly
 def test_the_notebook_runs_and_says_when_to_stop(kernel_home):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(FACTS))

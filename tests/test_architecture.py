@@ -286,7 +286,7 @@ def test_generators_and_weights_do_not_know_each_other():
             "prefect",
             {
                 "tasks.step", "tasks.window", "flows.release", "flows.audit", "flows.local",
-                "flows.server", "flows.assurance", "flows.deployed", "flows.due",
+                "flows.server", "flows.deployed", "flows.due",
             },
         ),
     ],

@@ -64,7 +64,6 @@ SERVED = f"{SCHEDULED}::test_a_scheduled_run_appears_and_ends_with_a_verified_re
 KEPT = "flows/test_serve_script.py::test_what_people_set_stays_and_all_else_is_the_file_s"
 GPU = f"{SCHEDULED}::test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not"
 EXTRAS = f"{HERE}::test_every_extra_that_is_to_be_installed_exists"
-ASSURED = "flows/test_assurance_flow.py::test_every_suite_runs_and_a_red_one_fails_the_flow"
 PICTURE = (
     "dpiw/release/test_report_in_browser.py"
     "::test_the_readme_s_picture_is_small_and_can_be_taken_again"
@@ -128,9 +127,6 @@ TYPED = (
 """Commands that `test_a_command_does_what_its_page_says` types, each on a desk of its own."""
 ELSEWHERE = {
     "make test": ("this is it", NAMED),
-    "DPIW_ASSURANCE=1 make serve": ("ends when it is stopped; runs for hours", ASSURED),
-    "DPIW_ASSURANCE=1 deployments/serve.sh": ("ends when it is stopped; runs for hours", ASSURED),
-    "prefect worker start --pool dpiw-assurance": ("ends when it is stopped", ASSURED),
     "python examples/picture.py .dpiw/releases/NAME docs/images/report.png": (
         "needs a browser; typed with a page", PICTURE
     ),

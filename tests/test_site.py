@@ -72,6 +72,7 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
     assert "$$" not in method
 
 
+@pytest.mark.nightly
 def test_what_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
     """In a copy of the pages: a link, an anchor, a page that no menu names."""
     checkout = tmp_path / "checkout"

@@ -44,8 +44,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
-    from dpiw.run.ahead import current_label, missing_files, missing_gpus, period_line
-    from dpiw.run.budget import budget_line
+    from dpiw.run.advice import advice
+    from dpiw.run.ahead import current_label
     from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import filled_in
 
@@ -57,23 +57,16 @@ def _plan(arguments: argparse.Namespace) -> int:
             agrees = check_header(arguments.header, spec.source, schema)
         plan = compile_plan(spec, schema)
     check_certifiable(plan)
-    warned = [f"warning: {text}" for text in (*missing_files(spec), *missing_gpus(plan))]
     if arguments.json:
         write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])
-        sys.stderr.writelines(f"{line}\n" for line in warned)
+        arguments.stream = sys.stderr  # a program reads the plan alone
     else:
-        told = [agrees] if arguments.header is not None else []
-        lines = period_line(spec, current_label(spec), asked=False)
-        write_lines(arguments, ["\n".join([plan_table(plan), *lines, *told, *warned])])
+        write_lines(arguments, [plan_table(plan), *([] if arguments.header is None else [agrees])])
     try:
-        budget_text = budget_line(plan, arguments.spec)  # refuses what a release would
+        lines = advice(plan, arguments.spec, current_label(spec), asked=False)
     except (SpecError, UnsupportedRelationError) as error:
         raise type(error)(filled_in(str(error), spec, arguments.spec)) from None
-    if arguments.json:
-        warned = [text for text in budget_text.splitlines() if text.startswith("warning: ")]
-        sys.stderr.writelines(f"{line}\n" for line in warned)
-    else:
-        write_lines(arguments, [budget_text])
+    write_lines(arguments, lines)
     return 0
 
 

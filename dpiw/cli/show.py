@@ -49,13 +49,13 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _doubts(named: str, ledger: Ledger) -> list[str]:
-    """What is published and the ledger lacks, where a spec says where to look: as a plan tells."""
+    """A warning where a spec names the ledger and releases of it are published that it lacks."""
     if not names_a_spec(named):
         return []
     from dpiw.plan.spec import load_spec
-    from dpiw.run.budget import doubts
+    from dpiw.run.advice import doubts
 
-    return doubts(load_spec(Path(named)), ledger)
+    return doubts(load_spec(Path(named)), ledger, Path(named))
 
 
 def _facts(

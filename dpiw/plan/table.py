@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -18,13 +17,8 @@ from dpiw.plan.plan import Plan, StagePlan
 from dpiw.plan.stages import rehearsable
 from dpiw.privacy import accounting
 
-_MANY_BINS, _WIDE = 30, 0.25
-"""From so many bins of a column on, or where none holds more of its bounds, nothing is said."""
-
 _BOUNDED, _TEXT_WIDTH = 60, 84
 """So many columns' bounds are shown, in lines of so many characters."""
-
-_BLIND = "; within a bin nothing tells where people are"
 
 
 def _number(value: Any) -> str:
@@ -108,37 +102,6 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
 
 
-def _bins(plan: Plan) -> list[str]:
-    """Columns on wide bins: within one, nothing tells where people are."""
-    bins = plan.generator.parameters().get("bins")
-    if not isinstance(bins, int):
-        return []
-    columns = [c for c in plan.schema.released if c.is_numeric and not c.cuts]
-    wide = [
-        f"{column.name} {count} of {float(f'{width:.4g}'):,.10g} each"
-        for column in columns
-        if (count := min(column.bins or bins, _MANY_BINS)) < _MANY_BINS
-        and (width := (column.upper_number - column.lower_number) / count) > 1
-    ]
-    lines = [f"  bins            {_listed(wide)}{_BLIND}: consider `cuts`"] if wide else []
-    cut = [line for column in plan.schema.released if (line := _widest(column))]
-    return lines + [f"  cuts            {_listed(cut)}{_BLIND}: consider more cuts"] * bool(cut)
-
-
-def _widest(column: Column) -> str:
-    """The widest bin between a column's cuts, by public numbers; empty where all are narrow."""
-    if not column.cuts:
-        return ""
-    edges = [column.lower_number, *column.cut_numbers, column.upper_number]
-    width, place = max((b - a, place) for place, (a, b) in enumerate(itertools.pairwise(edges)))
-    share = width / (edges[-1] - edges[0])
-    if width <= 1 or share <= _WIDE:
-        return ""
-    ends = [column.lower, *column.cuts, column.upper][place : place + 2]
-    low, high = map(_end, ends)
-    return f"{column.name} {low} to {high}, {share:.0%} of its bounds"
-
-
 def _constraints(plan: Plan) -> list[str]:
     names = ", ".join(constraint.name for constraint in plan.schema.constraints)
     return [f"  constraints     {names}: every published row satisfies them"] if names else []
@@ -175,7 +138,6 @@ def plan_table(plan: Plan) -> str:
         *_bounds(plan),
         *_provenances(plan),
         *_cells(plan),
-        *_bins(plan),
         *_constraints(plan),
         *_made_elsewhere(plan),
         f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"

@@ -1,4 +1,4 @@
-"""What a release of a plan would meet, told before anything is read, held or started."""
+"""Checks of a release before anything is read, held or started."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ _STANDS = {
     RunState.PUBLISHED: "is published already",
 }
 """What another run of the same release and period has cost; a voided one nothing."""
-
-_SHOWN = 3
-"""Reservations of the same period that are offered to be given back, the newest."""
 
 
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
@@ -163,20 +160,6 @@ def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
     return f"{fault}; a release of it pays {spec.cost}"
 
 
-def period_line(spec: ReleaseSpec, label: str, *, asked: bool) -> list[str]:
-    """Which period a release is labelled with; nothing where a spec has but one.
-
-    Args:
-        spec: of the release.
-        label: of its run, which does not change any more when midnight passes.
-        asked: whether somebody asked for that label; else it is today's.
-    """
-    if spec.cadence == "once":
-        return []
-    todays = "" if asked else " (today's: --period names another, before anything is paid)"
-    return [f"period {label}{todays}"]
-
-
 def current_label(spec: ReleaseSpec) -> str:
     """The label of the current period, at the spec's cadence and in its time zone."""
     return current_period(spec.cadence, today_in(spec.time_zone))
@@ -285,31 +268,6 @@ def _recovered(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list
     ]
 
 
-def paid_anew(plan: Plan, ledger: Ledger, period: str | None) -> Iterator[str]:
-    """Where another setting or version makes a run of its own of what looks like a rerun.
-
-    Args:
-        plan: of the spec as it is now.
-        ledger: of its population.
-        period: a label that was asked for; None: the current one.
-    """
-    spec = plan.spec
-    label = period or current_label(spec)
-    key = plan.run_key(label)
-    others = _same_label(spec, ledger, key, label)
-    run = ledger.find_run(key)
-    if not others or (run is not None and run.drawn):
-        return
-    last = next((run for run in reversed(others) if run.drawn), others[-1])
-    held = [run for run in others if run.state is RunState.RESERVED]
-    offers = "".join(f"; {given_back(spec, run)}" for run in held[-_SHOWN:])
-    what = "only --pay-again releases this, and pays again" if last.drawn else "this pays anew"
-    yield (
-        f"{spec.name} {label} {_STANDS[last.state]}, with other settings or another version of"
-        f" dpiw (run {last.run_key[:8]}): {what}{offers}"
-    )
-
-
 __all__ = [
     "check_label",
     "check_not_overtaken",
@@ -317,9 +275,8 @@ __all__ = [
     "check_turn",
     "current_label",
     "missing_files",
+    "missing_gpus",
     "out_of_turn",
-    "paid_anew",
-    "period_line",
     "question",
     "source_fault",
 ]

@@ -22,7 +22,7 @@ from dpiw.data.files import write_durably
 from dpiw.errors import LedgerTamperedError
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.privacy.resumption import Progress, Resumption
-from dpiw.run.run import ReleaseRun, snapshot_file
+from dpiw.run.run import ReleaseRun
 
 _TOKEN_DIGITS = 16
 _END = b"\n"
@@ -75,12 +75,7 @@ class StageCheckpoints:
 
 
 def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
-    """What an armed stage whose process is gone can be resumed from; None: it is lost."""
-    return checkpoint_in(run.directory, stage)
-
-
-def checkpoint_in(folder: Path, stage: StageRecord) -> bytes | None:
-    """As `last_checkpoint`, in a run's folder.
+    """What an armed stage whose process is gone can be resumed from; None: it is lost.
 
     Nothing can be resumed without the very snapshot it was trained on, nor more often than was
     reserved.
@@ -88,9 +83,9 @@ def checkpoint_in(folder: Path, stage: StageRecord) -> bytes | None:
     checkpoint = stage.checkpoint
     if stage.state is not StageState.ARMED or checkpoint is None or stage.resumes_left < 1:
         return None
-    if not snapshot_file(folder).exists():
+    if not run.snapshot.exists():
         return None
-    for path in _files(folder, stage.stage):
+    for path in _files(run.directory, stage.stage):
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() == checkpoint.digest:
             return data

@@ -76,7 +76,7 @@ def reserve(
     check_heads(run.spec, ledger)
     check_registered(run.spec, ledger)
     record = ledger.find_run(run.key)
-    _check_not_recovered(run, ledger, record)
+    check_not_recovered(run, ledger, record)
     if record is None:
         _check_not_paid(run, ledger, pay_again=pay_again)
         _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
@@ -172,8 +172,12 @@ def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False)
         account.admit(Charge(cost=spec.cost))
 
 
-def _check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
-    """A run whose release was recovered is spent, unless all it has to draw is committed here."""
+def check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
+    """Refuse a run whose release was recovered, unless all that it draws is committed here.
+
+    Raises:
+        GrantSpentError: nothing was changed.
+    """
     recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
     is_drawn = record is not None and all(
         stage.state is StageState.COMMITTED for stage in record.stages.values()

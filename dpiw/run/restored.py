@@ -51,31 +51,20 @@ def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
         ReleaseError: a folder beside the releases cannot be read as one.
     """
     try:
-        heads = [head for _, head in _heads(spec, ledger)]
+        heads = [*_heads(spec, ledger)]
     except ReleaseError as error:
         raise type(error)(f"{error}{_UNTIL}") from error
     ledger.check_heads(heads)
 
 
-def unknown_releases(spec: ReleaseSpec, ledger: Ledger) -> tuple[str, ...]:
-    """Names of the releases for whose heads `check_heads` refuses this ledger.
-
-    Raises:
-        ReleaseError: as `check_heads`.
-    """
-    unknown = (name for name, head in _heads(spec, ledger) if not ledger.knows(head))
-    return tuple(dict.fromkeys(unknown))  # a run keeps what it built and published
-
-
-def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[tuple[str, PublishedHead]]:
-    """Name and head of every release in sight of a population that is registered."""
+def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[PublishedHead]:
+    """Head of every release in sight of a population that is registered."""
     registered = {population.name for population in ledger.populations()}
     for _, manifest in manifests_in_sight(spec):
         facts = manifest.facts
         digest = facts.rows_of or manifest.digest  # more rows carry the head of what paid for them
-        head = PublishedHead(hash=facts.ledger_head, manifest_digest=digest)
         if facts.population in registered:
-            yield facts.release_id, head
+            yield PublishedHead(hash=facts.ledger_head, manifest_digest=digest)
 
 
 def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:

@@ -117,6 +117,7 @@ def cell(generator, weights, run=1):
     )
 
 
+@pytest.mark.nightly
 def test_one_generator_with_and_without_weights(world):
     """Reproducible and resumed; paired on one fit wherever the generator keeps its budget."""
     kinds = ("none", "discriminator", "linear")

@@ -97,6 +97,7 @@ def go(
     return sum(servers.each(cases, one))
 
 
+@pytest.mark.crash
 def test_a_few_failing_operations(
     servers: Servers, new_place: Places, operations: list[str]
 ) -> None:

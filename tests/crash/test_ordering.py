@@ -22,6 +22,7 @@ def recorded(servers: Servers, place: Place, *mutants: str) -> list[Event]:
     return [json.loads(line) for line in (place.root / "events.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.crash_cases("postgresql")
 @on_stores("sqlite", "postgresql")
 def test_the_real_pipeline_keeps_the_order(
     servers: Servers, new_place: Callable[..., Place]

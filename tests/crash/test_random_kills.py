@@ -74,6 +74,7 @@ def go(
     return totals
 
 
+@pytest.mark.crash
 def test_a_few_random_kills(servers: Servers, new_place: Places, length: dict[str, float]) -> None:
     assert go(servers, new_place, length, until=3)["kills"] >= 3
 

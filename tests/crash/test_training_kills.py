@@ -177,6 +177,7 @@ def resumes(place: Place) -> int:
 CASES = [("fit_generator", "after_draw", 22)]
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize(("stage", "point", "passing"), CASES)
 def test_killed_in_mid_training_it_resumes_and_is_charged_as_planned(
     new_place: Places, deadly: Deadly, stage: str, point: str, passing: int

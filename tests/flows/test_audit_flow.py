@@ -34,6 +34,7 @@ def run_audit(server, *arguments):
     )  # fmt: skip
 
 
+@pytest.mark.crash
 def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_workplace):
     place = make_workplace(weights="none")
     folder = publish(place)

@@ -52,6 +52,7 @@ if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig
 """
 
 
+@pytest.mark.crash_cases("words1")
 @pytest.mark.flow
 @pytest.mark.parametrize("words", [["-c", AS_A_WORKER_S_CHILD], ["-m", "dpiw.cli.main", "release"]])
 def test_a_killed_stage_shows_a_sentence_and_no_traceback(

@@ -130,6 +130,7 @@ def stopped_after_a_draw(
     return ledger.spent("town")
 
 
+@pytest.mark.crash_cases("[SIGTERM]", "[SIGHUP]")
 @each
 def test_a_draw_is_let_end_and_nothing_is_lost(
     environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
@@ -146,6 +147,7 @@ def test_a_draw_is_let_end_and_nothing_is_lost(
     assert verify(folder).certificate.epsilon == "2"
 
 
+@pytest.mark.crash
 def test_after_sigterm_to_the_run_alone_the_same_command_goes_on(
     environment: dict[str, str], workplace: Any, tmp_path: Path
 ) -> None:
@@ -164,6 +166,7 @@ def test_after_sigterm_to_the_run_alone_the_same_command_goes_on(
     assert "more such release" in done.stdout
 
 
+@pytest.mark.crash
 @each
 def test_a_second_one_stops_at_once_and_says_what_stands(
     environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals

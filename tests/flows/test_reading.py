@@ -16,7 +16,7 @@ from dpiw.errors import AlreadyPaidError, SpecError, StageFailedError
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
-from dpiw.run.ahead import current_label, paid_anew
+from dpiw.run.ahead import current_label
 from dpiw.run.commands import program
 from dpiw.run.run import ReleaseRun, cells_file
 from flows import console, server
@@ -48,7 +48,7 @@ def test_it_stops_before_the_first_draw_and_the_release_goes_on(
     kinds = [entry.kind for entry in ledger.entries()]
     assert EntryKind.ARM not in kinds
     assert cells_file(Path(run.spec.state), run.spec.population, run.key).is_file()
-    assert ("✓ reserve" in printed, "✓ ingest" in printed, "fit" in printed) == (True, True, False)
+    assert ("✓ reserve" in printed, "✓ ingest" in printed, "fit_" in printed) == (True, True, False)
     assert line(printed, "to go on").endswith(f"dpiw release {workplace.spec}")
     again = read(workplace, capsys)
     assert line(again, "read").startswith("before")
@@ -99,9 +99,7 @@ def test_what_pays_anew_is_told_as_a_release_tells_it(
     assert console.main(never, words) == AlreadyPaidError.exit_code
     assert f"{program()} release {workplace.spec} --period once --pay" in capsys.readouterr().out
     assert console.main(never, [*words, "--pay-again"]) == 0
-    assert "pays again" in line(capsys.readouterr().out, "  note:")
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    assert [*paid_anew(run.plan, run.open_ledger(), None)]  # also now that it is reserved
+    assert "epsilon=2," in line(capsys.readouterr().out, "  cost")
 
 
 def weekly(place: Any) -> str:
@@ -132,21 +130,21 @@ def test_the_period_that_is_said_is_the_run_s_also_past_midnight(
     label = weekly(workplace)
     monkeypatch.setattr("dpiw.run.ahead.current_period", lambda *_: "2030-w01")
     printed = read(workplace, capsys)
-    assert f"  period {label} (today's: " in printed
+    assert f"  period  {label} (today's" in printed
     assert "2030-w01" not in printed
 
 
-def test_an_unfinished_run_of_another_period_is_told_before_anything_is_held(
+def test_four_facts_come_before_anything_is_held(
     workplace: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    weekly(workplace)
-    run = ReleaseRun.prepare(workplace.spec, period="2026-w40")
-    steps.reserve(run)
-    printed = read(workplace, capsys)
-    note = line(printed, "  note:")
-    assert note.startswith("town 2026-w40 is not finished and holds epsilon=2, delta=1E-6; ")
-    assert note.endswith(f"release {workplace.spec} --period 2026-w40 goes on with it")
-    assert printed.index(note) < printed.index("reserve")
+    label = weekly(workplace)
+    printed = read(workplace, capsys).partition("✓ reserve")[0].splitlines()
+    names = ("period", "cost", "left", "next")
+    facts = [
+        words for text in printed if (words := text.split(maxsplit=1))[:1] and words[0] in names
+    ]
+    assert [name for name, _ in facts] == [*names]
+    assert facts[3][1] == f"{program()} release {workplace.spec} --period {label}"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +197,6 @@ def test_what_a_person_agreed_to_is_held_before_the_flow_begins(
     """The flow's own parameters cannot agree to anything."""
     weekly(workplace)
     monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
-    monkeypatch.setattr(console, "stages_ahead", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr("sys.stdin", Terminal("1000-w01\n"))
     held = []
 

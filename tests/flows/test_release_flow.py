@@ -41,6 +41,7 @@ def outside_the_confidential_zone(place) -> bytes:
     return b"".join(path.read_bytes() for path in files)
 
 
+@pytest.mark.crash
 def test_a_run_that_is_published_costs_nothing_again(prefect_server, workplace):
     """As a worker runs it: every step, to the same end."""
     _, folder = publish_run(workplace.spec)
@@ -55,6 +56,7 @@ def test_a_run_that_is_published_costs_nothing_again(prefect_server, workplace):
     assert list(workplace.releases.iterdir()) == [folder]
 
 
+@pytest.mark.crash
 def test_a_structural_failure_tells_the_custodian_and_not_prefect(prefect_server, workplace):
     plant(workplace, extra_line=f"{CANARY},{NUMBER},too,many,cells\n")
     failed = prefect_server.run_flow(workplace.spec)
@@ -118,6 +120,7 @@ def check_stages(server, place, done):
     assert traces(outside_the_confidential_zone(place)) == []
 
 
+@pytest.mark.crash
 def test_overspending_is_refused_before_a_private_byte_is_read(prefect_server, make_workplace):
     place = make_workplace(epsilon="3")
     plant(place)

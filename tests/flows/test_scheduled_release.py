@@ -60,19 +60,17 @@ def wait_until(condition, *, process, log):
 
 def test_the_deployments_are_module_path_entries():
     deployments = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
-    monthly, audit, training, assurance, collection = deployments
+    monthly, audit, training, collection = deployments
     assert monthly["entrypoint"] == training["entrypoint"] == "flows.release.release"
     assert audit["entrypoint"] == "flows.audit.audit"
-    assert assurance["entrypoint"] == "flows.assurance.assurance"
     for deployment in deployments:
         assert deployment["concurrency_limit"] == 1
         quiet = deployment["work_pool"]["job_variables"]["env"]
         assert quiet == monthly["work_pool"]["job_variables"]["env"]
         assert quiet.items() <= PREFECT_DEFAULTS.items()
-    for deployment, pool in ((monthly, ""), (audit, ""), (assurance, "-assurance")):
+    for deployment in (monthly, audit):
         assert deployment["schedules"][0]["active"] is True
-        assert deployment["work_pool"]["name"] == f"dpiw{pool}"  # hours of tests block no release
-    assert "parameters" not in assurance  # all suites, every part
+        assert deployment["work_pool"]["name"] == "dpiw"
     assert collection["entrypoint"] == "flows.local.collect"
     assert "schedules" not in collection  # it ends once
     for deployment in (monthly, collection):
@@ -106,13 +104,14 @@ def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
     assert there.population == example.population
 
 
+@pytest.mark.crash
 def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace, tmp_path):
     place = make_workplace()
     settings = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
     # The shipped deployment, but soon and on the test's own spec.
     settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
     settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
-    del settings["deployments"][3:]  # audit, assurance and collection have tests of their own
+    del settings["deployments"][3:]  # audit and collection have tests of their own
     del settings["deployments"][1]
     file = tmp_path / "prefect.yaml"
     file.write_text(yaml.safe_dump(settings))

@@ -66,8 +66,7 @@ cat > /dev/null
 """Python, but for the question whether the server is up."""
 
 NAMES = [
-    "dpiw-release/monthly", "dpiw-audit/weekly", "dpiw-release/gpu", "dpiw-assurance/assurance",
-    "dpiw-local/collect",
+    "dpiw-release/monthly", "dpiw-audit/weekly", "dpiw-release/gpu", "dpiw-local/collect",
 ]  # fmt: skip
 """What the repository deploys."""
 

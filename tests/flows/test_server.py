@@ -143,6 +143,7 @@ with _own_server() as server:
 """A run under way, once its own server is up."""
 
 
+@pytest.mark.crash
 @pytest.mark.flow
 def test_a_run_that_sigterm_ends_leaves_no_server(tmp_path: Path) -> None:
     process = subprocess.Popen(
@@ -158,6 +159,7 @@ def test_a_run_that_sigterm_ends_leaves_no_server(tmp_path: Path) -> None:
     until(lambda: not _healthy(url), what="the end of the server")
 
 
+@pytest.mark.crash
 def test_an_audit_s_own_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
     nowhere = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:////dev/null/none.db"}
     done = without_a_server(tmp_path, "-m", "flows.audit", "--ledger", "sqlite:///l", **nowhere)

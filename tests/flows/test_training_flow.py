@@ -82,6 +82,7 @@ def events(server, run):
     return held, [payload for payload in payloads if payload.get("type") not in pages]
 
 
+@pytest.mark.crash
 def test_a_training_queues_for_the_gpu_and_shows_public_numbers(
     prefect_server, make_workplace, train, one_gpu
 ):
@@ -131,6 +132,7 @@ def test_a_training_queues_for_the_gpu_and_shows_public_numbers(
     assert str(NUMBER).encode() not in prefect_server.everything_stored()
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost(
     prefect_server, make_workplace, train, one_gpu, device

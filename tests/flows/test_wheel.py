@@ -68,6 +68,7 @@ def test_the_wheel_has_the_flows_under_no_name_of_their_own(wheel: Path) -> None
     assert not [name for name in names if name.endswith(".pyc")]
 
 
+@pytest.mark.crash
 def test_an_installed_wheel_goes_from_an_empty_folder_to_a_release(
     programs: Path, prefect_server: PrefectServer, tmp_path: Path
 ) -> None:

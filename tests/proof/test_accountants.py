@@ -207,6 +207,7 @@ def test_random_compositions_are_bounded_from_below_and_add_up(part, composition
     )  # fmt: skip
 
 
+@pytest.mark.nightly_cases("1e-06", "1e-09")
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
 def test_every_road_to_a_gaussian_ends_at_the_closed_form(delta):
     """RDP above, pessimistic PLD above, optimistic PLD below; the audit's range holds it."""

@@ -35,6 +35,7 @@ def test_no_attack_proves_more_than_a_generator_claims(name: str) -> None:
     assert bound.lower <= bound.claimed
 
 
+@pytest.mark.nightly_cases("pategan", "privbayes")
 @pytest.mark.parametrize("name", DETECTED)
 def test_a_generator_with_too_little_noise_is_refuted(name: str) -> None:
     bound = assault(WORLDS[name](), runs=3 * SLICE, noise=Scaled(20_240_202, DETECTED[name]))

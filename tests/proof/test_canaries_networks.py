@@ -183,12 +183,14 @@ AT_LENGTH = ("dpgan", "dpgan, half of the rows")
 """Not in the slice, where others stand for them."""
 
 
+@pytest.mark.nightly_cases("half of the rows")
 @pytest.mark.parametrize("name", sorted(set(WORLDS) - set(AT_LENGTH)))
 def test_no_attack_proves_more_than_a_training_claims(name: str) -> None:
     bound = assault(WORLDS[name](), runs=SLICE, noise=SeededNoise(20_240_301))
     assert bound.lower <= bound.claimed
 
 
+@pytest.mark.nightly_cases("dpgan")
 @pytest.mark.parametrize("name", DETECTED)
 def test_a_training_with_too_little_noise_is_refuted(name: str) -> None:
     bound = assault(WORLDS[name](), runs=3 * SLICE, noise=Scaled(20_240_302, DETECTED[name]))

@@ -60,6 +60,7 @@ def test_no_attack_proves_more_than_the_weights_claim(name: str) -> None:
     assert bound.lower <= bound.claimed
 
 
+@pytest.mark.nightly_cases("measured, stack, three rows", "measured, linear, replace-one")
 @pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("name", DETECTED)
 def test_weights_with_too_little_noise_are_refuted(name: str) -> None:

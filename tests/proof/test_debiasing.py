@@ -82,6 +82,7 @@ def test_unbiased_for_the_fitted_weights_row_by_row(kind):
     assert fitted.shape == (4,)
 
 
+@pytest.mark.nightly_cases("LAPLACE", "SPHERICAL")
 @pytest.mark.parametrize("kind", NoiseKind)
 def test_self_normalised_use_needs_the_centred_factor(kind):
     """docs/method.md section 5: b(x - mu_hat) leaves no first-order bias, the printed b(x) makes

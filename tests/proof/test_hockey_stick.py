@@ -116,6 +116,7 @@ def examine(
     return honest, planted
 
 
+@pytest.mark.nightly_cases("fast-DP-SGD lots")
 @pytest.mark.parametrize("name", MECHANISMS)
 @tiers("size", fast=20_000, full=2_000_000)
 def test_no_claim_is_broken_and_one_with_less_noise_is(size, name, rng, prove):

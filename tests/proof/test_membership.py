@@ -190,6 +190,7 @@ def test_a_release_proves_no_more_than_is_claimed(name: str) -> None:
     assert bound.lower <= bound.claimed
 
 
+@pytest.mark.nightly
 def test_a_twentieth_of_the_noise_is_found() -> None:
     """With few releases a bound is weak, so here by the area alone; the full figures refute it."""
     pipeline = Pipeline(plan=PLANS["histogram, beta_debiased"]())

@@ -62,6 +62,7 @@ def test_blind_measurements_of_many_tables(name: str, prove: Callable[..., None]
     )  # fmt: skip
 
 
+@pytest.mark.nightly_cases("[aim]")
 @pytest.mark.parametrize("name", METHODS)
 def test_a_measurement_that_sees_is_not_the_same(name: str) -> None:
     """The comparison is of something: with noise of a seed, two tables differ."""

@@ -63,6 +63,7 @@ def test_released_vectors_of_rehearsals_have_their_law(kind: NoiseKind) -> None:
             assert stats.kstest(sample, stated.cdf).pvalue < FALSE_ALARM
 
 
+@pytest.mark.nightly_cases("14-secure")
 @sources
 @pytest.mark.parametrize("dimension", [1, 3, 14])
 def test_spherical_noise_has_a_gamma_norm_and_no_direction(

@@ -50,13 +50,11 @@ class Candidate:
 
     Attributes:
         name: `none`, `spec`, or one of `MEASURED`.
-        told: method and settings for people.
         plan: compiled with `when_infeasible: keep`; None where it cannot be compiled.
         reason: why not.
     """
 
     name: str
-    told: str
     plan: Plan | None
     reason: str = ""
 
@@ -70,21 +68,6 @@ class Candidate:
             weights["when_infeasible"] = spec.weights.when_infeasible
         lines = [f"weights: {flow_text(weights)}"]
         return lines + [f"shares: {flow_text(spec.shares.model_dump())}"] * spec.weights.wanted
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values: what it is, how it was calibrated, what the plan forecasts."""
-        plan, facts = self.plan, {"name": self.name, "told": self.told, "reason": self.reason}
-        if plan is None:
-            return facts
-        return facts | {
-            "spec": self.spec_lines(),
-            "stages": [
-                {"name": stage.name, "method": stage.method, "parameters": dict(stage.parameters)}
-                for stage in plan.stages
-            ],
-            "forecast": None if plan.forecast is None else vars(plan.forecast),
-            "warnings": list(plan.warnings),
-        }
 
 
 def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
@@ -112,11 +95,7 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
             elsewhere, or its levels found, in the real population, which no stand-in can be told
             by.
     """
-    none = Candidate(
-        name=NONE,
-        told="the generator alone, with the whole budget",
-        plan=compile_plan(_weighted(spec, NONE, {}), schema),
-    )
+    none = Candidate(name=NONE, plan=compile_plan(_weighted(spec, NONE, {}), schema))
     if none.plan is None or not rehearsable(none.plan.generator):
         raise SpecError(  # of no field: there is nothing to mend
             f"rehearse: the generator {spec.generator.method} cannot be rehearsed: its rows are of"
@@ -126,9 +105,7 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
     weights = spec.weights
     if weights.wanted:
         plan = compile_plan(_weighted(spec, weights.method, weights.settings), schema)
-        compiled.append(
-            Candidate(name=OWN, told=_description(weights.method, weights.settings), plan=plan)
-        )
+        compiled.append(Candidate(name=OWN, plan=plan))
     for name, (settings, shares) in MEASURED.items():
         candidate = _measured(spec, schema, name, settings, shares)
         if not any(_same(candidate, earlier) for earlier in compiled):
@@ -143,19 +120,17 @@ def _measured(
     settings: Mapping[str, Any],
     shares: SharesSpec | None,
 ) -> Candidate:
-    description, own_settings = _description("measured", settings), spec.weights.settings
+    own_settings = spec.weights.settings
     beside = {name: own_settings[name] for name in _BESIDE if name in own_settings}
     candidate_spec = _weighted(spec, "measured", {**settings, **beside})
     if shares is None and "shares" not in spec.model_fields_set:
         shares = SharesSpec.usual("measured")
     if shares is not None:
-        description += f", effort {shares.generator:g} to {shares.weights:g}"
         candidate_spec = candidate_spec.model_copy(update={"shares": shares})
     try:
-        plan = compile_plan(candidate_spec, schema)
+        return Candidate(name=name, plan=compile_plan(candidate_spec, schema))
     except SpecError as error:
-        return Candidate(name=name, told=description, plan=None, reason=str(error))
-    return Candidate(name=name, told=description, plan=plan)
+        return Candidate(name=name, plan=None, reason=str(error))
 
 
 def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> ReleaseSpec:
@@ -183,8 +158,3 @@ def _same(candidate: Candidate, earlier: Candidate) -> bool:
 def _of_law(stage: StagePlan) -> StagePlan:
     parameters = {k: v for k, v in stage.parameters.items() if k not in _NO_LAW}
     return replace(stage, parameters=parameters)
-
-
-def _description(method: str, settings: Mapping[str, Any]) -> str:
-    settings_text = ", ".join(f"{key} {value}" for key, value in settings.items())
-    return f"{method} ({settings_text})" if settings_text else method

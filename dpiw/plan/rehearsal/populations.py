@@ -34,22 +34,22 @@ class Kind:
     """A kind of random population.
 
     Attributes:
-        told: one phrase for people.
         correlation: largest correlation of two latent normals, in [0, 1).
         clusters: latent classes, each with marginals of its own; 1 for none.
     """
 
-    told: str
     correlation: float = 0.0
     clusters: int = 1
 
 
 KINDS: Mapping[str, Kind] = {
-    "independent": Kind(told="independent columns: no dependence to repair"),
-    "weak": Kind(told="Gaussian copula, correlations up to 0.3", correlation=0.3),
-    "strong": Kind(told="Gaussian copula, correlations up to 0.8", correlation=0.8),
-    "clusters": Kind(told="four hidden classes, dependence that is not monotone", clusters=4),
+    "independent": Kind(),
+    "weak": Kind(correlation=0.3),
+    "strong": Kind(correlation=0.8),
+    "clusters": Kind(clusters=4),
 }
+"""Independent columns, which weights cannot improve; Gaussian copulas; and four hidden classes,
+whose dependence is not monotone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

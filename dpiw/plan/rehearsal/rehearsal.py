@@ -14,11 +14,11 @@ and no result can be published.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -128,18 +128,6 @@ class Rehearsal:
         return [(p, run) for run in range(self.runs) for p in range(len(self.populations))]
 
 
-class RehearsalStopped(KeyboardInterrupt):
-    """A rehearsal that was asked to stop, its processes with it.
-
-    Attributes:
-        scores: of the populations that were finished, in order.
-    """
-
-    def __init__(self, scores: list[Score]) -> None:
-        super().__init__()
-        self.scores = scores
-
-
 def rehearse(
     rehearsal: Rehearsal, *, jobs: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> list[Score]:
@@ -150,39 +138,35 @@ def rehearse(
     Args:
         rehearsal: what to play.
         jobs: processes.
-        progress: told after each population how many of how many are done.
-
-    Raises:
-        RehearsalStopped: on a KeyboardInterrupt; no process is left.
+        progress: called after each population with the numbers of those done and of all.
     """
     scores: dict[Place, list[Score]] = {}
     places = rehearsal.places
-    try:
-        for place, here in _scores(rehearsal, places, jobs):
+    with closing(_scores(rehearsal, places, jobs)) as results:
+        for place, here in results:
             scores[place] = here
             if progress is not None:
                 progress(len(scores), len(places))
-    except KeyboardInterrupt as stop:
-        raise RehearsalStopped(_in_order(scores, places)) from stop
-    return _in_order(scores, places)
-
-
-def _in_order(scores: Mapping[Place, list[Score]], places: list[Place]) -> list[Score]:
-    return [score for place in places for score in scores.get(place, ())]
+    return [score for place in places for score in scores[place]]
 
 
 def _scores(
     rehearsal: Rehearsal, places: list[Place], jobs: int
-) -> Iterator[tuple[Place, list[Score]]]:
+) -> Generator[tuple[Place, list[Score]]]:
+    """Scores of each place, in the order they are ready; an interrupt leaves no process behind."""
     work = partial(_on_one_population, rehearsal)
     if jobs <= 1:
         yield from ((place, work(place)) for place in places)
         return
-    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+    others = multiprocessing.active_children()
+    with ProcessPoolExecutor(
+        max_workers=jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,  # a terminal's Ctrl-C reaches every process
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    ) as pool:
         try:
-            with _held_back():
-                waiting = {pool.submit(work, place): place for place in places}
+            waiting = {pool.submit(work, place): place for place in places}
             for done in as_completed(waiting):
                 yield waiting[done], done.result()
         except BaseException:
@@ -190,16 +174,6 @@ def _scores(
                 if worker not in others:
                     worker.kill()
             raise
-
-
-@contextlib.contextmanager
-def _held_back() -> Iterator[None]:
-    """Processes started inside hear no Ctrl-C and no SIGTERM: whoever started them ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _on_one_population(rehearsal: Rehearsal, place: Place) -> list[Score]:

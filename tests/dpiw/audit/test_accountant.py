@@ -183,6 +183,7 @@ def complaints(events: Sequence[PrivacyEvent], delta: float = DELTA) -> list[str
     ]  # fmt: skip
 
 
+@pytest.mark.nightly_cases("little noise", "dp-sgd and more")
 @pytest.mark.parametrize("plan", list(PLANS))
 def test_both_accountants_agree_with_the_audit(plan: str) -> None:
     assert complaints(PLANS[plan]) == []
@@ -223,6 +224,7 @@ def test_what_the_audit_counts_in_other_units() -> None:
     assert audited_renyi([gaussian(0.01)], Decimal(512)) == 1e4  # what nothing can pay
 
 
+@pytest.mark.nightly_cases("events6")
 @pytest.mark.parametrize(
     "events",
     [
@@ -364,6 +366,7 @@ def test_a_fault_in_the_closed_form_or_in_a_sum_is_found(
         assert "accountants_disagree" in codes_of(tmp_path / "none", [laplace(4.0)], delta="0")
 
 
+@pytest.mark.nightly_cases("rdp-dp-sgd", "renyi-dp-sgd", "both plds-dp-sgd")
 @pytest.mark.parametrize("plan", ["selections", "dp-sgd"])
 @pytest.mark.parametrize("fault", ["rdp", "both plds", "renyi"])
 def test_faults_are_found_whatever_the_events(

@@ -111,6 +111,7 @@ def test_the_name_may_be_a_later_attempt_s(ledger: Ledger) -> None:
     assert [subject for subject, _ in twice(ledger)] == [f"run {digest(2)[:12]}"]
 
 
+@pytest.mark.crash_cases("[postgresql]")
 def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
     ledger = two_populations(store_url)
     rng = random.Random(5)

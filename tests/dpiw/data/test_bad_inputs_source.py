@@ -350,6 +350,7 @@ def test_parquet_times_and_decimals(tmp_path):
     assert frame["t"][0] == pd.Timestamp("2001-09-09T01:46:40Z")
 
 
+@pytest.mark.nightly
 def test_damaged_parquet_is_refused_or_read_within_bounds(tmp_path):
     data = _parquet(**_good())
     for cut in (0, 3, 4, 11, len(data) // 2, len(data) - 1):

@@ -24,6 +24,7 @@ from dpiw.privacy.units import PrivacyCost
 from tests.support.ledger import ADD, BOTH, FORGED, MANIFEST, OUT, adult, ask, cost, digest
 
 
+@pytest.mark.crash_cases("[postgresql]")
 @settings(
     max_examples=25,
     derandomize=True,
@@ -269,6 +270,7 @@ def try_histories(new_url: Callable[[], str], count: int) -> None:
     )
 
 
+@pytest.mark.crash_cases("postgresql")
 def test_random_histories_agree_with_a_model(
     store_kind: str, new_ledger_url: Callable[[str], str]
 ) -> None:

@@ -160,6 +160,7 @@ def ledger(store_url: str) -> Ledger:
     return created
 
 
+@pytest.mark.crash_cases("-1]", "-2]")
 @pytest.mark.parametrize("round_number", range(3))
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_racers_get_exactly_the_budget(
@@ -231,6 +232,7 @@ def test_killed_in_a_write_transaction(ledger: Ledger, point: str, kept: bool) -
     assert ledger.head().seq == before.seq + 1
 
 
+@pytest.mark.crash
 def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Ledger) -> None:
     """Four writers per round, each killed at its own random moment."""
     rng = random.Random(20270101)

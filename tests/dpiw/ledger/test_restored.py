@@ -407,6 +407,7 @@ def test_the_unit_does_not_change_by_recovery(make_workplace: Any) -> None:
         recover(place)
 
 
+@pytest.mark.nightly_cases("RENYI")
 @pytest.mark.parametrize("composition", list(CompositionRule))
 def test_a_ledger_made_anew_holds_what_the_old_one_held(
     make_workplace: Any, composition: CompositionRule

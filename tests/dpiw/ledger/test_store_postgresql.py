@@ -313,6 +313,7 @@ def place(workplace: Any, ledger: Ledger) -> Iterator[Any]:
     return workplace
 
 
+@pytest.mark.crash
 def test_a_release_is_made_with_a_ledger_on_postgresql(place: Any, ledger: Ledger) -> None:
     """Stages in their own processes, as in a flow; the steps between them in this one."""
     from dpiw.ledger import RunState

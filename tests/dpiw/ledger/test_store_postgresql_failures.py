@@ -40,6 +40,7 @@ def test_a_server_that_may_lose_pages_is_refused(
     spend(mortal_ledger, 1)
 
 
+@pytest.mark.crash
 def test_a_standby_is_refused_and_a_late_one_lacks_the_published_head(
     mortal_postgresql_server: Any, mortal_ledger: Ledger
 ) -> None:

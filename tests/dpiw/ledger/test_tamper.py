@@ -122,6 +122,7 @@ OTHER = {
 }
 
 
+@pytest.mark.crash_cases("[postgresql-1]", "[postgresql-2]", "[postgresql-6]", "[postgresql-10]")
 @pytest.mark.parametrize("seq", [1, 2, 4, 6, LAST])
 def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     written = ledger.export()[seq - 1]

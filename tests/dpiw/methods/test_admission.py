@@ -92,6 +92,7 @@ FITTED = sorted(GENERATORS.keys() - {"external", "levels"})
 """Rows of a file that break a constraint are refused: `test_external_rows.py`."""
 
 
+@pytest.mark.nightly_cases("[aim]", "[mst]")
 @pytest.mark.parametrize("method", FITTED)
 def test_every_generator_s_rows_satisfy_every_constraint(method: str) -> None:
     recipe, rng = recipe_of(method, 80), np.random.default_rng(3)

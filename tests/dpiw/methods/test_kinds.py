@@ -99,6 +99,7 @@ def read_back(one: Played, path: Path) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.nightly_cases("-mst]", "-aim]", "many-bayes]")
 @pytest.mark.parametrize(("kind", "method"), CELLS)
 def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_path: Path) -> None:
     expected = KINDS[kind]

@@ -78,6 +78,7 @@ def test_a_generator_s_caveats_stand_in_its_certificate(workplace, generator, se
         assert any(sentence in said for said in told)
 
 
+@pytest.mark.nightly_cases("dpcgan")
 @pytest.mark.parametrize(
     ("generator", "settings", "weights", "stages"),
     [

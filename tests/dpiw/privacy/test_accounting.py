@@ -109,6 +109,7 @@ def test_total_of_the_second_generator() -> None:
     assert epsilon_rdp(events, delta=1e-6) == pytest.approx(golden["rdp"], abs=golden["tolerance"])
 
 
+@pytest.mark.nightly_cases("row0", "row1", "row3")
 @pytest.mark.parametrize("row", GOLDEN["turned_round"]["rows"])
 def test_noise_that_meets_a_total(row: dict[str, Any]) -> None:
     make = gaussian if row["law"] == "gaussian" else laplace
@@ -138,6 +139,7 @@ def spherical_delta(dimension: int, order: float) -> float:
     return float(np.trapezoid(radial * np.trapezoid(inner, angle, axis=1) / beta, radius))
 
 
+@pytest.mark.nightly_cases("[14]", "[3]")
 @pytest.mark.parametrize("dimension", [2, 3, 14])
 def test_spherical_noise_costs_less_than_its_laplace_event(dimension: int) -> None:
     golden = GOLDEN["delta_at_half"]
@@ -293,6 +295,7 @@ def test_more_events_and_less_noise_never_cost_less(
     assert epsilon_rdp(events, delta=1e-6) >= base - slack
 
 
+@pytest.mark.nightly_cases("<lambda>1")
 @pytest.mark.parametrize(
     "make",
     [
@@ -410,6 +413,7 @@ def test_calibration_without_delta_refuses_gaussian_noise() -> None:
         calibrate(plan, epsilon=1.0, delta=0)
 
 
+@pytest.mark.nightly_cases("30.0")
 @pytest.mark.parametrize("target", [0.005, 30.0, 200.0])
 def test_calibration_far_from_the_usual_totals(target: float) -> None:
     total = epsilon(plan(calibrate(plan, epsilon=target, delta=1e-6)), delta=1e-6)

@@ -55,6 +55,7 @@ def test_without_a_browser_a_test_is_skipped_and_never_on_ci(
     assert "export DPIW_BROWSER=required" in (ROOT / ".ci/run").read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("browser_path")
 def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path) -> None:
     (tmp_path / "report.html").write_text(_example())
@@ -121,6 +122,7 @@ def _long_and_strange() -> str:
     )  # fmt: skip
 
 
+@pytest.mark.nightly_cases("[_with_truth]", "[_unweighted]")
 @pytest.mark.parametrize(
     "page", [_with_truth, _unweighted, _long_and_strange], ids=lambda page: page.__name__
 )

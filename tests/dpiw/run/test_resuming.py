@@ -85,6 +85,7 @@ def checkpoints(run: ReleaseRun) -> list[Path]:
     return sorted(run.directory.glob("*.checkpoint"))
 
 
+@pytest.mark.nightly_cases("[0]", "[39]")
 @pytest.mark.parametrize("dies_after", [0, 7, 39])
 def test_a_killed_training_goes_on_and_costs_what_was_planned(
     make_run: Callable[..., ReleaseRun], dies_after: int
@@ -200,6 +201,7 @@ def purged(run: ReleaseRun) -> None:
     run.snapshot.unlink()
 
 
+@pytest.mark.nightly_cases("removed", "purged", "rolled_back")
 @pytest.mark.parametrize("spoil", [removed, changed, rolled_back, purged])
 def test_what_cannot_be_resumed_as_it_was_is_lost(
     make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, spoil: Any

@@ -212,6 +212,7 @@ def _stage(stage, directory):
     ).returncode
 
 
+@pytest.mark.crash
 def test_two_processes_draw_a_stage_once(workplace):
     run = prepared(workplace)
     steps.reserve(run)

@@ -120,6 +120,7 @@ def test_a_chained_error_is_noticed(monkeypatch, tmp_path):
     assert "chain" in worker.judge("csv", b"", tmp_path, 0)
 
 
+@pytest.mark.nightly_cases("time.sleep(60)", "held.append")
 @pytest.mark.parametrize(
     ("deed", "reason", "patience"),
     [

@@ -121,6 +121,7 @@ HISTORIES = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly_cases("a void", "torn file")
 @pytest.mark.parametrize("number", range(len(HISTORIES)), ids=list(HISTORIES))
 def test_what_failed_before_is_not_published(template, number):
     lines = table(5)

@@ -381,6 +381,7 @@ def one_way_distance(rows, truth):
     return (value + group) / 2
 
 
+@pytest.mark.nightly_cases("DPCGAN")
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_generous_epsilon_beats_the_uniform_table(kind):
     """At epsilon 6 and 4,000 rows, 400 steps: seeds 0 and 1, both.

@@ -4,7 +4,7 @@ import numpy as np
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.dp_mlp import DensityNetwork
+from dpiw.methods.weights.paper.mlp import DensityNetwork
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 SCHEMA = PublicSchema(

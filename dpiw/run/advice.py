@@ -1,0 +1,172 @@
+"""Before a run: its period, its cost, what is left of the budget afterwards, the next command.
+
+Computed from the ledger and from which files exist: nothing is read, held or changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError
+from dpiw.ledger import Ledger, RunRecord, RunState, StageState
+from dpiw.ledger.accounts import Account
+from dpiw.ledger.charges import Charge
+from dpiw.ledger.history import count_text
+from dpiw.plan.plan import Plan
+from dpiw.plan.spec import ReleaseSpec
+from dpiw.run.ahead import check_not_overtaken, check_not_paid, missing_files, missing_gpus
+from dpiw.run.checkpoints import last_checkpoint
+from dpiw.run.commands import filled_in, release_command
+from dpiw.run.declared import check_registered
+from dpiw.run.reserve import check_not_recovered
+from dpiw.run.restored import check_heads
+from dpiw.run.run import ReleaseRun, ledger_url, run_folder
+
+
+def advice(
+    plan: Plan, path: Path, label: str, *, asked: bool, pay_again: bool = False
+) -> list[str]:
+    """Return four lines: period, cost, what is left, and the next command.
+
+    Where a release would be refused, the last line is its refusal, with the command that helps.
+
+    Args:
+        plan: of the release.
+        path: of its spec, as it was typed.
+        label: of the period that would be published.
+        asked: whether somebody asked for that label; else it is today's.
+        pay_again: whether a person asked to pay a second time for this release and period.
+
+    Raises:
+        UnsupportedRelationError, SpecError: the population is registered with other terms than the
+            spec's, so a release would be refused.
+    """
+    spec = plan.spec
+    period = label if asked or spec.cadence == "once" else f"{label} (today's; or: --period)"
+    try:
+        ledger = Ledger.open(ledger_url(spec))
+        account = ledger.account(spec.population)
+        check_heads(spec, ledger)
+    except DPIWError as error:
+        return _lines(period, f"{plan.cost}", "not known", _refusal(error, spec, path))
+    check_registered(spec, ledger)
+    key = plan.run_key(label)
+    folder = run_folder(Path(spec.state), spec.population, key)
+    run = ReleaseRun(directory=folder, key=key, period=label, plan=plan)
+    record = ledger.find_run(key)
+    charge = _charge(run, record, account)
+    try:
+        _check(run, ledger, record, charge, pay_again=pay_again)
+        step = _missing(run, record) or release_command(spec, path, label)
+    except DPIWError as error:
+        step = _refusal(error, spec, path)
+    return _lines(period, _cost(record, charge), _left(plan, account, charge), step)
+
+
+def doubts(spec: ReleaseSpec, ledger: Ledger, path: Path) -> list[str]:
+    """A warning where the ledger lacks releases in sight of a spec: its counts are too low."""
+    try:
+        check_heads(spec, ledger)
+    except DPIWError as error:
+        return [f"warning: {_refusal(error, spec, path)}"]
+    return []
+
+
+def _lines(period: str, cost: str, left: str, step: str) -> list[str]:
+    return [f"period  {period}", f"cost    {cost}", f"left    {left}", f"next    {step}"]
+
+
+def _refusal(error: DPIWError, spec: ReleaseSpec, path: Path) -> str:
+    return filled_in(str(error), spec, path).replace("\n", "; ")
+
+
+def _charge(run: ReleaseRun, record: RunRecord | None, account: Account) -> Charge | None:
+    """What a release would pay now; None where its run holds or has paid all that it draws."""
+    plan, stages = run.plan, frozenset(stage.name for stage in run.plan.stages)
+    if record is not None:
+        stages &= _drawn_again(run, record)
+    if not stages:
+        return None
+    vector = plan.stage_renyi(stages) if account.population.renyi else None
+    whole = len(stages) == len(plan.stages)
+    return Charge(cost=plan.cost if whole else plan.stage_cost(stages), renyi=vector)
+
+
+def _drawn_again(run: ReleaseRun, record: RunRecord) -> frozenset[str]:
+    """Stages whose draw was given back or cut off, without an output or checkpoint here."""
+    here = os.path.isdir(run.directory)  # a ledger may serve many hosts
+    return frozenset(
+        name
+        for name, stage in record.stages.items()
+        if stage.state in (StageState.LOST, StageState.VOIDED)
+        or (
+            here
+            and stage.state is StageState.ARMED
+            and not run.measurement(name).exists()
+            and last_checkpoint(run, stage) is None
+        )
+    )
+
+
+def _check(
+    run: ReleaseRun,
+    ledger: Ledger,
+    record: RunRecord | None,
+    charge: Charge | None,
+    *,
+    pay_again: bool,
+) -> None:
+    """Refuse what `dpiw.run.reserve` refuses, as far as the ledger alone shows it."""
+    check_not_recovered(run, ledger, record)
+    if record is not None and record.state is RunState.RESERVED:
+        check_not_overtaken(run.spec, ledger, record)
+    if charge is None:
+        return
+    if not pay_again:
+        check_not_paid(run.spec, ledger, key=run.key, period=run.period)
+    if record is not None and record.drawn and record.counted_attempts >= record.max_attempts:
+        named = "source.snapshot" if run.spec.cadence == "once" else "--period or source.snapshot"
+        raise GrantSpentError(
+            f"a draw was cut off, and this run cannot draw again (max_attempts"
+            f" {record.max_attempts}); another {named} is a new run, with a charge of its own"
+        )
+    account = ledger.account(run.spec.population)
+    if not run.snapshot.exists():
+        account.check_readable()
+    account.admit(charge)
+
+
+def _missing(run: ReleaseRun, record: RunRecord | None) -> str:
+    """The first file or GPU that a release needs and this machine lacks; empty: none."""
+    if run.snapshot.exists() or (record is not None and record.state is RunState.PUBLISHED):
+        return ""
+    return next(itertools.chain(missing_files(run.spec), missing_gpus(run.plan)), "")
+
+
+def _cost(record: RunRecord | None, charge: Charge | None) -> str:
+    if record is None or charge is not None:
+        return "" if charge is None else f"{charge.cost}"
+    if record.state is RunState.PUBLISHED:
+        return "nothing: it is published"
+    return f"nothing more: its run holds {record.held}"
+
+
+def _left(plan: Plan, account: Account, charge: Charge | None) -> str:
+    """The rest of the lifetime budget after the release, and how many more such releases it pays.
+
+    By the population's own rule of composition. Where the release does not fit: what does.
+    """
+    budget, after = account.population.budget, account
+    if charge is None:
+        stages = frozenset(stage.name for stage in plan.stages)
+        vector = plan.stage_renyi(stages) if account.population.renyi else None
+        charge = Charge(cost=plan.cost, renyi=vector)
+    else:
+        try:
+            account.admit(charge)
+        except BudgetExceededError:
+            return f"{account.remaining} of {budget}; it does not fit{account.what_fits(charge)}"
+        after = account.plus(charge)
+    return f"{after.remaining} of {budget}; {count_text(after.admits(charge))}"

@@ -1,0 +1,312 @@
+"""Before a run a plan prints four facts, and a release then does what they say."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpiw.cli.main import main
+from dpiw.errors import (
+    AlreadyPaidError,
+    BudgetExceededError,
+    DPIWError,
+    GrantSpentError,
+    LedgerTamperedError,
+    ReleaseError,
+    SignatureError,
+    SourceError,
+)
+from dpiw.ledger import Ledger
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.signing import create_key_pair
+from dpiw.run import steps
+from dpiw.run.commands import program
+from dpiw.run.run import ReleaseRun
+from tests.support.ledger import restore
+from tests.support.whole_runs import draw, prepared, publish_run
+
+FACTS = ("period", "cost", "left", "next")
+
+
+@pytest.fixture
+def make(make_workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Make a workplace, and go there."""
+
+    def here(**changes: Any) -> Any:
+        place = make_workplace(**{"weights": "none"} | changes)
+        monkeypatch.chdir(place.root)
+        return place
+
+    return here
+
+
+@pytest.fixture
+def facts(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, str]]:
+    """What `dpiw plan` prints of the run to come."""
+
+    def planned(*words: str) -> dict[str, str]:
+        capsys.readouterr()
+        assert main(["plan", "release.yaml", *words]) == 0
+        output = capsys.readouterr()
+        lines = (
+            output.err if words else output.out.partition("no data was read\n")[2]
+        ).splitlines()
+        assert [line.split()[0] for line in lines] == [*FACTS]
+        return {
+            name: line.removeprefix(name).strip() for name, line in zip(FACTS, lines, strict=True)
+        }
+
+    return planned
+
+
+def rewritten(place: Any, old: str, new: str) -> None:
+    text = place.spec.read_text()
+    assert old in text
+    place.spec.write_text(text.replace(old, new, 1))
+
+
+def begun(place: Any) -> ReleaseRun:
+    run = prepared(place)
+    steps.reserve(run)
+    return run
+
+
+def fitted(place: Any) -> None:
+    run = begun(place)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+
+
+def cut_off(place: Any) -> None:
+    run = begun(place)
+    steps.ingest(run)
+    run.open_ledger().arm(run.key, 1, "fit_generator")  # and its process dies
+
+
+def settled(place: Any) -> None:
+    cut_off(place)
+    run = prepared(place)
+    run.open_ledger().lose(run.key, 1, "fit_generator")
+
+
+def given_back(place: Any) -> None:
+    run = begun(place)
+    run.open_ledger().void(run.key, 1)
+
+
+def changed(place: Any) -> None:
+    publish_run(place.spec)
+    rewritten(place, "synthetic_rows: 300", "synthetic_rows: 301")
+
+
+def forgotten(place: Any) -> None:
+    before = place.ledger.read_bytes()
+    publish_run(place.spec)
+    restore(place, before)
+
+
+def torn(place: Any) -> None:
+    (place.releases / "torn").mkdir(parents=True)
+
+
+STATES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], type[DPIWError] | None]] = {
+    "new": (lambda _: None, {}, None),
+    "reserved": (begun, {"epsilon": "3"}, None),
+    "given back": (given_back, {}, None),
+    "between two draws": (fitted, {"epsilon": "3", "weights": "beta_debiased"}, None),
+    "drawn": (lambda place: draw(begun(place)), {"epsilon": "3"}, None),
+    "cut off": (cut_off, {}, GrantSpentError),
+    "lost": (settled, {}, GrantSpentError),
+    "lost, with another attempt": (settled, {"max_attempts": 2}, None),
+    "cut off, with another attempt": (cut_off, {"max_attempts": 2}, None),
+    "another attempt does not fit": (cut_off, {"max_attempts": 2, "epsilon": "3"},
+                                     BudgetExceededError),
+    "other settings": (changed, {}, AlreadyPaidError),
+    "too small a budget": (lambda _: None, {"epsilon": "1"}, BudgetExceededError),
+    "no read left, and none needed": (settled, {"reads": 1, "max_attempts": 2}, None),
+    "a ledger that forgot": (forgotten, {}, LedgerTamperedError),
+    "a torn folder": (torn, {}, ReleaseError),
+    "no source": (lambda place: place.source.unlink(), {}, SourceError),
+}  # fmt: skip
+"""How a run comes to stand: what makes it so, in which workplace, and how a release ends."""
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_release_costs_and_leaves_what_was_said_or_is_refused(
+    name: str, make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    state, changes, error = STATES[name]
+    place = make(**changes)
+    state(place)
+    entries = len(Ledger.open(place.ledger).entries())
+    said = facts()
+    assert facts("--json") == said
+    ledger = Ledger.open(place.ledger)
+    assert len(ledger.entries()) == entries  # a plan settles nothing
+    before, command = ledger.spent("town").epsilon, f"{program()} release release.yaml"
+    run = prepared(place)
+    assert said["period"] == run.period
+    if error is not None:
+        assert said["next"] != command
+        with pytest.raises(error):
+            steps.reserve(run)
+        assert ledger.spent("town").epsilon == before
+        return
+    assert said["next"] == command
+    steps.reserve(run)
+    charged = ledger.spent("town").epsilon - before
+    assert said["cost"].startswith(f"epsilon={charged:g}," if charged else "nothing more: ")
+    assert said["left"].startswith(f"{ledger.remaining('town')} of ")
+
+
+def test_what_is_published_costs_nothing(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    place = make()
+    publish_run(place.spec)
+    place.source.unlink()
+    said = facts()
+    assert said["cost"] == "nothing: it is published"
+    assert said["left"].endswith("; 1 more such release fits")
+    assert said["next"] == f"{program()} release release.yaml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "step"),
+    [
+        ("population: town", "population: nobody", "ledger register --spec release.yaml "),
+        ("state: state", "state: elsewhere", "--create"),
+        ("keys/test.key", "keys/mine.key", "signing_key: no such file; dpiw key new "),
+        ("epsilon: 2", "epsilon: 9", "epsilon: 5 fits"),
+    ],
+)
+def test_the_next_command_is_the_one_that_helps(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]], old: str, new: str, step: str
+) -> None:
+    place = make()
+    rewritten(place, old, new)
+    assert step in facts()["next"].replace(program(), "dpiw")
+
+
+def test_a_period_is_named_where_there_are_several(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    """Rows of another quarter would be signed as this one's, and the right label pays anew."""
+    rewritten(make(), "cadence: once", "cadence: yearly")
+    said, year = facts(), datetime.datetime.now(datetime.UTC).year
+    assert said["period"].startswith(f"{year} (today's")
+    assert said["next"].endswith(f" --period {year}")
+
+
+def test_other_settings_are_paid_again_by_the_command_that_is_named(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    changed(make())
+    assert facts()["next"].endswith(f"{program()} release release.yaml --period once --pay-again")
+
+
+def recovery(step: str) -> list[str]:
+    """The words of the recovery that a step names; nothing else was drawn since."""
+    command = step.partition("(`dpiw ")[2].partition("`)")[0]
+    for letter in ("epsilon E", "delta D", "reads N"):
+        assert f"--loss-{letter}" in command
+        command = command.replace(letter, f"{letter.split()[0]} 0")
+    return shlex.split(command)
+
+
+def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    """By the command that is named; and the recovered release is never drawn again."""
+    place = make()
+    forgotten(place)
+    said = facts()
+    assert said["left"] == "not known"
+    assert main(recovery(said["next"])) == 0
+    said = facts()
+    assert "was recovered by ledger entry 3" in said["next"]
+    assert "such release" in said["left"]
+    with pytest.raises(GrantSpentError, match="recovered by ledger entry 3"):
+        steps.reserve(prepared(place))
+
+
+def test_after_a_change_of_keys_a_recovery_wants_the_old_one_too(
+    make: Callable[..., Any],
+    facts: Callable[..., dict[str, str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = make()
+    forgotten(place)
+    create_key_pair(place.root / "state" / "keys", "new")
+    rewritten(place, "keys/test.key", "keys/new.key")
+    words = recovery(facts()["next"])
+    assert main(words) == SignatureError.exit_code
+    assert "--key is given once for each, older ones too" in capsys.readouterr().err
+    assert main([*words, "--key", "state/keys/test.pub"]) == 0
+
+
+def test_what_a_run_built_and_did_not_publish_shows_it_too(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    place = make()
+    forgotten(place)
+    built = prepared(place).directory / "built"
+    shutil.rmtree(built, ignore_errors=True)
+    shutil.move(next(place.releases.iterdir()), built)
+    assert facts()["left"] == "not known"
+
+
+def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(
+    make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its own path nobody says where to look."""
+    forgotten(make())
+    for words, shown in (((), "out"), (("--json",), "err"), (("--csv",), "err")):
+        assert main(["ledger", "show", "--ledger", "release.yaml", *words]) == 0
+        last = getattr(capsys.readouterr(), shown).splitlines()[-1]
+        assert last.startswith("warning: ledger ")
+        assert recovery(last)
+    assert main(["ledger", "show", "--ledger", "state/ledger.sqlite"]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_what_mends_a_folder_depends_on_where_it_lies(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    """What a run has built of its release is never moved: no command makes it again."""
+    place = make()
+    torn(place)
+    assert "; get it again; or, if it is no release, or `dpiw ledger show" in facts()["next"]
+    (place.releases / "torn").rmdir()
+    run, folder = publish_run(place.spec)
+    (run.directory / "built" / "manifest.json").write_text("{")
+    assert "; copy over it the folder that this run has published; where" in facts()["next"]
+    shutil.rmtree(run.directory / "built")
+    shutil.copytree(folder, run.directory / "built")
+    assert facts()["cost"] == "nothing: it is published"
+    (run.directory / "run.json").write_text("{")
+    assert "leave the run's folder where it lies" in facts()["next"]
+
+
+def test_on_another_host_a_draw_may_still_go_on(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    place = make(max_attempts=2)
+    cut_off(place)
+    assert facts()["cost"].startswith("epsilon=2,")
+    prepared(place).directory.rename(place.root / "elsewhere")
+    assert facts()["cost"].startswith("nothing more: ")
+
+
+def test_the_plan_itself_is_json(
+    make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make()
+    assert main(["plan", "release.yaml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"]
