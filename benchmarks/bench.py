@@ -33,8 +33,7 @@ import bench_peers as peers
 from bench_page import Line, page, plot
 from bench_record import Found, NotRunError, Place
 from dp_sgd import machine
-from weights_cells import ROOT
-from weights_table import commit
+from study import ROOT, commit
 
 MST = "MST of smartnoise-synth on private-pgm"
 LINES = (

@@ -3,8 +3,8 @@
     python peer.py IN.npz OUT.npz
 
 IN: `codes` (n, d) with public `sizes` (d,), and `method` (mst or aim), `epsilon`, `delta`, `rows`,
-`fitting`, `seed`. OUT, from one fit: `independent` (rows + fitting, d), drawn as `sampling` says,
-and `as_shipped` (rows, d), by the package's own `synthetic_data`, whose columns share ranks.
+`seed`. OUT, from one fit: `independent` (rows, d), drawn as `sampling` says, and `as_shipped`
+(rows, d), by the package's own `synthetic_data`, whose columns share ranks.
 
 The peers' own fit infers levels from the rows; here their mechanisms get the public domain, so that
 nothing is inferred. They read the exact number of rows, and charge nothing for it. The seed governs
@@ -67,7 +67,7 @@ def both(model: Any, undo: Undo, given: dict, names: list[str]) -> dict[str, np.
     """The rows of one fit, drawn in both ways; as shipped first, as if it were alone."""
     rng = np.random.default_rng([given["seed"], 3])
     shipped = undo(model.synthetic_data(rows=given["rows"]))
-    drawn = undo(independent(model, given["rows"] + given["fitting"], rng))
+    drawn = undo(independent(model, given["rows"], rng))
     parts = {"independent": drawn, "as_shipped": shipped}
     return {name: own.df[names].to_numpy(dtype=np.int32) for name, own in parts.items()}
 
@@ -76,7 +76,7 @@ def main(source: str, target: str) -> None:
     found = np.load(source)
     codes, sizes = found["codes"], found["sizes"]
     given = {name: float(found[name]) for name in ("epsilon", "delta")}
-    given |= {name: int(found[name]) for name in ("rows", "fitting", "seed")}
+    given |= {name: int(found[name]) for name in ("rows", "seed")}
     names = [f"c{j}" for j in range(len(sizes))]
     domain = Domain(names, [int(size) for size in sizes])
     method = {"mst": mst, "aim": aim}[str(found["method"])]

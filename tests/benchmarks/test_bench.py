@@ -11,10 +11,6 @@ import pytest
 from tests.benchmarks.scripts import load
 
 record = load("bench_record")
-for name in ("exact_gan", "exact_ratio", "weights_table", "dp_sgd"):
-    load(name)
-for name in ("scale_table", "scale", "startup"):
-    load(name)
 limits, peers = load("bench_limits"), load("bench_peers")
 page, bench = load("bench_page"), load("bench")
 

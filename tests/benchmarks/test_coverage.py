@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from tests.benchmarks.scripts import load
+from tests.benchmarks.scripts import load, study
 
-load("study")
 populations = load("coverage_populations")
-coverage = load("coverage")
+coverage = load("coverage", "interval_coverage")
 
 
 def test_a_small_study_resumes_and_its_page_holds_its_record(tmp_path, monkeypatch):
@@ -42,3 +41,10 @@ def test_a_small_study_resumes_and_its_page_holds_its_record(tmp_path, monkeypat
 def test_every_law_fits_its_schema(population, rng):
     table = population.table(50, rng)
     assert list(table.columns) == [column.name for column in population.schema.released]
+
+
+def test_the_pages_of_the_repository_are_those_of_their_records():
+    for name in ("coverage_measured", "coverage_large", "coverage_several_rows"):
+        record = study.read(study.RESULTS, name)
+        text = (study.RESULTS / f"{name}.md").read_text()
+        assert "\n".join(coverage.page(record)) + "\n" == text

@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.benchmarks.scripts import load
+from tests.benchmarks.scripts import load, rows, schema
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 TWINS = ("z", "x", "y")
 LEVELS = 8
-paper_peers = load("paper_peers")
+marginal = load("marginal_peers")
 
 
 class Joint:
@@ -97,29 +97,28 @@ def within(codes, level):
 
 def test_children_of_one_parent_share_no_ranks(peer):
     """Independent given the parent, in the rows named by the method; shipped rows stay as such."""
-    given = {"rows": 2000, "fitting": 1000, "seed": 0}
-    rows = peer.both(twins(), lambda drawn: drawn, given, list(TWINS))
-    assert rows["independent"].shape == (3000, 3)
-    assert rows["as_shipped"].shape == (2000, 3)
+    given = {"rows": 3000, "seed": 0}
+    drawn = peer.both(twins(), lambda drawn: drawn, given, list(TWINS))
+    assert drawn["independent"].shape == drawn["as_shipped"].shape == (3000, 3)
     for level in (0, 1):
-        assert abs(within(rows["independent"], level)) < 0.07  # 1,500 rows: below 3 errors
-        assert within(rows["as_shipped"], level) > 0.99
+        assert abs(within(drawn["independent"], level)) < 0.07  # 1,500 rows: below 3 errors
+        assert within(drawn["as_shipped"], level) > 0.99
 
 
 def test_rows_follow_the_model_also_around_a_circle(peer):
     """Every pair's table; drawn on neighbours of measured margins alone, b and d are wrong."""
-    model, rows = ring(), 100_000
-    drawn = peer.independent(model, rows, np.random.default_rng(1)).df
+    model, count = ring(), 100_000
+    drawn = peer.independent(model, count, np.random.default_rng(1)).df
 
     def distance(frame, pair):
         margin = model.margin(pair) / model.table.sum()
         counts = np.zeros((4, 4))
-        np.add.at(counts, (frame[pair[0]], frame[pair[1]]), 1 / rows)
+        np.add.at(counts, (frame[pair[0]], frame[pair[1]]), 1 / count)
         return abs(counts - margin).sum() / 2
 
     assert max(distance(drawn, pair) for pair in itertools.combinations("abcd", 2)) < 0.01
     short = peer.parents_of(model.eliminated[::-1], model.cliques)
-    poor = peer.independent_rows(short, model.margin, rows, np.random.default_rng(1))
+    poor = peer.independent_rows(short, model.margin, count, np.random.default_rng(1))
     assert distance(poor, ("b", "d")) > 0.05
 
 
@@ -134,10 +133,30 @@ def test_levels_without_weight_are_not_drawn(peer):
     assert set(drawn["b"][drawn["a"] == 2]) == {0, 1}  # by the column's own margin
 
 
-def test_both_rows_of_a_fit_are_planned_and_share_its_file():
-    cells = paper_peers.peer_cells(2)
-    assert {cell.generator for cell in cells} == set(paper_peers.PEERS)
-    assert len({paper_peers.peer_name(cell) for cell in cells if cell.dataset == "iris"}) == 8
-    fits = {paper_peers.fit_name(cell) for cell in cells if cell.dataset == "iris"}
-    assert len(fits) == 4
-    assert not any(" " in name for name in fits)
+def test_a_fit_is_asked_in_a_process_and_its_rows_come_back(tmp_path, monkeypatch, rng):
+    """A stand-in for the peers' script; what fails is told by its last line."""
+    import sys
+
+    script = tmp_path / "peer.py"
+    script.write_text(
+        "import sys, numpy as np\n"
+        "found = np.load(sys.argv[1])\n"
+        "if str(found['method']) == 'aim': raise ValueError('no such method')\n"
+        "rows = found['codes'][: int(found['rows'])]\n"
+        "np.savez(sys.argv[2], independent=rows, as_shipped=rows[::-1])\n"
+    )
+    monkeypatch.setattr(marginal, "HERE", tmp_path)
+    private = rows(rng, 30)
+    asked = {"epsilon": 1.0, "delta": 1e-6, "rows": 20, "seed": 0}
+
+    def fit(method):
+        return marginal.fitted(
+            Path(sys.executable), private, schema(), 30, marginal.Asked(method=method, **asked)
+        )
+
+    drawn = fit("mst")
+    labels = [drawn[way].scaled.columns["label"] for way in ("independent", "as shipped")]
+    np.testing.assert_array_equal(labels[0], private.columns["label"][:20])
+    np.testing.assert_array_equal(labels[1], labels[0][::-1])
+    with pytest.raises(marginal.PeerError, match="no such method"):
+        fit("aim")
