@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import marginal_peers
 import numpy as np
 from bench_record import Cost, Found, NotRunError, Place, median, timed
-from marginal_peers import HERE, SINGLE
+from marginal_peers import HERE, PeerError
 from metrics import total_variation
 from study import ROOT
 from weights_cells import UNIT, table
@@ -97,16 +96,10 @@ def fitted(
     Raises:
         NotRunError: the peer failed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
-        np.savez(source, **given)
-        command = [str(python), str(HERE / "timed.py"), script, str(source), str(target)]
-        done = subprocess.run(command, env=os.environ | SINGLE, capture_output=True, text=True)
-        if done.returncode:
-            why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise NotRunError(f"the peer failed: {why[:120]}")
-        with np.load(target) as archive:
-            arrays = dict(archive)
+    try:
+        arrays = marginal_peers.made(python, script, given)
+    except PeerError as reason:
+        raise NotRunError(f"the peer failed: {reason}") from reason
     return arrays, Cost(wall=float(arrays.pop("wall")), cpu=float(arrays.pop("cpu")))
 
 

@@ -1,9 +1,8 @@
 """MST and AIM, the peers, in an environment of their own: fits of public codes, and rows of them.
 
 The environment is made in a cache folder from `peers/requirements.txt` (about 1.1 GB with JAX; no
-torch) and is no dependency of `dpiw`. Rows of a fit are drawn independently from the fitted model,
-and as the package draws them by default (`peers/sampling.py`). Their noise cannot be seeded: rows
-cannot be made again to the digit.
+torch) and is no dependency of `dpiw`. Rows of a fit are drawn independently from the fitted model
+(`peers/sampling.py`). Their noise cannot be seeded: rows cannot be made again to the digit.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
@@ -56,7 +55,7 @@ class Asked:
     Attributes:
         method: `mst` or `aim`.
         epsilon, delta: of the fit, which is all that reads rows.
-        rows: published, drawn in both ways.
+        rows: to draw, each by itself.
         seed: of selection and draws; the noise has none.
     """
 
@@ -71,20 +70,16 @@ class PeerError(Exception):
     """A fit that fails or runs into the time limit; the message is the reason."""
 
 
-def fitted(
-    python: Path, private: ScaledTable, schema: PublicSchema, nominal_rows: int, asked: Asked
-) -> Mapping[str, SyntheticTable]:
-    """`independent` and `as shipped` rows of one fit of our PrivBayes' public codes.
+def made(python: Path, script: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What `peers/SCRIPT.py` makes in a peer's environment, and `wall` and `cpu`; no imports.
 
     Raises:
-        PeerError: there are no rows.
+        PeerError: it failed.
     """
-    domain = Domain.from_schema(schema, bins=useful_bins(BINS, nominal_rows))
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
-        sizes = np.array(domain.sizes)
-        np.savez(source, codes=domain.codes(private), sizes=sizes, **vars(asked))
-        command = [str(python), str(HERE / "peer.py"), str(source), str(target)]
+        np.savez(source, **given)
+        command = [str(python), str(HERE / "timed.py"), script, str(source), str(target)]
         try:
             done = subprocess.run(
                 command, env=os.environ | SINGLE, capture_output=True, text=True, timeout=LIMIT_S
@@ -93,14 +88,21 @@ def fitted(
             raise PeerError(f"not done in {LIMIT_S} s") from error
         if done.returncode:
             why = done.stderr.strip().splitlines() or ["no reason given"]
-            raise PeerError(why[-1][:200])
+            raise PeerError(why[-1][:120])
         with np.load(target) as archive:
-            drawn = {"independent": archive["independent"], "as shipped": archive["as_shipped"]}
-    return {way: _table(codes, domain, schema, asked.seed) for way, codes in drawn.items()}
+            return dict(archive)
 
 
-def _table(
-    codes: NDArray[np.int32], domain: Domain, schema: PublicSchema, seed: int
+def fitted(
+    python: Path, private: ScaledTable, schema: PublicSchema, nominal_rows: int, asked: Asked
 ) -> SyntheticTable:
-    filled = domain.fill(codes, rng=np.random.default_rng([seed, 2]))
+    """Rows of a fit of our PrivBayes' public codes.
+
+    Raises:
+        PeerError: there are no rows.
+    """
+    domain = Domain.from_schema(schema, bins=useful_bins(BINS, nominal_rows))
+    given = {**vars(asked), "codes": domain.codes(private), "sizes": np.array(domain.sizes)}
+    codes = made(python, "marginals", given)["rows"]
+    filled = domain.fill(codes, rng=np.random.default_rng([asked.seed, 2]))
     return SyntheticTable(schema=schema, scaled=filled)

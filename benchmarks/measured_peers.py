@@ -78,7 +78,7 @@ def peer_cell(cell: Cell, halves: Halves, python: Path) -> dict[str, Any]:
         seed=cell.run,
     )
     try:
-        rows = fitted(python, halves.train, halves.schema, facts.nominal_rows, asked)["independent"]
+        rows = fitted(python, halves.train, halves.schema, facts.nominal_rows, asked)
     except PeerError as error:
         return {"refused": str(error)}
     if not weighted:

@@ -1,8 +1,8 @@
 """The tables of Ghalebikesabi et al. (UAI 2022), ours beside the paper's, with sound noise.
 
-    make paper-quick DATA=FOLDER      under ten minutes: 2 runs, studies 1, no peers, no MNIST
-    make paper DATA=FOLDER            10 runs, studies 5, peers 3; an hour of two cores; resumes
-    python benchmarks/paper.py --data FOLDER [--parts tables split bayes known peers mnist]
+    make paper-quick DATA=FOLDER      under ten minutes: 2 runs, studies 1, no MNIST
+    make paper DATA=FOLDER            10 runs, studies 5; an hour of two cores; resumes
+    python benchmarks/paper.py --data FOLDER [--parts tables bayes known mnist]
     python benchmarks/paper.py --page
 
 FOLDER holds breast.csv, banknote.csv, boston.csv, iris.csv, tgfb.csv.gz, MNIST's four files and
@@ -33,8 +33,6 @@ import mnist
 import numpy as np
 import pandas as pd
 from exact_gan import EXACT
-from marginal_peers import Asked, PeerError, environment
-from marginal_peers import fitted as peer_fit
 from metrics import Array, auc, design, ess_share
 from paper_known import METHODS, SIZES, error, toy
 from paper_page import page, summary
@@ -73,19 +71,12 @@ KINDS = (*PAPER_KINDS, "joint_linear", "joint_measured")
 FITTING_ROWS = 4000
 """Synthetic rows that weights are fitted on, other than the published ones; they cost nothing."""
 
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 PRIOR_SCALE, DRAWS = 10.0, 200
-PEER_SETS: Mapping[str, tuple[str, ...]] = {
-    "mst": ("banknote", "iris", "boston", "breast", "tgfb"),
-    "aim": ("banknote", "iris"),
-}
-"""AIM fits a model in each of 16 d rounds: slow on wide tables, and not tried there."""
-
 MNIST_SIZE = "half"
-PARTS = ("tables", "split", "bayes", "known", "peers", "mnist")
-FULL = {"tables": 10, "split": 5, "bayes": 5, "known": 5, "peers": 3, "mnist": 10}
-QUICK = {"tables": 2, "split": 1, "bayes": 1, "known": 1, "peers": 0, "mnist": 0}
+PARTS = ("tables", "bayes", "known", "mnist")
+FULL = {"tables": 10, "bayes": 5, "known": 5, "mnist": 10}
+QUICK = {"tables": 2, "bayes": 1, "known": 1, "mnist": 0}
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -94,9 +85,8 @@ class Cell:
 
     Attributes:
         part: one of `PARTS`.
-        epsilon: of each stage, or of both together for `joint_*`.
-        share: of the joint effort that `joint_*` weights get; `joint_measured`: their usual one
-            where it is 0.
+        epsilon: of each stage, or of both together for `joint_*`: efforts 1:1, or the usual ones of
+            `measured`.
     """
 
     part: str
@@ -105,7 +95,6 @@ class Cell:
     generator: str
     weights: str = "none"
     epsilon: float = 1.0
-    share: float = 0.0
 
     @property
     def name(self) -> str:
@@ -130,22 +119,11 @@ def _of_run(part: str, run: int, datasets: Sequence[str]) -> list[Cell]:
             cell(dataset=name, generator=generator, weights=kind)
             for name in datasets for generator in GENERATORS for kind in kinds_of(name, generator)
         ]  # fmt: skip
-    if part == "split":
-        return [
-            cell(dataset=name, generator=generator, weights=kind, share=share)
-            for name in ("banknote", "breast") for generator in ("privbayes", "dpgan")
-            for kind, share in (("none", 0.0), *((k, s) for k in KINDS[-2:] for s in SHARES))
-        ]  # fmt: skip
     if part == "bayes":
         names = ("banknote", "breast", "iris")
         return [cell(dataset=name, generator=REAL) for name in names] + [
             cell(dataset=name, generator="privbayes", weights=kind, epsilon=epsilon)
             for name in names for epsilon in EPSILONS for kind in ("none", *JOINT)
-        ]  # fmt: skip
-    if part == "peers":
-        return [
-            cell(dataset=name, generator=method)
-            for method, names in PEER_SETS.items() for name in names
         ]  # fmt: skip
     if part == "mnist":
         first = [cell(dataset="mnist", generator=REAL)] if run == 0 else []
@@ -181,11 +159,11 @@ def _generator_alone(dataset: str, generator: str, epsilon: float, data: Path) -
 
 @lru_cache(maxsize=64)
 def _together(
-    dataset: str, generator: str, kind: str, epsilon: float, share: float, data: Path
+    dataset: str, generator: str, kind: str, epsilon: float, data: Path
 ) -> tuple[Any, Any]:
-    """Both stages at one total, the effort split by `share`."""
+    """Both stages at one total."""
     schema, own = table(dataset, data)[0], SETS[dataset]
-    share = share or (Measured.effort if kind == "joint_measured" else 0.5)
+    share = Measured.effort if kind == "joint_measured" else 0.5
     makers = (
         make_generator(generator, dict(GENERATORS[generator]), pure=False),
         estimator_of(JOINT[kind]),
@@ -212,9 +190,7 @@ def plan(cell: Cell, data: Path) -> tuple[Any, Any]:
     """
     ready = None
     if cell.weights in JOINT:
-        generator, ready = _together(
-            cell.dataset, cell.generator, cell.weights, cell.epsilon, cell.share, data
-        )
+        generator, ready = _together(cell.dataset, cell.generator, cell.weights, cell.epsilon, data)
     else:
         generator = _generator_alone(cell.dataset, cell.generator, cell.epsilon, data)
         if cell.weights in ("beta_noised", "beta_debiased", "dp_mlp"):
@@ -273,27 +249,6 @@ def release(cell: Cell, data: Path) -> tuple[SyntheticTable, Array]:
     if kind.startswith("beta_"):  # noised and debiased weights have the same draw
         seed = _seed("weights", "beta", joint, cell.run)
     return rows, weights_of(kind, tables, model=model, ready=ready, seed=seed, run=cell.run)
-
-
-def peer_metrics(cell: Cell, data: Path, python: Path) -> dict[str, Any]:
-    """Of a peer's rows without weights, and of the same fit's as its package draws them.
-
-    Raises:
-        PeerError: there are no rows.
-    """
-    halves, facts = split(cell.dataset, cell.run, data), SETS[cell.dataset]
-    asked = Asked(
-        method=cell.generator, epsilon=cell.epsilon, delta=facts.delta, rows=facts.nominal_rows,
-        seed=cell.run,
-    )  # fmt: skip
-    drawn = peer_fit(python, halves.train, halves.schema, facts.nominal_rows, asked)
-    judged = {
-        way: measure(
-            halves, halves.ruler.rows(rows.scaled), np.ones(rows.rows), run=cell.run, data=data
-        )
-        for way, rows in drawn.items()
-    }
-    return {"metrics": judged["independent"], "shipped": judged["as shipped"]}
 
 
 def predictive_auc(halves: Halves, rows: Array, w: Array, *, weighted: bool, seed: int) -> float:
@@ -383,7 +338,7 @@ def metrics_of(cell: Cell, data: Path) -> dict[str, float]:
     return measure(halves, rows, w, run=cell.run, data=data)
 
 
-def compute(cell: Cell, store: Store, python: Path | None) -> dict[str, Any]:
+def compute(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's record: from the store, or made and kept."""
 
     def made() -> dict[str, Any]:
@@ -391,12 +346,8 @@ def compute(cell: Cell, store: Store, python: Path | None) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                if cell.part == "peers":
-                    assert python is not None
-                    result = peer_metrics(cell, store.data, python)
-                else:
-                    result = {"metrics": metrics_of(cell, store.data)}
-            except (WeightError, PeerError) as reason:
+                result = {"metrics": metrics_of(cell, store.data)}
+            except WeightError as reason:
                 result = {"refused": str(reason)}
         return vars(cell) | result | {"cpu_seconds": time.process_time() - started}
 
@@ -444,8 +395,7 @@ def main(arguments: Sequence[str]) -> int:
         cell for part, count in runs.items() for run in range(count)
         for cell in _of_run(part, run, chosen.datasets)
     ]  # fmt: skip
-    python = environment(store.folder) if runs.get("peers") else None
-    made = records(grid, partial(compute, store=store, python=python), chosen.jobs)
+    made = records(grid, partial(compute, store=store), chosen.jobs)
     toy(out / "paper" / "toy.png")
     head = {
         "command": "python benchmarks/paper.py --data FOLDER", "dpiw": __version__,

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron
-from paper_weights import Tables, alone, log_weights, network_log_odds
+from paper_weights import Tables, alone, log_weights, network_log_odds, regression_log_odds
 from sklearn.linear_model import LogisticRegression
 
 from dpiw.data.columns import Column, ColumnKind
@@ -111,7 +110,7 @@ def log_weights_of(method: str, known: Known, seed: int) -> Array:
         network = Perceptron(rows=rows + len(known.fitting))
         return normalised(network_log_odds(tables, network, seed))
     if method == "logreg":
-        return log_weights(LogisticRegressionRatio(), tables, 100 + seed)
+        return normalised(regression_log_odds(tables))
     kind, _, noise = method.partition(", ")
     delta = 0.0 if noise else 1e-6 / rows
     ready = alone(kind, tables.rows.schema, rows, EPSILON, delta, noise)

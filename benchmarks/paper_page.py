@@ -39,10 +39,6 @@ GENERATORS: Mapping[str, str] = {
     "dpgan": "DPGAN", "dpcgan": "DPCGAN", "privbayes": "PrivBayes", "gan": "GAN, not private",
     "cgan": "CGAN, not private",
 }  # fmt: skip
-PEERS: Mapping[str, str] = {
-    "mst": "MST", "aim": "AIM", "mst as shipped": "MST as shipped",
-    "aim as shipped": "AIM as shipped",
-}  # fmt: skip
 REAL, MNIST = "real", "mnist"
 COMPARED = (*PAPER_METRICS, "beta_relative")
 CONSTANT_MSE: Mapping[str, float] = {"boston": (9.1971 / 45) ** 2}
@@ -86,7 +82,7 @@ def summary(records: Sequence[Mapping[str, Any]], paper: Path) -> dict[str, Any]
     """What the page prints.
 
     Figures are means with errors over runs; `none`: mean, error and runs of the paired difference
-    from no weights; `peers`: mean, least and most of that from a peer without weights.
+    from no weights.
     """
     runs: dict[tuple[Any, ...], dict[int, Mapping[str, float]]] = {}
     refused: dict[str, None] = {}
@@ -94,33 +90,21 @@ def summary(records: Sequence[Mapping[str, Any]], paper: Path) -> dict[str, Any]
         if "metrics" not in r:
             refused[f"{r['dataset']}, {r['generator']}, {r['weights']}: {r['refused']}"] = None
             continue
-        key = (r["part"], r["dataset"], r["generator"], r["weights"], r["epsilon"], r["share"])
+        key = (r["part"], r["dataset"], r["generator"], r["weights"], r["epsilon"])
         runs.setdefault(key, {})[r["run"]] = r["metrics"]
-        if "shipped" in r:
-            shipped = (*key[:2], f"{key[2]} as shipped", *key[3:])
-            runs.setdefault(shipped, {})[r["run"]] = r["shipped"]
     parts: dict[str, list[dict[str, Any]]] = {}
-    for (part, dataset, generator, kind, epsilon, share), mine in runs.items():
+    for (part, dataset, generator, kind, epsilon), mine in runs.items():
         every = next(iter(mine.values()))
         names = [m for m in every if m != "wst_least" or generator == REAL]
         entry: dict[str, Any] = {
             "dataset": dataset, "generator": generator, "weights": kind, "epsilon": epsilon,
-            "share": share, "runs": len(mine),
+            "runs": len(mine),
             "metrics": {m: mean_and_error([values[m] for values in mine.values()]) for m in names},
         }  # fmt: skip
-        if part == "tables" and generator != REAL:
-            base = runs.get((part, dataset, generator, "none", epsilon, share), {})
-            if kind != "none":
-                changes = _differences(dataset, mine, base)
-                entry["none"] = {m: [*mean_and_error(c), len(c)] for m, c in changes.items()}
-            for peer in PEERS:
-                other = runs.get(("peers", dataset, peer, "none", epsilon, share), {})
-                changes = _differences(dataset, mine, other)
-                if changes and (kind == "none" or generator == "privbayes"):
-                    entry.setdefault("peers", {})[peer] = {
-                        m: [float(f"{v:.5g}") for v in (sum(c) / len(c), min(c), max(c))]
-                        for m, c in changes.items()
-                    }
+        if part == "tables" and kind != "none":
+            base = runs.get((part, dataset, generator, "none", epsilon), {})
+            changes = _differences(dataset, mine, base)
+            entry["none"] = {m: [*mean_and_error(c), len(c)] for m, c in changes.items()}
         parts.setdefault(part, []).append(entry)
     return {"refused": list(refused), "paper": printed(paper)} | parts
 
@@ -251,25 +235,7 @@ def _gains(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _against_peers(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Data sets in which ours is better than a peer, by metric."""
-    lines = head(["ours", "peer", "beta MSE", "WST", "MLP", "beta, relative error"])
-    pairs = [(g, "none") for g in ("privbayes", "dpgan", "dpcgan")]
-    for generator, kind in [*pairs, *(("privbayes", kind) for kind in EXTRA_KINDS)]:
-        own = [e for e in entries if (e["generator"], e["weights"]) == (generator, kind)]
-        for peer, label in PEERS.items():
-            found = [e["peers"][peer] for e in own if peer in e.get("peers", {})]
-            cells = [
-                f"{sum(c[m][0] > 0 for c in found)} of {len(found)}"
-                f" (+{sum(c[m][1] > 0 for c in found)} −{sum(c[m][2] < 0 for c in found)})"
-                for m in COMPARED
-            ]
-            if found:
-                lines.append(row([f"{GENERATORS[generator]}, {LABELS[kind]}", label, *cells]))
-    return lines if len(lines) > 2 else ["Not run."]
-
-
-def _dataset(dataset: str, ours: Figures, theirs: Figures, runs: Mapping[Any, int]) -> list[str]:
+def _dataset(dataset: str, ours: Figures, theirs: Figures) -> list[str]:
     """A data set's tables, a metric each."""
     facts = SETS[dataset]
     note = {
@@ -297,12 +263,10 @@ def _dataset(dataset: str, ours: Figures, theirs: Figures, runs: Mapping[Any, in
             cells = [_cell((dataset, g, kind, metric), ours, theirs) for g in columns]
             if any(cells):
                 rows.append([LABELS[kind], *cells])
-        for other in (REAL, *PEERS):
-            key = (dataset, other, "none", metric)
-            if key in ours:
-                name = f"peer: {PEERS[other]}, no weights" if other in PEERS else "the confidential"
-                name += f" ({runs[key[:3]]} runs)" if other in PEERS else " rows themselves"
-                rows.append([name, text_of(ours[key]), *[""] * (len(columns) - 1)])
+        floor = ours.get((dataset, REAL, "none", metric))
+        if floor is not None:
+            blank = [""] * (len(columns) - 1)
+            rows.append(["the confidential rows themselves", text_of(floor), *blank])
         lines += ["", *table(rows)]
     return lines
 
@@ -330,16 +294,15 @@ def _known(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return table(rows)
 
 
-def _studied(entries: Sequence[Mapping[str, Any]], by: str, metrics: Sequence[str]) -> list[str]:
-    """A row for each setting and metric, a column for each value of what was varied."""
-    values = sorted({entry[by] for entry in entries})
-    lines = head(["data, generator, weights", "metric", *(f"{by} {value:g}" for value in values)])
-    for key in dict.fromkeys((e["dataset"], e["generator"], e["weights"]) for e in entries):
-        own = {e[by]: e for e in entries if (e["dataset"], e["generator"], e["weights"]) == key}
-        for metric in metrics:
-            cells = [text_of(own[v]["metrics"][metric]) if v in own else "" for v in values]
-            lines.append(row([", ".join(key), metric, *cells]))
-    return lines
+def _bayes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row for each data set and kind of weights, a column for each epsilon."""
+    areas = {(e["dataset"], e["generator"], e["weights"], e["epsilon"]):
+             text_of(e["metrics"]["auc"]) for e in entries}  # fmt: skip
+    values = sorted({key[3] for key in areas})
+    rows: list[list[object]] = [["data, rows, weights", *(f"epsilon {v:g}" for v in values)]]
+    for key in dict.fromkeys(key[:3] for key in areas):
+        rows.append([", ".join(key), *(areas.get((*key, v), "") for v in values)])
+    return table(rows)
 
 
 def _settings(record: Mapping[str, Any]) -> list[str]:
@@ -384,11 +347,6 @@ def _settings(record: Mapping[str, Any]) -> list[str]:
         "- **Generators.** Ours, at their defaults; PrivBayes of degree 2 with 16 bins. No setting"
         " was searched on these tables, but benchmarks on the same data were in view while the"
         " package was made. The paper's settings are not in the text at hand.",
-        "- **Peers.** MST and AIM of smartnoise-synth 1.0.8 on mbi 1.1.0 (benchmarks/peers), at"
-        " their defaults, unweighted, at the same (1, delta) in total, on PrivBayes' public codes."
-        " They read the exact number of rows without charge, and their noise cannot be seeded."
-        " `MST`, `AIM`: rows drawn independently from the fitted model, the fair comparison; `as"
-        " shipped`: rows of the same fit by mbi's default, which is not by the fitted model.",
         "- **Not in the paper's text at hand:** Iris and TGFB, the poster's figures, the data and"
         " epsilons of the Bayesian figure, the paper's settings.",
     ]
@@ -396,15 +354,14 @@ def _settings(record: Mapping[str, Any]) -> list[str]:
 
 def page(record: Mapping[str, Any]) -> list[str]:
     """The lines of paper.md."""
-    tabular, studied = record.get("tables", []), {"split": "share", "bayes": "epsilon"}
-    entries = [*tabular, *record.get("peers", []), *record.get("mnist", [])]
+    tabular = record.get("tables", [])
+    entries = [*tabular, *record.get("mnist", [])]
     ours = {(e["dataset"], e["generator"], e["weights"], m): v
             for e in entries for m, v in e["metrics"].items()}  # fmt: skip
-    runs = {(e["dataset"], e["generator"], e["weights"]): e["runs"] for e in entries}
     theirs = {(d, g, w, m): (mean, error) for d, g, w, m, mean, error in record["paper"]}
     both = [key for key in theirs if key in ours]
     plain = count([key for key in both if key[2] == "none"], ours, theirs)
-    most = max(runs.values(), default=0)
+    most = max((entry["runs"] for entry in entries), default=0)
     lines = [
         "# The paper's tables, with sound noise", "",
         "Tables 1 to 3 of Ghalebikesabi et al. (UAI 2022) beside ours, cell by cell, at the same"
@@ -426,10 +383,6 @@ def page(record: Mapping[str, Any]) -> list[str]:
         " paired by run; in brackets those beyond two standard errors, better (+) and worse (−)."
         " The paper's columns have more budget than `None`, the two of one total have the same.",
         "", *_gains(tabular), "",
-        "## Ours and the peers at one total", "",
-        "Data sets in which our mean is the better one, over the runs that both have (same splits);"
-        " in brackets those better (+) and worse (−) in every run: of three runs one in four is"
-        " so by chance.", "", *_against_peers(tabular), "",
         "## What each column spends", "",
         "Total epsilon at the table's delta, least and most over data sets and generators, all"
         " stages composed by privacy loss distributions. MNIST: 9.64 for each stage, or for both.",
@@ -444,7 +397,7 @@ def page(record: Mapping[str, Any]) -> list[str]:
             *(f"- {line}" for line in record["refused"]),
         ]
     for dataset in dict.fromkeys(e["dataset"] for e in tabular):
-        lines += _dataset(dataset, ours, theirs, runs)
+        lines += _dataset(dataset, ours, theirs)
     lines += [
         "", "## MNIST (Table 3)", "",
         "**Reduced for a CPU**: 14 x 14 pixels and small networks (`mnist.py`, size `half`), all"
@@ -462,17 +415,10 @@ def page(record: Mapping[str, Any]) -> list[str]:
         " mostly shrinkage, as `logreg, lambda 0.1` (without noise) shows, and its noise is too"
         " small for its epsilon in many columns.",
         "", *(_known(record["known"]) if record.get("known") else ["Not run."]),
+        "", "## Bayesian logistic regression", "",
+        "ROC AUC on the test rows of the posterior predictive mean of 200 draws (Laplace's"
+        " approximation, `dpiw.analysis.bayes`); one total epsilon for both stages, of `real` rows"
+        " none. A release without a fit counts as one half.",
+        "", *(_bayes(record["bayes"]) if record.get("bayes") else ["Not run."]),
     ]  # fmt: skip
-    told = {
-        "split": ("How to split one budget", "One total (1, delta); the share of the joint effort"
-                  " that goes to the weights; 0: no weights.", ("beta_relative", "wst", "mlp")),
-        "bayes": ("Bayesian logistic regression", "ROC AUC on the test rows of the posterior"
-                  " predictive mean of 200 draws (Laplace's approximation, `dpiw.analysis.bayes`);"
-                  " one total epsilon for both stages. A release without a fit counts as one half.",
-                  ("auc",)),
-    }  # fmt: skip
-    for part, (title, text, metrics) in told.items():
-        found = record.get(part, [])
-        body = _studied(found, studied[part], metrics) if found else ["Not run."]
-        lines += ["", f"## {title}", "", text, "", *body]
     return lines

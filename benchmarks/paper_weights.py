@@ -12,12 +12,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron
+from sklearn.linear_model import LogisticRegression
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.features import LinearMap
 from dpiw.methods.weights.mlp_ratio import inputs
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.weigh import weigh
@@ -77,6 +78,24 @@ def log_weights(estimator: Any, tables: Tables, seed: int) -> Array:
     return np.asarray(weigh(ratio, tables.rows, debias=estimator.debias).log_weights)
 
 
+def regression_log_odds(tables: Tables, penalty: float = 1.0) -> Array:
+    """The paper's LogReg: of the regression that `beta_*` weights draw noise on; not private.
+
+    The constant is an appended, penalised feature, and rows of both classes weigh the same in
+    total, as in `dpiw.methods.weights.beta`. Shape (n,).
+    """
+    features = LinearMap(tables.rows.schema)
+    real = features.matrix(tables.private.confidential())
+    drawn = features.matrix(tables.fitting.scaled)
+    model = LogisticRegression(
+        C=1 / penalty, fit_intercept=False, solver="newton-cholesky", tol=1e-10
+    )
+    sizes = [len(real), len(drawn)]
+    w = np.repeat([1.0, len(real) / len(drawn)], sizes)
+    model.fit(np.vstack([real, drawn]), np.repeat([1, 0], sizes), sample_weight=w)
+    return np.asarray(features.matrix(tables.rows.scaled) @ model.coef_[0])
+
+
 def network_log_odds(tables: Tables, network: Perceptron, seed: int) -> Array:
     """The paper's MLP: log odds of a network on the exact rows; not private. Shape (n,)."""
     schema = tables.rows.schema
@@ -112,8 +131,10 @@ def weights_of(
     if kind == "mlp":
         rows = tables.private.confidential().rows + tables.fitting.rows
         logits = network_log_odds(tables, Perceptron(rows=rows), run)
+    elif kind == "logreg":
+        logits = regression_log_odds(tables)
     elif kind == "discriminator":
         logits = log_weights(DiscriminatorWeights().informed(model), tables, seed)
     else:
-        logits = log_weights(LogisticRegressionRatio() if kind == "logreg" else ready, tables, seed)
+        logits = log_weights(ready, tables, seed)
     return np.exp(logits - logits.max())

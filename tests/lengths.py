@@ -99,8 +99,6 @@ MOVED = (
     _moved("nightly", "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
            "dpiw/methods/test_pairing.py::test_a_release_from_beginning_to_end",
            "dpcgan"),
-    _moved("nightly", "benchmarks/test_neural.py::test_one_generator_with_and_without_weights",
-           "benchmarks/test_neural.py::test_without_privacy_the_same_networks_and_no_plan"),
     _moved("nightly", "test_analysts.py::test_the_notebook_runs_and_says_when_to_stop",
            "test_analysts.py::test_the_python_of_the_guide_runs"),
     _moved("crash", "dpiw/ledger/test_histories.py::test_random_histories_agree_with_a_model",

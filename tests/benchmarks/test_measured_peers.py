@@ -52,8 +52,7 @@ def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch):
         if asked.method == "aim":
             raise marginal.PeerError("too slow")
         chosen = np.random.default_rng(len(fits)).integers(private.rows, size=asked.rows)
-        rows = SyntheticTable(schema=schema, scaled=private.take(chosen))
-        return {"independent": rows}
+        return SyntheticTable(schema=schema, scaled=private.take(chosen))
 
     monkeypatch.setattr(peers, "fitted", fitted)
     monkeypatch.setattr(peers, "environment", lambda folder: folder)
