@@ -72,8 +72,8 @@ class _ExactPlayer:
         )
         count = len(self.rows)
         lot = self.chance.rng("lot", state.step).permutation(count)[: self.settings.lot]
-        gradient = self.mean_gradient(network, self.rows[lot], real=True)
-        gradient = gradient + public(network, state.step)
+        real = self.mean_gradient(network, CPU.array(self.rows[lot]), real=True)
+        gradient = CPU.to_numpy(real + public(network, state.step))
         step = state.step + 1
         parameters, moments = self._optimiser.update(
             state.parameters, gradient, state.moments, step
