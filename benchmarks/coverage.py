@@ -105,32 +105,14 @@ def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
     return [[float(v), float(v - r), float(v + r)] for v, r in ends]
 
 
-def values_of(name: str, estimate: Any) -> Iterator[tuple[str, list[float]]]:
-    """Each value with its interval, by its key."""
-    ci = estimate.interval()
-    for j, label in enumerate(ci.names):
-        if label != "intercept":
-            key = name if len(ci.names) == 1 else f"{name}.{label}"
-            yield key, [float(ci.values[j]), float(ci.lower[j]), float(ci.upper[j])]
-
-
 def intervals(
     population: Population, sample: Any, *, replicates: int = 0, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    if sample.law is None:
-        return {
-            key: {"unweighted": values}
-            for name, estimand in population.estimands.items()
-            for key, values in values_of(name, estimand((sample.table, None)))
-        }
-    drawn = None
-    if replicates:
-        drawn = sample.law.replicates(replicates, np.random.default_rng([seed, 3]))
-    sources = {
-        "unweighted": (sample.table, None),
-        "weighted": (sample.table, sample.weights),
-        "noise_aware": sample,
-    }
+    drawn, sources = None, {"unweighted": (sample.table, None)}
+    if sample.law is not None:
+        sources |= {"weighted": (sample.table, sample.weights), "noise_aware": sample}
+        if replicates:
+            drawn = sample.law.replicates(replicates, np.random.default_rng([seed, 3]))
     by_key: dict[str, dict[str, Any]] = {}
     for name, estimand in population.estimands.items():
         for method, source in sources.items():

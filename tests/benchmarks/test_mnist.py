@@ -83,6 +83,7 @@ def test_variety_is_that_of_the_images_of_a_digit_and_none_where_they_are_one():
     assert image_judge.variety(x, y, w) == pytest.approx(doubled)
 
 
+@pytest.mark.nightly
 def test_mnist_whole_is_convolutions_beside_the_paper_and_keeps_other_sizes(tmp_path, monkeypatch):
     networks = {"image": [28, 28], "generator": [2, 2], "discriminator": [2, 2]}
     sizes = {

@@ -142,6 +142,7 @@ def data(tmp_path, monkeypatch):
         cached.cache_clear()
 
 
+@pytest.mark.nightly
 def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
     """Private and other generators, every kind of weights; resumed, and the page made again."""
     small = table.Study(
