@@ -153,10 +153,10 @@ bench: $(VENV)/.bench $(VENV)/.marginals
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(OPTIONS)
 
 bench-weights: $(VENV)/.bench
-	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --jobs 2 $(if $(QUICK),--quick)
+	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --name measured_table --jobs 2 $(if $(QUICK),--quick)
 
 bench-neural: $(VENV)/.bench
-	$(BIN)/python benchmarks/neural_table.py --data $(DATA) $(if $(QUICK),--quick)
+	$(BIN)/python benchmarks/weights_table.py --data $(DATA) --name neural_table --jobs 2 $(if $(QUICK),--quick)
 
 .PHONY: bench-mnist
 bench-mnist: $(VENV)/.test

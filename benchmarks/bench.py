@@ -7,7 +7,7 @@ FOLDER holds adult.csv and banknote.csv; what needs them is told as not run with
 done is kept in `--cache` with its date and load, so a run that was cut short goes on; `--again`
 measures anew. Peers' environments are made in `--environments` on the first run (about 1.5 GB);
 one that cannot be made is told as not run, too. DP-SGD needs torch (`make test`).
-Writes bench.md, bench.json and bench.svg.
+Writes bench.md and bench.json.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from typing import Any
 
 import bench_limits as limits
 import bench_peers as peers
-from bench_page import Line, page, plot
+from bench_page import Line, page
 from bench_record import Found, NotRunError, Place
 from dp_sgd import machine
-from weights_cells import ROOT
-from weights_table import commit
+from study import ROOT, commit
 
 MST = "MST of smartnoise-synth on private-pgm"
 LINES = (
@@ -187,8 +186,6 @@ def written(cache: Path, out: Path, command: str) -> None:
     (out / "bench.md").write_text(page(LINES, records, sizes, facts))
     contents = {"facts": facts, "items": records, "releases": sizes}
     (out / "bench.json").write_text(json.dumps(contents, indent=1) + "\n")
-    if sizes:
-        plot(sizes, out / "bench.svg")
 
 
 def main(arguments: list[str]) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -12,9 +16,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import scale
-import startup
 from bench_record import Cost, Found, NotRunError, Place, in_turns, median, timed
 from scale_table import batch, dictionary, write_table
+from study import ROOT
 from threadpoolctl import threadpool_limits
 
 from dpiw.data.discretisation import Domain
@@ -44,6 +48,22 @@ RELEASE = (
 """Steps of a release with a histogram and measured weights, after its budget is held."""
 
 UNWEIGHTED = tuple(step for step in RELEASE if step not in ("fit_weights", "debias"))
+
+EXAMPLE = "examples/breast-cancer/release.yaml"
+AGAIN = "examples/breast-cancer/again.yaml"
+"""The same of another snapshot: a release of its own."""
+
+COPIED = ("dpiw", "flows", "tasks", "examples")
+COMMANDS = {
+    "import": ["-c", "import dpiw"],
+    "help": ["-m", "dpiw.cli.main", "--help"],
+    "plan": ["-m", "dpiw.cli.main", "plan", EXAMPLE],
+    "prepare": ["examples/prepare.py", "breast-cancer"],
+    "fresh": ["-m", "flows.release", EXAMPLE],
+    "published": ["-m", "flows.release", EXAMPLE],
+    "warm": ["-m", "flows.release", AGAIN],
+}
+"""In this order: each finds what those before it left."""
 
 IMPORTS = "import prefect, great_expectations, pandas, scipy.stats, sqlalchemy"
 
@@ -210,22 +230,42 @@ def of_release(stages: dict[str, Any], rows: int) -> dict[str, Found]:
     }  # fmt: skip
 
 
+def copied(root: Path, target: Path) -> Path:
+    """A checkout's files with a second snapshot's spec, for a `.dpiw` of their own."""
+    for folder in COPIED:
+        shutil.copytree(root / folder, target / folder)
+    shutil.copy(root / "pyproject.toml", target)
+    text = (target / EXAMPLE).read_text()
+    (target / AGAIN).write_text(text.replace("source:\n", "source:\n  snapshot: again\n", 1))
+    return target
+
+
+def command(root: Path, arguments: list[str]) -> Cost:
+    """What a command in a checkout took, its processes included; it must end well."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "OMP_"))}
+    words, environment = [sys.executable, *arguments], clean | {"PYTHONPATH": str(root)}
+    return timed(
+        lambda: subprocess.run(
+            words, cwd=root, env=environment, check=True, stdout=subprocess.DEVNULL
+        )
+    )[1]
+
+
 def starts(place: Place) -> dict[str, Found]:
     """Commands of the worked example in a copy of this checkout, beside imports of libraries."""
-    if not startup.ROOT.joinpath("examples").is_dir():
+    if not (ROOT / "examples").is_dir():
         raise NotRunError("needs a checkout")
-    costs: dict[str, list[Cost]] = {command: [] for command in startup.COMMANDS}
+    costs: dict[str, list[Cost]] = {name: [] for name in COMMANDS}
     reference = []
     for _ in range(max(1, place.repeats - 1)):
         with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
-            root = startup.copied(startup.ROOT, Path(folder))
+            root = copied(ROOT, Path(folder))
             imported = scale.used(["-c", IMPORTS])
             reference.append(Cost(wall=imported.wall, cpu=imported.cpu))
-            for command, words in startup.COMMANDS.items():
-                took = startup.timed(root, words)
-                costs[command].append(Cost(wall=took.wall, cpu=took.cpu))
+            for name, words in COMMANDS.items():
+                costs[name].append(command(root, words))
     return {
-        command: Found(ours=median(turns), reference=median(reference))
-        for command, turns in costs.items()
-        if command != "prepare"
+        name: Found(ours=median(turns), reference=median(reference))
+        for name, turns in costs.items()
+        if name != "prepare"
     }

@@ -1,11 +1,10 @@
-"""The page and the plot of `bench.py`."""
+"""The page of `bench.py`."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench_limits import RELEASE, UNWEIGHTED
@@ -158,7 +157,7 @@ def by_rows(sizes: Mapping[int, Record]) -> list[str]:
     is_small = most < MOST_MEMORY
     text += ["", f"Most memory of a release's process: {most / 2**20:,.0f} MiB (target: below"
              f" {MOST_MEMORY / 2**20:,.0f}; {'met' if is_small else '**not met**'})."]  # fmt: skip
-    text += ["", "![CPU seconds of each stage by rows](bench.svg)", ""]
+    text.append("")
     text += [f"{rows:,} rows: {made(sizes[rows])}." for rows in counts]
     return text
 
@@ -175,28 +174,6 @@ def slopes_of(stages: Sequence[str], sizes: Mapping[int, Record]) -> dict[int, f
         many: (spent[many] - spent[few]) / (many - few) * 1e6
         for few, many in itertools.pairwise(counts)
     }
-
-
-def plot(sizes: Mapping[int, Record], path: Path) -> None:
-    """CPU seconds of each stage by rows, both on logarithmic scales."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    axes.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)
-    counts = sorted(sizes)
-    for stage in sizes[counts[0]]["stages"]:
-        style = {"marker": "o"} if stage in RELEASE else {"marker": ".", "linestyle": "--"}
-        spent = [max(sizes[rows]["stages"][stage]["cpu"], 0.01) for rows in counts]
-        axes.plot(counts, spent, label=stage, **style)
-    axes.set(xscale="log", yscale="log", xlabel="rows, read and published", ylabel="CPU seconds")
-    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.grid(alpha=0.3)
-    with mpl.rc_context({"svg.hashsalt": "bench"}):
-        figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
 
 
 def page(

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import marginal_peers
 import numpy as np
 from bench_record import Cost, Found, NotRunError, Place, median, timed
+from marginal_peers import HERE, PeerError
 from metrics import total_variation
-from weights_cells import ROOT, table
+from study import ROOT
+from weights_cells import UNIT, table
 
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Domain
@@ -25,11 +26,9 @@ from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind
 
-HERE = Path(__file__).resolve().parent / "peers"
 EPSILON, DELTA = 1.0, 1e-9
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 CELLS = {1: 100, 2: 100}
 """Bins of each column, by the number of columns of a histogram."""
 
@@ -52,7 +51,7 @@ class Peer:
 
     Attributes:
         requirements: the file of its environment.
-        folder: of the environment; that of MST and AIM is the one that `paper_peers` makes.
+        folder: of the environment; that of MST and AIM is `marginal_peers`' own.
         version: as a page says it.
     """
 
@@ -79,28 +78,14 @@ PEERS: Mapping[str, Peer] = {
 def environment(folder: Path, peer: str) -> Path:
     """A peer's Python, made on the first call in that folder.
 
-    (`paper_peers` makes one of these too, by a function of its own: its text is part of the names
-    of cells whose noise cannot be drawn again.)
-
     Raises:
         NotRunError: it cannot be made.
     """
-    wanted = (HERE / PEERS[peer].requirements).read_text()
-    place = folder / PEERS[peer].folder
-    python, ready = place / "bin" / "python", place / ".ready"
-    if ready.exists() and ready.read_text() == wanted:
-        return python
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    own = PEERS[peer]
     try:
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
-        subprocess.run(
-            [*pip, "--no-deps", "-r", str(HERE / PEERS[peer].requirements)],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        return marginal_peers.environment(folder, own.folder, own.requirements)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotRunError(f"{peer}: its environment could not be made") from error
-    ready.write_text(wanted)
-    return python
 
 
 def fitted(
@@ -111,17 +96,10 @@ def fitted(
     Raises:
         NotRunError: the peer failed.
     """
-    single = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
-        np.savez(source, **given)
-        command = [str(python), str(HERE / "timed.py"), script, str(source), str(target)]
-        done = subprocess.run(command, env=os.environ | single, capture_output=True, text=True)
-        if done.returncode:
-            why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise NotRunError(f"the peer failed: {why[:120]}")
-        with np.load(target) as archive:
-            arrays = dict(archive)
+    try:
+        arrays = marginal_peers.made(python, script, given)
+    except PeerError as reason:
+        raise NotRunError(f"the peer failed: {reason}") from reason
     return arrays, Cost(wall=float(arrays.pop("wall")), cpu=float(arrays.pop("cpu")))
 
 

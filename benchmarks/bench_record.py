@@ -24,7 +24,6 @@ class Place:
         environments: folder in which the peers' environments are made.
         scratch: folder for tables while they are used.
         rows: of the tables that are read and counted in one process.
-        sizes: rows of the whole releases, ascending.
         repeats: turns of what takes little.
         with_peers: whether peers are compared at all.
         neural: a Python with torch and Opacus, if there is one.
@@ -34,7 +33,6 @@ class Place:
     environments: Path
     scratch: Path
     rows: int = 10**6
-    sizes: tuple[int, ...] = (10**4, 10**5, 10**6)
     repeats: int = 3
     with_peers: bool = True
     neural: Path | None = None

@@ -10,16 +10,14 @@ stopped and grown. Noise is seeded per release: the tables can be made again to 
 Methods: `unweighted` and `weighted` take the sandwich over synthetic rows, what common tools print;
 `noise_aware` is `dpiw.analysis.confidence_interval` of the same weighted estimate; `replicates`,
 where `--replicates` asks for them, that of measured weights' replicates, as a survey package takes
-it: no quantiles, no totals. Two verdicts, both public: the
-interval's (may it be believed?) and the release's (do weights gain anything on the unweighted
-rows?).
+it: no quantiles, no totals. `width`: of the noise-aware interval, in those of the weighted one. The
+verdict is the interval's (may it be believed?), and public.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 import zlib
@@ -34,6 +32,7 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import EVERY, POPULATIONS, Population, truth
+from study import RESULTS, ROOT, table, write
 
 from dpiw import __version__
 from dpiw.analysis.bootstrap import played_sample
@@ -45,7 +44,6 @@ from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 
-ROOT = Path(__file__).resolve().parents[1]
 GENERATORS = ("histogram", "privbayes")
 MAPS: dict[str, tuple[str, dict[str, Any]]] = {
     "measured": ("measured", {"omega_seed": 1, "frequencies": 150}),
@@ -83,8 +81,8 @@ def _unit(population: Population) -> dict[str, Any]:
     return {} if person is None else {"id_column": person.name, "max_rows": population.max_rows}
 
 
-def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> tuple[Any, str]:
-    """Weighted rows as a release would hold them, and the release's verdict.
+def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> Any:
+    """Weighted rows as a release would hold them.
 
     Draws are a population's and a generator's own, so that an unlucky sample of people counts once;
     weights and no weights see the same people.
@@ -95,8 +93,7 @@ def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> t
     private = PrivateTable(schema=schema, scaled=scaled)
     noise = SeededNoise(int(rng.integers(2**62)))
     played = play(plan.recipe, private, noise=noise, rng=rng)
-    sample = played_sample(played, nominal_rows=chosen.rows)
-    return sample, played.weights.diagnostics.verdict.value
+    return played_sample(played, nominal_rows=chosen.rows)
 
 
 def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
@@ -108,32 +105,14 @@ def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
     return [[float(v), float(v - r), float(v + r)] for v, r in ends]
 
 
-def values_of(name: str, estimate: Any) -> Iterator[tuple[str, list[float]]]:
-    """Each value with its interval, by its key."""
-    ci = estimate.interval()
-    for j, label in enumerate(ci.names):
-        if label != "intercept":
-            key = name if len(ci.names) == 1 else f"{name}.{label}"
-            yield key, [float(ci.values[j]), float(ci.lower[j]), float(ci.upper[j])]
-
-
 def intervals(
     population: Population, sample: Any, *, replicates: int = 0, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    if sample.law is None:
-        return {
-            key: {"unweighted": values}
-            for name, estimand in population.estimands.items()
-            for key, values in values_of(name, estimand((sample.table, None)))
-        }
-    drawn = None
-    if replicates:
-        drawn = sample.law.replicates(replicates, np.random.default_rng([seed, 3]))
-    sources = {
-        "unweighted": (sample.table, None),
-        "weighted": (sample.table, sample.weights),
-        "noise_aware": sample,
-    }
+    drawn, sources = None, {"unweighted": (sample.table, None)}
+    if sample.law is not None:
+        sources |= {"weighted": (sample.table, sample.weights), "noise_aware": sample}
+        if replicates:
+            drawn = sample.law.replicates(replicates, np.random.default_rng([seed, 3]))
     by_key: dict[str, dict[str, Any]] = {}
     for name, estimand in population.estimands.items():
         for method, source in sources.items():
@@ -170,8 +149,8 @@ def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
     started = time.monotonic()
     with path.open("a") as file:
         for seed in range(done, chosen.releases):
-            sample, verdict = one_release(plan, population, chosen, seed)
-            line = {"seed": seed, "verdict": verdict,
+            sample = one_release(plan, population, chosen, seed)
+            line = {"seed": seed,
                     "estimands": intervals(population, sample, replicates=chosen.replicates,
                                            seed=seed)}  # fmt: skip
             file.write(json.dumps(line) + "\n")
@@ -216,7 +195,6 @@ def records(cells: list[tuple[str, str, str]], chosen: Any) -> Iterator[dict[str
                         value, low, high = entry[method]
                         yield {
                             **facts, "estimand": key, "method": method, "support": share,
-                            "release_verdict": line["verdict"],
                             "verdict": verdict,
                             "kind": KINDS[key.split(".")[0]],
                             "error": value - known[cell[0]][key], "width": high - low,
@@ -224,138 +202,113 @@ def records(cells: list[tuple[str, str, str]], chosen: Any) -> Iterator[dict[str
                         }  # fmt: skip
 
 
-def _table(frame: pd.DataFrame, by: list[str]) -> list[str]:
+def _table(frame: pd.DataFrame, by: str) -> list[list[str]]:
     cover = frame.pivot_table(index=by, columns="method", values="covered", observed=True)
     width = frame.pivot_table(
         index=by, columns="method", values="relative_width", aggfunc="median", observed=True
     )
     count = frame[frame.method == "weighted"].groupby(by, observed=True).size()
-    lines = [
-        "| " + " | ".join([*by, "intervals", *METHODS, "width"]) + " |",
-        "|" + "---|" * (len(by) + len(METHODS) + 2),
-    ]
-    for index, row in cover.iterrows():
-        keys = index if isinstance(index, tuple) else (index,)
-        cells = [f"{row.get(method, np.nan):.3f}" for method in METHODS]
-        lines.append(
-            "| " + " | ".join([*map(str, keys), str(count.get(index, 0)), *cells,
-                               f"{width.loc[index].get('noise_aware', np.nan):.1f}"]) + " |"
-        )  # fmt: skip
-    return lines
+    rows = [[by, "intervals", *METHODS, "width"]]
+    for index, values in cover.iterrows():
+        cells = [f"{values.get(method, np.nan):.3f}" for method in METHODS]
+        relative = f"{width.loc[index].get('noise_aware', np.nan):.1f}"
+        rows.append([str(index), str(count.get(index, 0)), *cells, relative])
+    return rows
 
 
-def per_estimand(frame: pd.DataFrame) -> pd.DataFrame:
-    by = ["population", "generator", "features", "estimand"]
-    groups = frame.groupby([*by, "method"])
-    table = pd.DataFrame({
-        "releases": groups.size(), "bias": groups["error"].mean(), "sd": groups["error"].std(),
-        "rmse": groups["error"].apply(lambda e: float(np.sqrt((e**2).mean()))),
-        "coverage": groups["covered"].mean(), "mean_width": groups["width"].mean(),
-        "support": groups["support"].median(),
-    })  # fmt: skip
-    return table.reset_index()
+CELL = ["population", "generator", "features", "estimand"]
+
+
+def _rmse(errors: pd.Series[float]) -> float:
+    return float(np.sqrt((errors**2).mean()))
 
 
 def against_none(frame: pd.DataFrame) -> list[str]:
     """Root mean square errors of weighted estimates over those without weights, one total."""
-    apart = ["population", "estimand"]
     by = ["population", "generator", "estimand"]
-
-    def errors(part: pd.DataFrame) -> pd.Series[float]:
-        return part.groupby(by)["error"].apply(lambda e: float(np.sqrt((e**2).mean())))
-
-    alone = errors(frame[frame.features == "none"])
-    lines = ["## Against no weights, whose generator has the whole budget", ""]
-    for features in dict.fromkeys(frame.features):
-        if features == "none":
-            continue
-        weighted = errors(frame[(frame.features == features) & (frame.method == "weighted")])
-        ratios = (weighted / alone).dropna().rename("ratio").reset_index()
-        lines.append(f"- `{features}`: a smaller root mean square error in"
-                     f" {int((ratios.ratio < 1).sum())} of {len(ratios)} (population x generator x"
-                     f" estimand); median ratio {ratios.ratio.median():.2f}.")  # fmt: skip
-        pooled = (weighted**2).groupby(apart).mean() / (alone**2).groupby(apart).mean()
-        lines.append(f"    - both generators together, by (population x estimand):"
-                     f" {int((pooled < 1).sum())} of {pooled.notna().sum()}.")  # fmt: skip
-        worse = ratios[ratios.ratio >= 1].sort_values("ratio", ascending=False)
-        lines += [f"    - {r.population} {r.generator} {r.estimand}: {r.ratio:.2f}"
-                  for r in worse.itertuples()]  # fmt: skip
-    return [*lines, ""]
-
-
-def report(frame: pd.DataFrame, chosen: Any, command: str) -> list[str]:
-    """Markdown. Width: of the noise-aware interval, in those of the weighted sandwich."""
-    comparison = against_none(frame) if "none" in set(frame.features) else []
-    frame = frame[frame.features != "none"].copy()
-    by = ["population", "generator", "features", "estimand"]
-    naive = frame[frame.method == "weighted"].groupby(by)["width"].mean().rename("naive")
-    frame = frame.join(naive, on=by)
-    frame["relative_width"] = frame["width"] / frame["naive"]
-    frame["support_band"] = pd.cut(frame["support"], BANDS)
-    used_rows = frame[frame.verdict == "use"]
-    cells = per_estimand(used_rows)
-    aware = cells[cells.method == "noise_aware"]
-    used = aware[aware.releases >= chosen.releases / 2]
-    inside = ((used.coverage >= 0.93) & (used.coverage <= 0.97)).sum()
-    low, high = used[used.coverage < 0.93], used[used.coverage > 0.97]
-    error = np.sqrt(0.95 * 0.05 / max(int(cells.releases.median()), 1))
+    alone = frame[frame.features == "none"].groupby(by)["error"].apply(_rmse)
+    chosen = frame[(frame.features != "none") & (frame.method == "weighted")]
+    weighted = chosen.groupby(by)["error"].apply(_rmse)
+    ratios = (weighted / alone).dropna()
+    apart = ["population", "estimand"]
+    pooled = ((weighted**2).groupby(apart).mean() / (alone**2).groupby(apart).mean()).dropna()
     return [
-        "# Coverage of nominal 95% intervals", "",
-        f"`{command}`, dpiw {__version__}: {chosen.releases} releases per cell, n0 = {chosen.rows},"
-        f" {chosen.synthetic} synthetic rows, epsilon = {chosen.epsilon}, delta = 1e-6.", "",
-        *(line for line in (__doc__ or "").split("Methods: ")[1].splitlines()), "",
-        f"A cell's coverage has a standard error of {error:.3f}.", "",
-        *comparison, "## By verdict of the interval", "", *_table(frame, ["verdict"]), "",
-        "## `use` only: by kind of estimand", "", *_table(used_rows, ["kind"]), "",
-        "Bias and root mean square error, in standard deviations of the noise-aware interval"
-        " (`use` only):", "", *_errors(used_rows), "",
-        "## `use` only: by population", "", *_table(used_rows, ["population"]), "",
-        "## By verdict of the interval and of the release", "",
-        *_table(frame, ["verdict", "release_verdict"]), "",
-        "## By support", "", *_table(frame, ["support_band"]), "",
-        "## By generator, feature map and verdict", "",
-        *_table(frame, ["generator", "features", "verdict"]), "",
-        "## Cells with verdict `use` in at least half of the releases, noise-aware", "",
-        f"{len(used)} cells; coverage within 93-97% in {inside}, below in"
-        f" {len(low)}, above in {len(high)}. By chance alone, at a true 95%,"
-        f" {_by_chance(used):.1f} would lie outside.", "",
-        "Below 93%:", "", *_cells(low), "", "Above 97%:", "", *_cells(high),
-    ]  # fmt: skip
+        f"A smaller root mean square error in {int((ratios < 1).sum())} of {len(ratios)}"
+        f" (population x generator x estimand), median ratio {ratios.median():.2f}; both generators"
+        f" together in {int((pooled < 1).sum())} of {len(pooled)} (population x estimand)."
+    ]
 
 
-def _by_chance(cells: pd.DataFrame) -> float:
-    """Cells expected outside 93-97% if every interval covered with probability 0.95."""
-    n = cells.releases
-    return float((1 - binom.cdf(n * 0.97, n, 0.95) + binom.cdf(n * 0.93 - 1e-9, n, 0.95)).sum())
-
-
-def _errors(frame: pd.DataFrame) -> list[str]:
-    by = ["population", "generator", "features", "estimand"]
-    scale = frame[frame.method == "noise_aware"].groupby(by)["width"].mean() / (2 * 1.96)
-    cells = frame.groupby([*by, "kind", "method"])["error"].agg(
-        bias="mean", rmse=lambda e: float(np.sqrt((e**2).mean()))
-    )
-    cells = cells.join(scale.rename("scale"), on=by)
+def _errors(frame: pd.DataFrame) -> list[list[str]]:
+    scale = frame[frame.method == "noise_aware"].groupby(CELL)["width"].mean() / (2 * 1.96)
+    cells = frame.groupby([*CELL, "kind", "method"])["error"].agg(bias="mean", rmse=_rmse)
+    cells = cells.join(scale.rename("scale"), on=CELL)
     cells["bias"], cells["rmse"] = cells.bias.abs() / cells.scale, cells.rmse / cells.scale
     medians = cells.groupby(["kind", "method"])[["bias", "rmse"]].median().unstack()
-    lines = ["| kind | " + " | ".join(f"{m}: bias, rmse" for m in METHODS) + " |",
-             "|" + "---|" * (len(METHODS) + 1)]  # fmt: skip
-    for kind, row in medians.iterrows():
+    rows = [["kind", *(f"{m}: bias, rmse" for m in METHODS)]]
+    for kind, values in medians.iterrows():
         texts = [
-            f"{row.get(('bias', m), np.nan):.2f}, {row.get(('rmse', m), np.nan):.2f}"
+            f"{values.get(('bias', m), np.nan):.2f}, {values.get(('rmse', m), np.nan):.2f}"
             for m in METHODS
         ]
-        lines.append(f"| {kind} | " + " | ".join(texts) + " |")
-    return lines
+        rows.append([str(kind), *texts])
+    return rows
 
 
-def _cells(cells: pd.DataFrame) -> list[str]:
-    names = ["population", "generator", "features", "estimand", "coverage", "support", "bias", "sd",
-             "mean_width"]  # fmt: skip
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    for row in cells.sort_values("coverage")[names].itertuples(index=False):
-        texts = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in row]
-        lines.append("| " + " | ".join(texts) + " |")
+def _used(used_rows: pd.DataFrame, releases: int) -> list[str]:
+    """Cells with the verdict `use` in half of the releases, by their coverage, and chance's."""
+    own = used_rows[used_rows.method == "noise_aware"].groupby(CELL)["covered"]
+    cells = own.agg(["size", "mean"])
+    cells = cells[cells["size"] >= releases / 2]
+    n, low, high = (
+        cells["size"],
+        int((cells["mean"] < 0.93).sum()),
+        int((cells["mean"] > 0.97).sum()),
+    )
+    chance = 1 - binom.cdf(n * 0.97, n, 0.95) + binom.cdf(n * 0.93 - 1e-9, n, 0.95)
+    return [
+        f"{len(cells)} cells; coverage within 93-97% in {len(cells) - low - high}, below in {low},"
+        f" above in {high}. By chance alone, at a true 95%, {chance.sum():.1f} would lie outside."
+    ]
+
+
+def summary(frame: pd.DataFrame, releases: int) -> dict[str, Any]:
+    """What the page prints, by heading: a sentence, or a table with its head."""
+    sections: dict[str, Any] = {}
+    if "none" in set(frame.features):
+        sections["Against no weights, whose generator has the whole budget"] = against_none(frame)
+    frame = frame[frame.features != "none"].copy()
+    naive = frame[frame.method == "weighted"].groupby(CELL)["width"].mean().rename("naive")
+    frame = frame.join(naive, on=CELL)
+    frame["relative_width"] = frame["width"] / frame["naive"]
+    frame["support"] = pd.cut(frame["support"], BANDS)
+    used_rows = frame[frame.verdict == "use"]
+    return sections | {
+        "By verdict of the interval": _table(frame, "verdict"),
+        "`use` only: by kind of estimand": _table(used_rows, "kind"),
+        BIAS: _errors(used_rows),
+        "`use` only: by population": _table(used_rows, "population"),
+        "By support": _table(frame, "support"),
+        "Cells with verdict `use` in at least half of the releases": _used(used_rows, releases),
+    }
+
+
+BIAS = "`use` only: bias and root mean square error, in standard deviations of the interval"
+
+
+def page(record: dict[str, Any]) -> list[str]:
+    """Markdown of a record."""
+    lines = [
+        "# Coverage of nominal 95% intervals", "",
+        f"`{record['command']}`, dpiw {record['dpiw']}: {record['releases']} releases per cell,"
+        f" n0 = {record['rows']}, {record['synthetic']} synthetic rows, epsilon ="
+        f" {record['epsilon']}, delta = 1e-6.", "",
+        *(__doc__ or "").split("Methods: ")[1].splitlines(), "",
+        f"A cell's coverage has a standard error of {(0.95 * 0.05 / record['releases'])**0.5:.3f}.",
+    ]  # fmt: skip
+    for heading, section in record["sections"].items():
+        is_table = isinstance(section[0], list)
+        lines += ["", f"## {heading}", "", *(table(section) if is_table else section)]
     return lines
 
 
@@ -373,7 +326,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--generators", nargs="+", default=list(GENERATORS), choices=GENERATORS)
     parser.add_argument("--name", default="coverage", help="of the result files")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "coverage")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args(arguments)
     cells = [
         (p, g, f) for p in chosen.populations for g in chosen.generators for f in chosen.features
@@ -383,18 +336,12 @@ def main(arguments: list[str]) -> int:
         for future in as_completed([pool.submit(run_cell, cell, chosen) for cell in cells]):
             print(future.result(), flush=True)
     frame = pd.DataFrame(records(cells, chosen))
-    command = "python benchmarks/coverage.py " + " ".join(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    text = report(frame, chosen, command.strip())
-    (chosen.out / f"{chosen.name}.md").write_text("\n".join(text) + "\n")
-    used = frame[frame.verdict == "use"]
-    record = {"command": command, "dpiw": __version__, "python": platform.python_version(),
-              "cells": per_estimand(frame).round(6).to_dict("records"),
-              "cells_use": per_estimand(used).round(6).to_dict("records")}  # fmt: skip
-    (chosen.out / f"{chosen.name}.json").write_text(
-        json.dumps(record, separators=(",", ":")) + "\n"
-    )
-    print("\n".join(text))
+    record = {
+        "command": " ".join(["python benchmarks/coverage.py", *arguments]), "dpiw": __version__,
+        "releases": chosen.releases, "rows": chosen.rows, "synthetic": chosen.synthetic,
+        "epsilon": chosen.epsilon, "sections": summary(frame, chosen.releases),
+    }  # fmt: skip
+    write(chosen.out, chosen.name, record, page)
     return 0
 
 

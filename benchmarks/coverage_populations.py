@@ -128,66 +128,6 @@ def town(rows: int, rng: np.random.Generator) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def estate(rows: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Skewed incomes, wealth with a heavy tail that follows them, and a score of five steps."""
-    g = rng.choice(3, rows, p=[0.5, 0.3, 0.2])
-    age = np.clip(np.rint(rng.normal(40 + 5 * g, 14, rows)), 0, 110)
-    z = rng.normal(size=rows)
-    income = np.clip(np.exp(2 + 0.6 * z + 0.01 * (age - 40)), 0, 100)
-    wealth = -5 + 0.5 * income * np.exp(0.8 * rng.normal(size=rows)) + 20 * (age > 55)
-    score = np.clip(np.rint(3.05 + 0.35 * z + 0.3 * rng.normal(size=rows) + 0.2 * (g == 2)), 1, 5)
-    ill = rng.random(rows) < _logistic(-1 + 0.04 * (age - 40) - 0.5 * z * (g != 1))
-    return pd.DataFrame({
-        "income": income, "wealth": np.clip(wealth, -50, 500), "age": age, "score": score,
-        "g": np.array(list("abc"))[g], "ill": ill,
-    })  # fmt: skip
-
-
-def factors(rows: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Two hidden factors behind a skewed, a two-humped, a bent and a counted column."""
-    f, noise = rng.normal(size=(rows, 2)), rng.normal(size=(rows, 4))
-    loads = np.array([[0.9, -0.6], [0.2, 0.7], [-0.5, 0.8], [1.0, 0.4]])
-    z = f @ loads.T + 0.5 * noise
-    y = rng.random(rows) < _logistic(-0.3 - 0.8 * z[:, 0] + 0.5 * z[:, 1])
-    return pd.DataFrame({
-        "skewed": np.exp(0.6 * z[:, 0]), "humps": z[:, 1] + 2 * np.sign(f[:, 0]),
-        "bent": 0.6 * z[:, 2] ** 2 + 0.3 * z[:, 2],
-        "count": rng.poisson(np.exp(np.clip(0.5 + 0.5 * z[:, 3], -3, 3))).astype(float),
-        "g": np.array(list("pqr"))[np.searchsorted([-0.3, 0.8], f[:, 1])], "y": y,
-    })  # fmt: skip
-
-
-def pupils(rows: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Pupils of five schools: scores that rise with the grade, and days that most never miss."""
-    school = rng.choice(5, rows, p=[0.3, 0.25, 0.2, 0.15, 0.1])
-    grade = rng.integers(1, 13, rows)
-    home = rng.binomial(4, _logistic(0.6 * (school - 1.5)))
-    gift = rng.normal(size=rows)
-    reading = 30 + 3.5 * grade + 3 * home + 9 * gift + 6 * rng.normal(size=rows)
-    maths = 25 + 3 * grade + 2 * school + 8 * gift + (4 + 0.5 * grade) * rng.normal(size=rows)
-    absent = np.where(rng.random(rows) < 0.35, 0, rng.geometric(0.12, rows) - 1)
-    passed = rng.random(rows) < _logistic(-2 + 0.06 * (maths - 20) - 0.08 * absent)
-    return pd.DataFrame({
-        "grade": grade, "school": np.array(list("abcde"))[school], "home": home,
-        "reading": reading, "maths": maths, "absent": absent, "passed": passed,
-    })  # fmt: skip
-
-
-def clinic(rows: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Patients: pressure that bends with age, a marker of two groups, and a rare event."""
-    age = np.clip(rng.normal(58, 16, rows), 18, 100).round()
-    smoker = rng.random(rows) < _logistic(0.4 - 0.03 * (age - 30))
-    arm = rng.choice(3, rows, p=[0.4, 0.35, 0.25])
-    bmi = 18 + rng.gamma(4, 2.2, rows) + 1.5 * (arm == 2)
-    pressure = 112 + 0.012 * (age - 20) ** 2 + 0.8 * (bmi - 26) - 5 * (arm == 1)
-    marker = rng.exponential(np.where(smoker, 5.0, 2.0)) + 0.03 * age
-    event = rng.random(rows) < _logistic(-3.5 + 0.035 * (age - 50) + 0.2 * marker)
-    return pd.DataFrame({
-        "age": age, "smoker": smoker, "bmi": bmi, "pressure": pressure + rng.normal(0, 11, rows),
-        "marker": marker, "arm": np.array(list("xyz"))[arm], "event": event,
-    })  # fmt: skip
-
-
 VISITS = 5
 """Rows of each person of `visits` and `wards`."""
 
@@ -314,61 +254,6 @@ POPULATIONS = (
 )  # fmt: skip
 
 
-HELD_OUT = (
-    Population(
-        name="estate", draw=estate,
-        schema=_schema("estate", _number("income", 0, 100), _number("wealth", -50, 500),
-                       _whole("age", 0, 110), _whole("score", 1, 5), _levels("g", "abc"),
-                       _flag("ill", role="target")),
-        estimands={"mean": _mean("income"), "count": _mean("wealth"), "share": _mean("ill"),
-                   "median": _quantile("age", 0.5), "q90": _quantile("wealth", 0.9),
-                   "correlation": _correlation("income", "wealth"),
-                   "linear": _linear("wealth", "income", "age"),
-                   "logistic": _logit("ill", "age", "income")},
-    ),
-    Population(
-        name="factors", draw=factors,
-        schema=_schema("factors", _number("skewed", 0, 25), _number("humps", -7, 7),
-                       _number("bent", -1, 8), _whole("count", 0, 30), _levels("g", "pqr"),
-                       _flag("y", role="target")),
-        estimands={"mean": _mean("skewed"), "count": _mean("count"), "share": _mean("y"),
-                   "median": _quantile("humps", 0.5), "q90": _quantile("skewed", 0.9),
-                   "correlation": _correlation("skewed", "count"),
-                   "linear": _linear("skewed", "humps", "g"),
-                   "logistic": _logit("y", "skewed", "humps")},
-    ),
-)  # fmt: skip
-"""Heavy tails within wide bounds, and humps with a gap: `means_verdict.GUESSED` was chosen on them,
-and nothing else."""
-
-
-UNSEEN = (
-    Population(
-        name="pupils", draw=pupils,
-        schema=_schema("pupils", _whole("grade", 1, 12), _levels("school", "abcde"),
-                       _whole("home", 0, 4), _number("reading", 0, 100), _number("maths", 0, 100),
-                       _whole("absent", 0, 60), _flag("passed", role="target")),
-        estimands={"mean": _mean("reading"), "count": _mean("absent"), "share": _mean("passed"),
-                   "median": _quantile("maths", 0.5), "q90": _quantile("reading", 0.9),
-                   "correlation": _correlation("reading", "maths"),
-                   "linear": _linear("maths", "reading", "home"),
-                   "logistic": _logit("passed", "maths", "absent")},
-    ),
-    Population(
-        name="clinic", draw=clinic,
-        schema=_schema("clinic", _whole("age", 18, 100), _flag("smoker"), _number("bmi", 12, 60),
-                       _number("pressure", 80, 220), _number("marker", 0, 30),
-                       _levels("arm", "xyz"), _flag("event", role="target")),
-        estimands={"mean": _mean("pressure"), "count": _mean("marker"), "share": _mean("event"),
-                   "median": _quantile("bmi", 0.5), "q90": _quantile("pressure", 0.9),
-                   "correlation": _correlation("bmi", "pressure"),
-                   "linear": _linear("pressure", "age", "bmi", "arm"),
-                   "logistic": _logit("event", "age", "marker")},
-    ),
-)  # fmt: skip
-"""On which nothing was chosen but that quantiles are not asked for `GUESSED`."""
-
-
 _PERSON = {"name": "person", "role": "identifier"}
 
 SEVERAL = (
@@ -397,7 +282,7 @@ SEVERAL = (
 )  # fmt: skip
 """800 people in 4,000 rows, on which nothing was chosen."""
 
-EVERY = (*POPULATIONS, *HELD_OUT, *UNSEEN, *SEVERAL)
+EVERY = (*POPULATIONS, *SEVERAL)
 
 
 def truth(population: Population) -> dict[str, float]:

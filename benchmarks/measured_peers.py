@@ -1,14 +1,11 @@
 """Measured weights against the best of PrivBayes, MST and AIM unweighted, at equal total epsilon.
 
-    python benchmarks/measured_peers.py --data FOLDER [--datasets ...] [--epsilons ...] [--runs 3]
+    python benchmarks/measured_peers.py --data FOLDER [--datasets ...] [--epsilons ...] [--runs 10]
+    python benchmarks/measured_peers.py --page
 
 FOLDER holds the files of `weights_cells.DATASETS`. The peers' environment is made in the cache
-folder on the first run (`paper_peers.environment`, about 1.1 GB). Cells are kept in `--cache`, in a
-folder named by data, settings and code; a run that was cut short goes on. The peers' unweighted
-rows take minutes a fit and do not depend on our weights: their metrics are kept in the repository
-as well (`results/peers_kept.jsonl`), with a digest of what they depend on, so that runs add up from
-one machine to the next. The peers' noise cannot be seeded: their rows cannot be made again to the
-digit.
+folder on the first run (`marginal_peers.py`). Cells are kept in `--cache`, in a folder named by
+data and code; a run that was cut short goes on.
 
 Splits, metrics and specs are those of weights_table.py. MST and AIM turn (epsilon, delta) into zCDP
 by their own formula; weights on MST's rows share that rho with it, so that both together spend it.
@@ -17,45 +14,27 @@ by their own formula; weights on MST's rows share that rho with it, so that both
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import math
 import statistics
 import sys
-import time
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paper_peers import Asked, environment, fit
+from marginal_peers import Asked, PeerError, environment, fitted
 from scipy.optimize import brentq
-from weights_cells import (
-    DATASETS,
-    DELTA,
-    GENERATORS,
-    ROOT,
-    Cell,
-    Halves,
-    Store,
-    compute,
-    measure,
-    split,
-)
-from weights_summary import HIGHER_IS_BETTER, JUDGED, LABELS
-from weights_table import commit, one_thread
+from study import RESULTS, ROOT, Store, commit, head, read, records, row, write
+from weights_cells import DATASETS, DELTA, UNIT, Cell, Halves, compute, measure, split
+from weights_page import HIGHER_IS_BETTER, LABELS, judged
 
 from dpiw import __version__
-from dpiw.data.discretisation import Domain
-from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.generators.marginal_noise import useful_bins
+from dpiw.data.tables import PrivateTable
 from dpiw.methods.weights.measured import Measured
 from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 UNWEIGHTED = ("privbayes", "mst", "aim")
 WEIGHTED = ("measured on privbayes", "measured on histogram", "measured on mst")
 AIM_ON = ("banknote",)
@@ -63,49 +42,6 @@ AIM_ON = ("banknote",)
 
 BASE_ROWS = 20_000
 """Of MST, to be weighted."""
-
-KEPT = ROOT / "benchmarks" / "results" / "peers_kept.jsonl"
-
-
-SOURCES = (
-    *(f"benchmarks/{name}" for name in ("metrics.py", "weights_cells.py")),
-    *(f"benchmarks/peers/{name}" for name in ("peer.py", "sampling.py", "requirements.txt")),
-    *(f"dpiw/data/{name}" for name in ("discretisation.py", "encoding.py", "scaled.py")),
-    "dpiw/methods/generators/marginal_noise.py",
-)
-"""What makes a peer's unweighted cell, besides data and schema: splits, codes, fits, metrics."""
-
-
-@cache
-def peers_digest(dataset: str, data: Path) -> str:
-    """Of all that a peer's unweighted cell depends on."""
-    facts = DATASETS[dataset]
-    digest = hashlib.sha256(f"{facts} {DELTA}".encode())
-    for path in (data / facts.file, ROOT / facts.schema, *(ROOT / name for name in SOURCES)):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-def kept(cell: Cell, store: Store) -> dict[str, Any] | None:
-    """A peer's cell that the repository holds, if nothing that it depends on has changed."""
-    if not KEPT.exists():
-        return None
-    digest = peers_digest(cell.dataset, store.data)
-    for line in KEPT.read_text().splitlines():
-        record: dict[str, Any] = json.loads(line)
-        if (record["name"], record["digest"]) == (cell.name, digest):
-            return record
-    return None
-
-
-def keep(cell: Cell, record: dict[str, Any], store: Store) -> None:
-    """One line more; of a fit that was refused none, so that it is tried again."""
-    if "metrics" not in record:
-        return
-    metrics = {name: float(f"{value:.6g}") for name, value in record["metrics"].items()}
-    line = {"name": cell.name, "digest": peers_digest(cell.dataset, store.data), "metrics": metrics}
-    with KEPT.open("a") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -129,84 +65,46 @@ def epsilon_of(rho: float, delta: float) -> float:
     return float(brentq(lambda e: zcdp_delta(rho, e) - delta, rho, top, xtol=1e-10)) + 1e-9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Peer:
-    """A peer's rows for one release, or why there are none."""
-
-    rows: SyntheticTable | None
-    reason: str = ""
-
-
-def peer_rows(python: Path, asked: Asked, halves: Halves, nominal_rows: int, seed: int) -> Peer:
-    """Independent rows of a fit, on the public scale."""
-    bins = useful_bins(int(GENERATORS["privbayes"]["bins"]), nominal_rows)
-    domain = Domain.from_schema(halves.schema, bins=bins)
-    peer = fit(python, domain.codes(halves.train), domain.sizes, asked)
-    if peer.refused:
-        return Peer(rows=None, reason=peer.refused)
-    filled = domain.fill(peer.independent, rng=np.random.default_rng([seed, 2]))
-    return Peer(rows=SyntheticTable(schema=halves.schema, scaled=filled))
-
-
-def peer_cell(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
+def peer_cell(cell: Cell, halves: Halves, python: Path) -> dict[str, Any]:
     """MST or AIM, unweighted; or MST with measured weights at one total."""
-    facts, halves = DATASETS[cell.dataset], split(cell.dataset, cell.run, store.data)
-    epsilon, delta = float(cell.epsilon), float(DELTA)
-    weighted = cell.weights == "measured"
+    facts, delta = DATASETS[cell.dataset], float(DELTA)
+    epsilon, weighted = float(cell.epsilon), cell.weights == "measured"
     rho = zcdp_of(epsilon, delta)
     asked = Asked(
         method=cell.generator,
         epsilon=epsilon_of((1 - Measured.effort) * rho, delta) if weighted else epsilon,
         delta=delta,
         rows=BASE_ROWS if weighted else facts.synthetic_rows,
-        fitting=0,
         seed=cell.run,
     )
-    peer = peer_rows(python, asked, halves, facts.nominal_rows, cell.run)
-    if peer.rows is None:
-        return {"refused": peer.reason}
+    try:
+        rows = fitted(python, halves.train, halves.schema, facts.nominal_rows, asked)
+    except PeerError as error:
+        return {"refused": str(error)}
     if not weighted:
-        return {"metrics": measure(halves, peer.rows.scaled, np.ones(peer.rows.rows), cell.run)}
+        return {"metrics": measure(halves, rows.scaled, np.ones(rows.rows), cell.run)}
     estimator = Measured(omega_seed=1).calibrate(
         rho=Measured.effort * rho, schema=halves.schema, unit=UNIT, nominal_rows=facts.nominal_rows
     )
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
-    estimator = estimator.for_rows(peer.rows)
-    drawn = estimator.measure(private, peer.rows, noise=SeededNoise(1000 * cell.run + 2))
+    estimator = estimator.for_rows(rows)
+    drawn = estimator.measure(private, rows, noise=SeededNoise(1000 * cell.run + 2))
     rng = np.random.default_rng([cell.run, 1])
-    weights = weigh_measured(estimator, drawn, peer.rows, rows=facts.synthetic_rows, rng=rng)
-    rows, w = peer.rows.scaled.take(weights.chosen), np.exp(weights.log_weights)
-    return {
-        "metrics": measure(halves, rows, w, cell.run),
-        "verdict": weights.diagnostics.verdict.value,
-    }
+    weights = weigh_measured(estimator, drawn, rows, rows=facts.synthetic_rows, rng=rng)
+    chosen, w = rows.scaled.take(weights.chosen), np.exp(weights.log_weights)
+    return {"metrics": measure(halves, chosen, w, cell.run)}
 
 
 def made(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
     """A cell's record: kept, or made and kept."""
     if cell.generator not in ("mst", "aim"):
         return compute(cell, store)
-    if cell.weights == "none":
-        known = kept(cell, store)
-        if known is None:
-            known = peer_cell(cell, store, python)
-            keep(cell, known, store)
-        return known
-    known = store.read(cell.dataset, cell.name)
-    if known is not None:
-        return known
-    started = time.monotonic()
-    result = vars(cell) | peer_cell(cell, store, python)
-    record = result | {"seconds": time.monotonic() - started}
-    store.write(cell.dataset, cell.name, record)
-    return record
+    own = DATASETS[cell.dataset]
 
+    def make() -> dict[str, Any]:
+        return vars(cell) | peer_cell(cell, split(cell.dataset, cell.run, store.data), python)
 
-def at_hand(cell: Cell, store: Store) -> bool:
-    """Whether a cell is made already."""
-    if cell.generator in ("mst", "aim") and cell.weights == "none":
-        return kept(cell, store) is not None
-    return store.read(cell.dataset, cell.name) is not None
+    return store.kept(f"peer-{cell.name}", make, (store.data / own.file, ROOT / own.schema))
 
 
 def methods_on(dataset: str) -> list[str]:
@@ -224,24 +122,13 @@ def cell_of(method: str, dataset: str, epsilon: str, run: int) -> Cell:
 
 # The page
 
-Runs = dict[tuple[str, str, str], dict[int, dict[str, float]]]
+Runs = Mapping[tuple[str, str, str], Mapping[int, Mapping[str, float]]]
 """Per data set, epsilon and method: every run's metrics."""
 
 
-def means_of(runs: Runs) -> dict[tuple[str, str, str], dict[str, float]]:
-    """Every metric's mean over runs."""
-    return {key: mean_over(by_run, list(by_run)) for key, by_run in runs.items()}
-
-
-def mean_over(own: dict[int, dict[str, float]], runs: list[int]) -> dict[str, float]:
-    names = own[runs[0]]
-    return {name: statistics.fmean(own[run][name] for run in runs) for name in names}
-
-
-def judged(metrics: dict[str, float]) -> dict[str, str]:
-    """The metric of each aspect that a data set has."""
-    by_aspect = {aspect: [n for n in names if n in metrics] for aspect, names in JUDGED.items()}
-    return {aspect: names[0] for aspect, names in by_aspect.items() if names}
+def mean_over(own: Mapping[int, Mapping[str, float]], runs: Sequence[int]) -> dict[str, float]:
+    """Every metric's mean over some runs."""
+    return {name: statistics.fmean(own[run][name] for run in runs) for name in own[runs[0]]}
 
 
 def won(runs: Runs, mine: str, others: tuple[str, ...]) -> dict[str, list[bool]]:
@@ -267,94 +154,102 @@ def won(runs: Runs, mine: str, others: tuple[str, ...]) -> dict[str, list[bool]]
     return wins
 
 
-def share(found: dict[str, list[bool]]) -> str:
-    every = [win for values in found.values() for win in values]
-    parts = ", ".join(
-        f"{aspect} {sum(values)} of {len(values)}" for aspect, values in found.items()
-    )
+def share(wins: Mapping[str, list[bool]]) -> str:
+    """How many cells are won, in all and by aspect."""
+    every = [win for values in wins.values() for win in values]
+    parts = ", ".join(f"{aspect} {sum(values)} of {len(values)}" for aspect, values in wins.items())
     return f"{sum(every)} of {len(every)} ({sum(every) / max(1, len(every)):.0%}); {parts}"
 
 
-def page(runs: Runs) -> list[str]:
-    means = means_of(runs)
-    settings = list(dict.fromkeys(key[:2] for key in means))
+def summary(runs: Runs) -> dict[str, list[Any]]:
+    """Cells won, and the mean of every metric."""
+    best = f"the best unweighted of {', '.join(UNWEIGHTED)}"
+    pairs = [(mine, UNWEIGHTED, best) for mine in WEIGHTED] + [(WEIGHTED[2], ("mst",), "`mst`")]
+    wins = [(mine, told, won(runs, mine, others)) for mine, others, told in pairs]
+    cells = [
+        dict(zip(("dataset", "epsilon", "method"), key, strict=True))
+        | {"runs": len(own)}
+        | {n: float(f"{v:.4g}") for n, v in mean_over(own, list(own)).items() if n in LABELS}
+        for key, own in runs.items()
+    ]
+    return {
+        "won": [f"`{mine}` against {told}: {share(w)}." for mine, told, w in wins if w],
+        "cells": cells,
+    }
+
+
+def page(record: Mapping[str, Any]) -> list[str]:
+    """The page of a record."""
     lines = [
+        "# Measured weights against unweighted peers, at equal total epsilon",
+        "",
+        f"`{record['command']}`, dpiw {record['dpiw']} ({record['commit']}). Every release spends"
+        f" the same (epsilon, delta = {DELTA}) in total, add/remove one row. Splits, specs and"
+        " metrics are those of [measured_table.md](measured_table.md); means over runs. MST and AIM"
+        " are those of smartnoise-synth on mbi, at their defaults, on PrivBayes' public codes, each"
+        " row drawn independently from the fit (benchmarks/peers); they read the exact number of"
+        " rows, charge nothing for it, and their noise cannot be seeded. AIM on"
+        f" {', '.join(AIM_ON)} alone. Inside a code their numbers lie evenly, as they leave it"
+        " open; ours as the bins beside it say. `measured on mst`: MST has"
+        f" {1 - Measured.effort:.0%} of the zCDP, weights the rest.",
+        "",
         "## Cells won",
         "",
         "A cell is a data set, an epsilon and a metric; won where the mean is better than that of"
         " each of the others, over the runs that both have. Tables: all runs.",
         "",
+        *(f"- {line}" for line in record["won"]),
     ]
-    for mine in WEIGHTED:
-        if wins := won(runs, mine, UNWEIGHTED):
-            best = f"the best unweighted of {', '.join(UNWEIGHTED)}"
-            lines.append(f"- `{mine}` against {best}: {share(wins)}.")
-    if wins := won(runs, WEIGHTED[2], ("mst",)):
-        lines.append(f"- `measured on mst` against `mst`: {share(wins)}.")
-    for dataset, epsilon in settings:
-        methods = [m for m in (*UNWEIGHTED, *WEIGHTED) if (dataset, epsilon, m) in means]
-        names = list(judged(means[dataset, epsilon, methods[0]]).values())
-        lines += ["", f"### {dataset}, epsilon {epsilon}", "",
-                  "| method | " + " | ".join(LABELS[n] for n in names) + " | runs |",
-                  "|---" * (len(names) + 2) + "|"]  # fmt: skip
-        for method in methods:
-            values = means[dataset, epsilon, method]
-            cells = " | ".join(f"{values[n]:.4g}" for n in names)
-            lines.append(f"| {method} | {cells} | {len(runs[dataset, epsilon, method])} |")
+    for setting in dict.fromkeys((cell["dataset"], cell["epsilon"]) for cell in record["cells"]):
+        part = [c for c in record["cells"] if (c["dataset"], c["epsilon"]) == setting]
+        names = [*judged(part[0]).values()]
+        lines += [
+            "",
+            f"### {setting[0]}, epsilon {setting[1]}",
+            "",
+            *head(["method", *(LABELS[n] for n in names), "runs"]),
+        ]
+        lines += [row([c["method"], *(f"{c[n]:.4g}" for n in names), c["runs"]]) for c in part]
     return lines
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--datasets", nargs="+", default=["banknote", "breast", "boston"])
-    parser.add_argument("--epsilons", nargs="+", default=["1", "3"])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--kept", action="store_true", help="finished cells alone; make none")
-    parser.add_argument("--methods", nargs="+", default=[*UNWEIGHTED, *WEIGHTED])
+    parser.add_argument("--data", type=Path)
+    parser.add_argument(
+        "--datasets", nargs="+", default=["banknote", "breast", "boston", "adult", "acs"]
+    )
+    parser.add_argument("--epsilons", nargs="+", default=["0.5", "1", "3", "6"])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--page", action="store_true", help="make the page of the record again")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args(arguments)
-    one_thread()
+    if chosen.page:
+        write(chosen.out, "measured_peers", read(chosen.out, "measured_peers"), page)
+        return 0
+    if chosen.data is None:
+        parser.error("--data: expected a folder with the data sets' files")
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
-    python = environment(chosen.cache.resolve())
-    runs: Runs = {}
-    for run in range(chosen.runs):
-        for dataset in chosen.datasets:
-            for epsilon in chosen.epsilons:
-                asked = [cell_of(method, dataset, epsilon, run) for method in methods_on(dataset)]
-                for method, cell in zip(methods_on(dataset), asked, strict=True):
-                    if method not in chosen.methods:
-                        continue
-                    if chosen.kept and not at_hand(cell, store):
-                        continue
-                    record = made(cell, store, python)
-                    if "metrics" in record:
-                        runs.setdefault((dataset, epsilon, method), {})[run] = record["metrics"]
-                    print(f"run {run}: {dataset} {epsilon} {method}"
-                          f" {record.get('refused', '')}", flush=True)  # fmt: skip
-    words = [word for word in arguments if word not in ("--data", str(chosen.data))]
-    command = " ".join(["python benchmarks/measured_peers.py --data FOLDER", *words])
-    text = [
-        "# Measured weights against unweighted peers, at equal total epsilon",
-        "",
-        f"`{command}`, dpiw {__version__} ({commit()}). Every release spends the same (epsilon,"
-        f" delta = {DELTA}) in total, add/remove one row. Splits, specs and metrics are those of"
-        " [measured_table.md](measured_table.md); means over runs. MST and AIM are those of"
-        " smartnoise-synth on mbi, at their defaults, on PrivBayes' public codes, each row drawn"
-        " independently from the fit (benchmarks/peers); they read the exact number of rows, charge"
-        f" nothing for it, and their noise cannot be seeded. AIM on {', '.join(AIM_ON)} alone."
-        " Inside a code their numbers lie evenly, as they leave it open; ours as the bins beside it"
-        " tell (histospline.md)."
-        f" `measured on mst`: MST has {1 - Measured.effort:.0%} of the zCDP, weights the rest.",
-        "",
-        *page(runs),
+    keys = [
+        (dataset, epsilon, method, run)
+        for run in range(chosen.runs)
+        for dataset in chosen.datasets
+        for epsilon in chosen.epsilons
+        for method in methods_on(dataset)
     ]
-    (chosen.out / "measured_peers.md").write_text("\n".join(text) + "\n")
-    means = {" ".join(key): value for key, value in means_of(runs).items()}
-    facts = {"command": command, "commit": commit(), "means": means}
-    (chosen.out / "measured_peers.json").write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"wrote {chosen.out / 'measured_peers.md'}")
+    work = partial(made, store=store, python=environment(store.folder))
+    grid = [cell_of(method, dataset, epsilon, run) for dataset, epsilon, method, run in keys]
+    runs: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
+    for (dataset, epsilon, method, run), found in zip(
+        keys, records(grid, work, chosen.jobs), strict=True
+    ):
+        if "metrics" in found:
+            runs.setdefault((dataset, epsilon, method), {})[run] = found["metrics"]
+    command = "python benchmarks/measured_peers.py --data FOLDER"
+    record = {"command": command, "dpiw": __version__, "commit": commit(), **summary(runs)}
+    write(chosen.out, "measured_peers", record, page)
     return 0
 
 

@@ -10,48 +10,32 @@ lambda = 0.1): it is not epsilon-DP (docs/method.md section 4) and is here for c
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-from exact_ratio import LogisticRegressionRatio
 from metrics import Array, Perceptron
-from paper_sets import PaperStore
+from paper_weights import Tables, alone, log_weights, network_log_odds, regression_log_odds
 from sklearn.linear_model import LogisticRegression
 
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.paper.mlp import inputs
-from dpiw.methods.weights.paper.weigh import weigh
-from dpiw.methods.weights.registry import make_weights
-from dpiw.privacy.calibration import calibrate
-from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-FOLDER = "known"
 NORM = 2.0
 LAMBDA = 0.1
+EPSILON = 1.0
 SIZES = ((2, 1000), (2, 10_000), (10, 1000), (10, 10_000), (30, 1000), (30, 10_000))
 """Columns and confidential rows."""
 
-PRIVATE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "beta_noised": ("beta_noised", {}),
-    "beta_debiased": ("beta_debiased", {}),
-    "beta_debiased, spherical": ("beta_debiased", {"noise": "spherical"}),
-    "beta_debiased, laplace": ("beta_debiased", {"noise": "laplace"}),
-    "dp_mlp": ("dp_mlp", {"replays": 0}),
-}
-EXACT = ("none", "logreg, lambda 0.1", "logreg", "mlp")
 PRINTED = "paper_printed"
-METHODS = (*EXACT, *PRIVATE, PRINTED)
+METHODS = (
+    "none", "logreg, lambda 0.1", "logreg", "mlp", "beta_noised", "beta_debiased",
+    "beta_debiased, spherical", "beta_debiased, laplace", "dp_mlp", PRINTED,
+)  # fmt: skip
 TOY_METHODS = ("none", "beta_noised", "beta_debiased", "dp_mlp", "logreg", "mlp")
-TOY_ROWS = 1000
-EPSILON = 1.0
+TOY_ROWS, TOY_SHOWN = 1000, 700
+"""Confidential rows of the toy, and points of a panel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +47,21 @@ class Known:
     published: Array
 
     @property
-    def schema(self) -> PublicSchema:
-        """Columns on [0, 1]."""
+    def tables(self) -> Tables:
+        """Rows as the package holds them."""
         names = [f"x{j}" for j in range(self.real.shape[1])]
         kind = ColumnKind.CONTINUOUS
         columns = [Column(name=name, kind=kind, lower=0, upper=1) for name in names]
-        return PublicSchema(name="known", columns=tuple(columns))
-
-    def scaled(self, rows: Array) -> ScaledTable:
-        """Rows as the package holds them."""
-        return ScaledTable({f"x{j}": x.copy() for j, x in enumerate(rows.T)}, len(rows))
+        schema = PublicSchema(name="known", columns=tuple(columns))
+        scaled = [
+            ScaledTable(dict(zip(names, rows.T.copy(), strict=True)), len(rows))
+            for rows in (self.real, self.fitting, self.published)
+        ]
+        return Tables(
+            private=PrivateTable(schema=schema, scaled=scaled[0]),
+            fitting=SyntheticTable(schema=schema, scaled=scaled[1]),
+            rows=SyntheticTable(schema=schema, scaled=scaled[2]),
+        )
 
 
 def log_linear(d: int, rows: int, rng: np.random.Generator) -> tuple[Known, Array]:
@@ -90,24 +79,6 @@ def triangle(rows: int, rng: np.random.Generator) -> Known:
     return Known(real=corner, fitting=rng.random((4000, 2)), published=rng.random((2000, 2)))
 
 
-@lru_cache(maxsize=64)
-def _calibrated(method: str, schema: PublicSchema, rows: int) -> Any:
-    name, settings = PRIVATE[method]
-    pure = settings.get("noise") in ("spherical", "laplace")
-    estimator = make_weights(name, dict(settings))
-    assert estimator is not None
-
-    def at(rho: float) -> Any:
-        return estimator.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=rows)
-
-    rho = calibrate(
-        lambda rho: at(rho).events(schema=schema, unit=UNIT),
-        epsilon=EPSILON,
-        delta=0.0 if pure else 1e-6 / rows,
-    )
-    return at(rho)
-
-
 def _printed(known: Known, rng: np.random.Generator, *, noise: bool) -> Array:
     """Mean objective over both classes with penalty 0.1, constant appended; the paper's noise."""
     n, d = known.real.shape
@@ -121,78 +92,66 @@ def _printed(known: Known, rng: np.random.Generator, *, noise: bool) -> Array:
     return np.asarray(known.published @ b[:-1])
 
 
-def _network(known: Known, seed: int) -> Array:
-    schema = known.schema
-    real = inputs(schema, known.scaled(known.real))
-    x = np.vstack([real, inputs(schema, known.scaled(known.fitting))])
-    y = np.repeat([1.0, 0.0], [len(real), len(known.fitting)])
-    w = np.where(y > 0, len(known.fitting) / len(real), 1.0)
-    order = np.random.default_rng(seed).permutation(len(x))
-    rows = inputs(schema, known.scaled(known.published))
-    network = Perceptron(rows=len(x))
-    p = network.score(x[order], y[order], w[order], rows, regression=False, seed=seed)
-    assert p is not None
-    p = np.clip(p, 1e-12, 1 - 1e-12)
-    return np.asarray(np.log(p) - np.log1p(-p))
+def normalised(logits: Array) -> Array:
+    """Log weights scaled to mean weight one."""
+    top = logits.max()
+    return np.asarray(logits - top - np.log(np.exp(logits - top).mean()))
 
 
-def log_weights(method: str, known: Known, seed: int) -> Array:
+def log_weights_of(method: str, known: Known, seed: int) -> Array:
     """Of the published rows, mean weight one, shape (m,)."""
-    rng = np.random.default_rng([seed, 7])
     if method == "none":
         return np.zeros(len(known.published))
     if method in (PRINTED, "logreg, lambda 0.1"):
+        rng = np.random.default_rng([seed, 7])
         return normalised(_printed(known, rng, noise=method == PRINTED))
+    tables, rows = known.tables, len(known.real)
     if method == "mlp":
-        return normalised(_network(known, seed))
-    schema = known.schema
-    estimator: Any = (
-        LogisticRegressionRatio()
-        if method == "logreg"
-        else _calibrated(method, schema, len(known.real))
-    )
-    private = PrivateTable(schema=schema, scaled=known.scaled(known.real))
-    fitting = SyntheticTable(schema=schema, scaled=known.scaled(known.fitting))
-    rows = SyntheticTable(schema=schema, scaled=known.scaled(known.published))
-    measured = estimator.measure(private, fitting, noise=SeededNoise(100 + seed))
-    ratio = estimator.ratio(measured, schema=schema)
-    return np.asarray(weigh(ratio, rows, debias=estimator.debias).log_weights)
+        network = Perceptron(rows=rows + len(known.fitting))
+        return normalised(network_log_odds(tables, network, seed))
+    if method == "logreg":
+        return normalised(regression_log_odds(tables))
+    kind, _, noise = method.partition(", ")
+    delta = 0.0 if noise else 1e-6 / rows
+    ready = alone(kind, tables.rows.schema, rows, EPSILON, delta, noise)
+    return log_weights(ready, tables, 100 + seed)
 
 
-def normalised(found: Array) -> Array:
-    """Log weights scaled to mean weight one."""
-    top = found.max()
-    return np.asarray(found - top - np.log(np.exp(found - top).mean()))
-
-
-def known_name(method: str, d: int, rows: int, run: int) -> str:
-    """A file name."""
-    slug = method.replace(", ", "-").replace(" ", "").replace(".", "p")
-    return f"{slug}-{d}-{rows}-{run}"
-
-
-def compute_known(method: str, d: int, rows: int, run: int, store: PaperStore) -> dict[str, Any]:
-    """Mean squared error of log weights, of one method on one draw: kept, or made and kept."""
-    name = known_name(method, d, rows, run)
-    entry = store.read(FOLDER, name)
-    if entry is not None:
-        return entry
-    started = time.process_time()
+def error(method: str, d: int, rows: int, run: int) -> float:
+    """Mean squared error of log weights, of one method on one draw."""
     known, b = log_linear(d, rows, np.random.default_rng([run, d, rows]))
-    error = log_weights(method, known, run) - normalised(known.published @ b)
-    mse, seconds = float((error**2).mean()), time.process_time() - started
-    entry = {"method": method, "d": d, "rows": rows, "run": run, "mse": mse, "cpu_seconds": seconds}
-    store.write(FOLDER, name, entry)
-    return entry
-
-
-def toy(seed: int) -> tuple[Known, dict[str, Array]]:
-    """The toy problem and every method's weights of its published rows."""
-    known = triangle(TOY_ROWS, np.random.default_rng(seed))
-    return known, {method: np.exp(log_weights(method, known, seed)) for method in TOY_METHODS}
+    difference = log_weights_of(method, known, run) - normalised(known.published @ b)
+    return float((difference**2).mean())
 
 
 def mass_outside(known: Known, w: Array) -> float:
     """Share of the weight above the diagonal, where there is nothing: 0 if right, 1/2 without."""
     above = known.published[:, 1] > known.published[:, 0]
     return float(w[above].sum() / w.sum())
+
+
+def toy(path: Path, seed: int = 0) -> None:
+    """Plot rows drawn in proportion to their weights, against the triangle they should fill."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    known = triangle(TOY_ROWS, np.random.default_rng(seed))
+    figure, axes = pyplot.subplots(2, 4, figsize=(10, 5.2), sharex=True, sharey=True)
+    rng = np.random.default_rng(0)
+    panels = [("confidential rows", known.real[:TOY_SHOWN])]
+    for method in TOY_METHODS:
+        w = np.exp(log_weights_of(method, known, seed))
+        chosen = rng.choice(len(w), TOY_SHOWN, p=w / w.sum())
+        panels.append((f"{method}: {mass_outside(known, w):.0%} above", known.published[chosen]))
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    for axis, (title, rows) in zip(axes.flat, panels, strict=False):
+        axis.scatter(rows[:, 0], rows[:, 1], s=3, alpha=0.5, linewidths=0)
+        axis.plot([0, 1], [0, 1], color="black", linewidth=0.7)
+        axis.set_title(title, fontsize=9)
+        axis.set(aspect="equal", xticks=[0, 1], yticks=[0, 1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight", dpi=75)
+    pyplot.close(figure)

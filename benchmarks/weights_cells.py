@@ -1,25 +1,22 @@
-"""One cell of the weights table: one release of one data set, and what it is worth.
+"""One cell of the weights tables: one release of one data set, and what it is worth.
 
 A cell is (data set, generator, total epsilon, weights, run). The run fixes the split, the noise
 and the rows drawn: the same run under two kinds of weights differs in nothing else, so their
-difference is paired. Results are kept in a folder named by everything that can change them.
+difference is paired. `gan` and `cgan` are not private (`exact_gan.py`), of epsilon `inf`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from exact_gan import EXACT
 from metrics import (
     Array,
     Perceptron,
@@ -35,17 +32,20 @@ from metrics import (
     total_variation,
     wasserstein_1d_sum,
 )
+from study import ROOT, Store
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.play import play
-from dpiw.methods.weights.weigh import Weights
+from dpiw.methods.play import Played, play
+from dpiw.methods.recipe import Recipe
+from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import ReleaseSpec, parse_spec
 from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
-ROOT = Path(__file__).resolve().parents[1]
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,36 +98,27 @@ DATASETS: Mapping[str, Dataset] = {
 }
 """Nominal rows: about 80% of the published sizes, which are public."""
 
-TABLE = ("banknote", "breast", "boston", "adult")
-"""Those of the weights table."""
-
+NEURAL = ("dpgan", "dpcgan", "pategan")
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     "privbayes": {"degree": 2, "bins": 16},
     "histogram": {"bins": 16},
     "mst": {},
     "aim": {},
-    "dpgan": {},
-    "dpcgan": {},
-    "pategan": {},
+    **{name: {} for name in (*NEURAL, *EXACT)},
 }
 """Settings; of graphical models and networks the defaults."""
 
-TABULAR = ("privbayes", "histogram")
-"""Those of the weights table: networks train for minutes."""
-
 WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     "none": {"method": "none"},
-    "linear": {"method": "beta_debiased", "settings": {"features": "linear"}},
+    "linear": {"method": "beta_debiased"},
+    "dp_mlp": {"method": "dp_mlp", "settings": {"replays": 0}},
+    "discriminator": {"method": "discriminator"},
     "measured": {"method": "measured", "settings": {"omega_seed": 1}},
-    "measured-debiased": {"method": "measured", "settings": {"omega_seed": 1, "debias": True}},
 }
-UNUSED, UNUSED_MEASURED = "unused", "unused-measured"
-"""The rows of a weighted release with their weights left out: what a `do not use` leaves."""
+"""Kinds of weights. Replays judge a verdict and change no weight."""
 
-LEFT_OUT: Mapping[str, str] = {UNUSED: "linear", UNUSED_MEASURED: "measured"}
-"""Whose generator draw each is: `measured` weights leave more of the effort to the generator."""
-
-KINDS = ("none", *LEFT_OUT, "linear", "measured", "measured-debiased")
+KINDS = tuple(WEIGHTS)
+NO_PRIVACY = "inf"
 EPSILONS = ("0.5", "1", "6")
 DELTA = "1e-6"
 REAL = "real"
@@ -159,82 +150,32 @@ class Cell:
         return f"{self.dataset}-{self.generator}-{self.epsilon}-{self.weights}-{self.run}"
 
 
+def has(generator: str, weights: str) -> bool:
+    """Whether a generator can have them: `discriminator` needs a logistic loss."""
+    if weights == "discriminator":
+        return generator in ("dpgan", "dpcgan", *EXACT)
+    return weights == "none" or generator not in EXACT
+
+
 def cells(
-    datasets: tuple[str, ...],
+    runs: Mapping[str, int],
+    generators: tuple[str, ...],
     epsilons: tuple[str, ...],
     kinds: tuple[str, ...],
-    runs: int,
-    *,
-    generators: tuple[str, ...] = TABULAR,
 ) -> list[Cell]:
-    """Every cell, run by run, so that what is there when a run is cut short is balanced."""
-    found = []
-    for run in range(runs):
-        for dataset in datasets:
-            found.append(Cell(run=run, dataset=dataset, generator=REAL, epsilon="-", weights="-"))
-            found += [
+    """Every cell, run by run; a data set has its own number of runs."""
+    grid = []
+    for run in range(max(runs.values())):
+        for dataset in (name for name in runs if run < runs[name]):
+            grid.append(Cell(run=run, dataset=dataset, generator=REAL, epsilon="-", weights="-"))
+            grid += [
                 Cell(run=run, dataset=dataset, generator=generator, epsilon=epsilon, weights=kind)
                 for generator in generators
-                for epsilon in epsilons
+                for epsilon in ((NO_PRIVACY,) if generator in EXACT else epsilons)
                 for kind in kinds
+                if has(generator, kind)
             ]
-    return found
-
-
-# The folder of results
-
-
-def _code() -> str:
-    """Digest of our sources and of the libraries' versions."""
-    here = Path(__file__).resolve().parent
-    digest = hashlib.sha256()
-    own = [here / "metrics.py", here / "weights_cells.py"]
-    for path in (*own, *sorted((ROOT / "dpiw").rglob("*.py"))):
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    for package in ("numpy", "pandas", "scipy", "scikit-learn", "dp-accounting"):
-        digest.update(f"{package} {version(package)}\n".encode())
-    return digest.hexdigest()
-
-
-CODE = _code()
-"""Taken when the code is loaded, so that an edit during a run is not taken for what ran."""
-
-
-@cache
-def fingerprint(dataset: str, data: Path) -> str:
-    """Digest of all that can change a cell: data, schema, settings and code."""
-    own = DATASETS[dataset]
-    digest = hashlib.sha256(CODE.encode())
-    for path in (data / own.file, ROOT / own.schema):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Store:
-    """Finished cells, one JSON file each, in a folder per fingerprint."""
-
-    folder: Path
-    data: Path
-
-    def _path(self, dataset: str, name: str) -> Path:
-        return self.folder / f"{dataset}-{fingerprint(dataset, self.data)}" / f"{name}.json"
-
-    def read(self, dataset: str, name: str) -> dict[str, Any] | None:
-        """What was kept under that name, or None."""
-        path = self._path(dataset, name)
-        if not path.exists():
-            return None
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-
-    def write(self, dataset: str, name: str, record: Mapping[str, Any]) -> None:
-        """Whole or not at all: a run may be cut short at any moment."""
-        path = self._path(dataset, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(record))
-        temporary.replace(path)
+    return grid
 
 
 # Data, plans, releases
@@ -250,23 +191,16 @@ def table(dataset: str, data: Path) -> tuple[PublicSchema, ScaledTable]:
 
 
 def spec_for(dataset: str, generator: str, epsilon: str, weights: str) -> ReleaseSpec:
-    asked = WEIGHTS[LEFT_OUT.get(weights, weights)]
-    method = {"method": generator, "settings": dict(GENERATORS[generator])}
-    return spec_of(dataset, method, epsilon, asked)
-
-
-def spec_of(
-    dataset: str, generator: Mapping[str, Any], epsilon: str, weights: Mapping[str, Any]
-) -> ReleaseSpec:
     """The spec of a release in memory, of which weights are kept whatever the forecast says."""
+    method = {"method": generator, "settings": dict(GENERATORS[generator])}
     own = DATASETS[dataset]
     return parse_spec(
         {
             "format": 1, "name": dataset, "population": dataset,
             "source": {"path": "unused", "format": "csv"}, "schema": "unused",
             "epsilon": epsilon, "delta": DELTA, "nominal_rows": own.nominal_rows,
-            "generator": dict(generator),
-            "weights": {**weights, "when_infeasible": "keep"},
+            "generator": method,
+            "weights": {**WEIGHTS[weights], "when_infeasible": "keep"},
             "synthetic_rows": own.synthetic_rows, "state": "unused", "signing_key": "unused",
             "publish_to": "unused",
         }
@@ -340,52 +274,63 @@ def measure(halves: Halves, rows: ScaledTable, w: Array, run: int) -> dict[str, 
     }
 
 
+def recipe_for(cell: Cell, data: Path) -> Recipe:
+    """How a cell's release is made; a network has the run's own public start."""
+    if cell.generator not in EXACT:
+        recipe = plan_for(cell.dataset, cell.generator, cell.epsilon, cell.weights, data).recipe
+        generator: Any = recipe.generator
+    else:
+        recipe = plan_for(cell.dataset, "histogram", "1", "none", data).recipe
+        rows = DATASETS[cell.dataset].nominal_rows
+        generator = EXACT[cell.generator](**GENERATORS[cell.generator]).calibrate(
+            rho=1.0, schema=recipe.schema, unit=UNIT, nominal_rows=rows
+        )
+        recipe = replace(recipe, weights=make_weights(cell.weights, {}))
+    if cell.generator in (*NEURAL, *EXACT):
+        generator = replace(generator, start=cell.run)
+    return replace(recipe, generator=generator)
+
+
 def release(cell: Cell, halves: Halves, data: Path) -> dict[str, Any]:
-    """Draw a release in memory, as the flow would, and measure it, whatever the verdict."""
-    plan = plan_for(cell.dataset, cell.generator, cell.epsilon, cell.weights, data)
-    left_out = cell.weights in LEFT_OUT
-    played = play(
-        replace(plan.recipe, weights=None) if left_out else plan.recipe,
-        PrivateTable(schema=halves.schema, scaled=halves.train),
-        noise=SeededNoise(1000 * cell.run + 1),
-        rng=np.random.default_rng([cell.run, 1]),
-    )
-    weights = played.weights
-    facts: dict[str, Any] = {"verdict": "none"}
-    if played.estimator is not None:
-        facts = _facts(weights) | dict(weights.facts)
-    return {
-        **facts,
-        "generator_digest": played.fitted.digest[:16],
-        "metrics": measure(halves, played.rows.scaled, np.exp(weights.log_weights), cell.run),
-    }
+    """Draw a release in memory, as the flow would, and measure it, whatever the verdict.
 
+    `unweighted`: rows of the same draw of its generator, as many, without weights.
+    """
+    recipe = recipe_for(cell, data)
 
-def _facts(weights: Weights) -> dict[str, Any]:
-    found = weights.diagnostics
-    signal = found.signal
-    return {
-        "verdict": found.verdict.value,
-        "reasons": list(found.reasons),
-        "noise": found.noise,
-        "signal_p": None if signal is None else signal.p_value,
-    }
+    def played(recipe: Recipe) -> Played:
+        return play(
+            recipe,
+            PrivateTable(schema=halves.schema, scaled=halves.train),
+            noise=SeededNoise(1000 * cell.run + 1),
+            rng=np.random.default_rng([cell.run, 1]),
+        )
+
+    def metrics(made: Played) -> dict[str, float]:
+        return measure(halves, made.rows.scaled, np.exp(made.weights.log_weights), cell.run)
+
+    made = played(recipe)
+    if made.estimator is None:
+        return {"metrics": metrics(made)}
+    plain = played(replace(recipe, weights=None))
+    if plain.fitted.digest != made.fitted.digest:
+        raise SystemExit(f"{cell.name}: its rows do not rest on one draw of the generator")
+    verdict = made.weights.diagnostics.verdict.value
+    return {"verdict": verdict, "metrics": metrics(made), "unweighted": metrics(plain)}
 
 
 def compute(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's record: from the store, or made and kept."""
-    known = store.read(cell.dataset, cell.name)
-    if known is not None:
-        return known
-    started = time.process_time()
-    halves = split(cell.dataset, cell.run, store.data)
-    if cell.generator == REAL:
-        every = np.ones(halves.train.rows)
-        found: dict[str, Any] = {"metrics": measure(halves, halves.train, every, cell.run)}
-    else:
-        found = release(cell, halves, store.data)
-    record = (
-        {"name": cell.name} | vars(cell) | found | {"cpu_seconds": time.process_time() - started}
-    )
-    store.write(cell.dataset, cell.name, record)
-    return record
+    own = DATASETS[cell.dataset]
+
+    def made() -> dict[str, Any]:
+        started = time.process_time()
+        halves = split(cell.dataset, cell.run, store.data)
+        if cell.generator == REAL:
+            every = np.ones(halves.train.rows)
+            result: dict[str, Any] = {"metrics": measure(halves, halves.train, every, cell.run)}
+        else:
+            result = release(cell, halves, store.data)
+        return vars(cell) | result | {"cpu_seconds": time.process_time() - started}
+
+    return store.kept(cell.name, made, (store.data / own.file, ROOT / own.schema))

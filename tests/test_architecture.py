@@ -400,7 +400,7 @@ def test_analysts_do_not_pay_for_the_pipeline():
     ],
 )  # fmt: skip
 def test_a_start_leaves_out_what_it_may_never_need(start: str, left_out: set[str]) -> None:
-    """What imports take is most of a small run's time (benchmarks/results/startup.md)."""
+    """What imports take is most of a small run's time (benchmarks/results/bench.md)."""
     reporter = (
         "import atexit, json, sys; atexit.register(lambda: print(json.dumps([*sys.modules])))"
     )

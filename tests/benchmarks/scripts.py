@@ -15,23 +15,25 @@ from dpiw.data.schema import PublicSchema
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-def load(name):
-    """A script of the folder, which is no package; its own imports find their neighbours."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, str(FOLDER))  # as `python benchmarks/name.py` has it
-        try:
-            spec.loader.exec_module(sys.modules[name])
-        finally:
-            sys.path.remove(str(FOLDER))
-    return sys.modules[name]
+def load(name, alias=None):
+    """A script of the folder, which is no package; its own imports find their neighbours.
+
+    `alias`: of a script that is named as an installed package is.
+    """
+    sys.path.insert(0, str(FOLDER))  # as `python benchmarks/name.py` has it
+    try:
+        if alias is None:
+            return importlib.import_module(name)
+        spec = importlib.util.spec_from_file_location(alias, FOLDER / f"{name}.py")
+        sys.modules[alias] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[alias])
+        return sys.modules[alias]
+    finally:
+        sys.path.remove(str(FOLDER))
 
 
 metrics = load("metrics")
-cells = load("weights_cells")
-summary = load("weights_summary")
-page = load("weights_page")
+study = load("study")
 
 
 def schema(target="label"):

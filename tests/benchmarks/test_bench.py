@@ -11,10 +11,6 @@ import pytest
 from tests.benchmarks.scripts import load
 
 record = load("bench_record")
-for name in ("exact_gan", "exact_ratio", "weights_table", "dp_sgd"):
-    load(name)
-for name in ("scale_table", "scale", "startup"):
-    load(name)
 limits, peers = load("bench_limits"), load("bench_peers")
 page, bench = load("bench_page"), load("bench")
 
@@ -176,7 +172,7 @@ def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_
         "import time\ntime.sleep(0.6)\n"
         "def fit(given):\n    print('noise')\n    return {'rows': given['codes'] + 1}\n"
     )
-    monkeypatch.setattr(peers, "HERE", tmp_path)
+    monkeypatch.setattr(peers.marginal_peers, "HERE", tmp_path)
     result, took = peers.fitted(sys.executable, "slow", {"codes": np.arange(3)})
     assert result["rows"].tolist() == [1, 2, 3]
     assert 0 < took.wall < 0.6

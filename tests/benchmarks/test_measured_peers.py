@@ -1,18 +1,18 @@
-"""The page of peers: cells are won on common runs alone, and kept ones only while they hold."""
+"""The page of peers: cells are won on common runs alone."""
 
 from __future__ import annotations
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from tests.benchmarks.scripts import load
+from dpiw.data.tables import SyntheticTable
+from tests.benchmarks.scripts import load, metrics
 
-for name in ("exact_gan", "exact_ratio", "paper_sets", "paper_measure", "paper_cells"):
-    load(name)
-for name in ("paper_summary", "paper_peers", "weights_table"):
-    load(name)
 peers = load("measured_peers")
+marginal = load("marginal_peers")
 
 
 def test_a_cell_is_won_on_the_runs_that_both_have():
@@ -30,34 +30,60 @@ def test_a_cell_is_won_on_the_runs_that_both_have():
     won = peers.won(runs, "measured on privbayes", peers.UNWEIGHTED)
     assert won == {"linear": [True], "TV 1-way": [False]}
     assert "1 of 2 (50%)" in peers.share(won)
-    (line,) = [line for line in peers.page(runs) if line.startswith("| mst |")]
+    record = {"command": "x", "dpiw": "y", "commit": "z", **peers.summary(runs)}
+    (line,) = [line for line in peers.page(record) if line.startswith("| mst |")]
     assert line.endswith("| 1 |")
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(peers, "KEPT", tmp_path / "kept.jsonl")
-    monkeypatch.setattr(peers, "peers_digest", lambda dataset, data: digests[-1])
-    digests = ["one"]
-    return digests
+def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch):
+    """Rows of MST weighted and not, a fit that is refused, a run that is resumed."""
+    cells = load("weights_cells")
+    rng, schema = np.random.default_rng(2), cells.PublicSchema.from_yaml(
+        cells.ROOT / cells.DATASETS["banknote"].schema
+    )  # fmt: skip
+    names = [column.name for column in schema.columns[:4]]
+    frame = pd.DataFrame(rng.normal(size=(300, 4)) * 3, columns=names)
+    frame[schema.target.name] = (frame[names[0]] + rng.normal(size=300) > 0).astype(int)
+    frame.to_csv(tmp_path / "banknote.csv", index=False)
+    fits = []
+
+    def fitted(python, private, schema, nominal_rows, asked):
+        fits.append(asked)
+        if asked.method == "aim":
+            raise marginal.PeerError("too slow")
+        chosen = np.random.default_rng(len(fits)).integers(private.rows, size=asked.rows)
+        return SyntheticTable(schema=schema, scaled=private.take(chosen))
+
+    monkeypatch.setattr(peers, "fitted", fitted)
+    monkeypatch.setattr(peers, "environment", lambda folder: folder)
+    monkeypatch.setattr(peers, "BASE_ROWS", 600)
+    small = cells.Dataset(**(vars(cells.DATASETS["banknote"]) | {"synthetic_rows": 200}))
+    monkeypatch.setitem(cells.DATASETS, "banknote", small)
+    monkeypatch.setattr(cells, "PERCEPTRON", metrics.Perceptron(steps=5))
+    for cached in (cells.table, cells.split, cells.plan_for):
+        cached.cache_clear()
+    words = ["--data", str(tmp_path), "--datasets", "banknote", "--epsilons", "1", "--runs", "1",
+             "--cache", str(tmp_path / "cache"), "--out", str(tmp_path)]  # fmt: skip
+    for _ in range(2):
+        assert peers.main(words) == 0
+    assert [asked.method for asked in fits] == ["mst", "aim", "mst"]
+    assert fits[2].epsilon < fits[0].epsilon == 1, "weights have their share of the total"
+    record = json.loads((tmp_path / "measured_peers.json").read_text())
+    assert {cell["method"] for cell in record["cells"]} == {
+        *peers.UNWEIGHTED[:2], *peers.WEIGHTED,
+    }  # fmt: skip
+    for cached in (cells.table, cells.split, cells.plan_for):
+        cached.cache_clear()
 
 
-def test_a_peer_s_cell_is_kept_while_what_it_depends_on_is_the_same(store, monkeypatch):
-    class Place:
-        data = None
+def test_the_page_of_the_repository_is_that_of_its_record():
+    study = load("study")
+    record = study.read(study.RESULTS, "measured_peers")
+    text = (study.RESULTS / "measured_peers.md").read_text()
+    assert "\n".join(peers.page(record)) + "\n" == text
 
-    cell, fits = peers.cell_of("mst", "banknote", "1", 0), []
 
-    def fitted(cell, store, python):
-        fits.append(cell)
-        return {"metrics": {"tv_1way": 0.123456789}}
-
-    monkeypatch.setattr(peers, "peer_cell", fitted)
-    peers.made(cell, Place, None)
-    assert peers.made(cell, Place, None)["metrics"] == {"tv_1way": 0.123457}
-    assert len(fits) == 1
-    store.append("two")
-    assert not peers.at_hand(cell, Place)
-    peers.made(cell, Place, None)
-    assert len(fits) == 2
-    assert [json.loads(line)["digest"] for line in peers.KEPT.read_text().splitlines()] == [*store]
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 6.0])
+def test_zcdp_is_turned_into_epsilon_and_back(epsilon):
+    rho = peers.zcdp_of(epsilon, 1e-6)
+    assert peers.epsilon_of(rho, 1e-6) == pytest.approx(epsilon, rel=1e-6)

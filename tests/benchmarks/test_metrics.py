@@ -189,3 +189,40 @@ def test_the_perceptron_learns_what_lines_cannot_and_heeds_weights(rng, regressi
 def test_effective_sample_size():
     assert metrics.ess_share(np.array([2.0, 2.0, 2.0])) == pytest.approx(1)
     assert metrics.ess_share(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
+
+
+def three_levels(rng, n):
+    """Rows whose level grows with the first column."""
+    x = rng.random((n, 2))
+    return x, np.clip((3 * x[:, 0]).astype(int), 0, 2).astype(float)
+
+
+def test_macro_auc_is_the_mean_of_each_level_against_the_rest():
+    y = np.array([0, 0, 1, 1, 2, 2.0])
+    score = np.array([[3, 1, 2, 0, 1, 1], [1, 2, 3, 0, 1, 1], [0, 0, 0, 0, 1, 2]], dtype=float).T
+
+    def area(k):
+        real, rest = score[y == k, k], score[y != k, k]
+        return np.mean([(a > b) + (a == b) / 2 for a in real for b in rest])
+
+    assert metrics.auc(y, score) == pytest.approx(np.mean([area(k) for k in range(3)]))
+    assert metrics.auc(y, np.ones((6, 3))) == 0.5
+    two = np.column_stack([1 - score[:, 1], score[:, 1]])
+    assert metrics.auc((y == 1) * 1.0, two) == pytest.approx(area(1))
+
+
+def test_models_of_three_levels_score_every_level_even_one_they_never_saw():
+    rng = np.random.default_rng(4)
+    x, y = three_levels(rng, 600)
+    held, truth = three_levels(rng, 200)
+    for mask in (y >= 0, y != 1):  # all levels, and none of the middle one
+        fit = metrics.linear_fit(x[mask], y[mask], np.ones(mask.sum()), regression=False, levels=3)
+        deep = metrics.Perceptron().score(
+            x[mask], y[mask], np.ones(mask.sum()), held, regression=False, seed=0, levels=3
+        )
+        for score in (fit.score(held), deep):
+            assert score.shape == (200, 3)
+            assert metrics.auc(truth == 0, score[:, 0]) > 0.98
+            assert metrics.auc(truth == 2, score[:, 2]) > 0.98
+            if not (y[mask] == 1).any():
+                assert not score[:, 1].any()

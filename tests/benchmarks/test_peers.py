@@ -1,4 +1,4 @@
-"""Rows of the peers' fits: independent draws, and those that their package ships, from one fit.
+"""Rows of the peers' fits: independent draws of the fitted model.
 
 The peers' environment is not needed: a stand-in for mbi holds a whole joint table. All draws are
 seeded, so nothing here fails by chance.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,12 +17,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.benchmarks.scripts import load
+from tests.benchmarks.scripts import load, rows, schema
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 TWINS = ("z", "x", "y")
 LEVELS = 8
-paper_peers = load("paper_peers")
+marginal = load("marginal_peers")
 
 
 class Joint:
@@ -39,12 +40,6 @@ class Joint:
 
     def project(self, columns):
         return SimpleNamespace(datavector=lambda flatten: self.margin(columns))
-
-    def synthetic_data(self, rows):
-        """The package's default on a star, in short: all children by one rank in the group."""
-        z = np.arange(rows) % 2
-        level = np.arange(rows) // 2 * LEVELS // (rows // 2 + 1)
-        return SimpleNamespace(df=pd.DataFrame({"z": z, "x": level, "y": level}))
 
 
 def twins():
@@ -69,7 +64,7 @@ TRIANGLES = {"ring": [("a", "b", "d"), ("b", "c", "d")], "twins": [("z", "x"), (
 def peer(monkeypatch):
     """The script that runs in the peers' environment, on the stand-in."""
     mbi = ModuleType("mbi")
-    mbi.Domain = SimpleNamespace
+    mbi.Domain = lambda names, sizes: SimpleNamespace(attrs=names)
     mbi.Dataset = lambda codes, domain: SimpleNamespace(df=pd.DataFrame(codes))
     mbi.junction_tree = SimpleNamespace()
     mbi.marginal_oracles = SimpleNamespace(message_passing_stable=lambda model: model)
@@ -82,10 +77,10 @@ def peer(monkeypatch):
     mbi.junction_tree.make_junction_tree = tree_of
     monkeypatch.setitem(sys.modules, "mbi", mbi)
     monkeypatch.syspath_prepend(FOLDER)
-    for name in ("peer", "sampling"):
+    for name in ("marginals", "sampling"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    yield importlib.import_module("peer")
-    for name in ("peer", "sampling"):
+    yield importlib.import_module("marginals")
+    for name in ("marginals", "sampling"):
         sys.modules.pop(name, None)
 
 
@@ -95,31 +90,40 @@ def within(codes, level):
     return np.corrcoef(rows[:, 1], rows[:, 2])[0, 1]
 
 
-def test_children_of_one_parent_share_no_ranks(peer):
-    """Independent given the parent, in the rows named by the method; shipped rows stay as such."""
-    given = {"rows": 2000, "fitting": 1000, "seed": 0}
-    rows = peer.both(twins(), lambda drawn: drawn, given, list(TWINS))
-    assert rows["independent"].shape == (3000, 3)
-    assert rows["as_shipped"].shape == (2000, 3)
+def test_children_of_one_parent_share_no_ranks(peer, monkeypatch):
+    """Independent given the parent, in the order of the columns asked; as many as asked."""
+    model = twins()
+    monkeypatch.setattr(peer, "mst", lambda codes, domain, given: (model, _named))
+    given = {"codes": np.zeros((9, 3)), "sizes": [2, LEVELS, LEVELS], "method": "mst",
+             "epsilon": 1.0, "delta": 1e-6, "seed": 0}  # fmt: skip
+    drawn = peer.fit(given | {"rows": 3000})["rows"]
+    assert drawn.shape == (3000, 3)
     for level in (0, 1):
-        assert abs(within(rows["independent"], level)) < 0.07  # 1,500 rows: below 3 errors
-        assert within(rows["as_shipped"], level) > 0.99
+        assert abs(within(drawn, level)) < 0.07  # 1,500 rows: below 3 errors
+    assert peer.fit(given)["rows"].shape == (9, 3)
+
+
+def _named(drawn):
+    """Names of the public domain, as a fit's own undoing of its compression gives."""
+    return SimpleNamespace(
+        df=drawn.df.rename(columns=dict(zip(TWINS, ("c0", "c1", "c2"), strict=True)))
+    )
 
 
 def test_rows_follow_the_model_also_around_a_circle(peer):
     """Every pair's table; drawn on neighbours of measured margins alone, b and d are wrong."""
-    model, rows = ring(), 100_000
-    drawn = peer.independent(model, rows, np.random.default_rng(1)).df
+    model, count = ring(), 100_000
+    drawn = peer.independent(model, count, np.random.default_rng(1)).df
 
     def distance(frame, pair):
         margin = model.margin(pair) / model.table.sum()
         counts = np.zeros((4, 4))
-        np.add.at(counts, (frame[pair[0]], frame[pair[1]]), 1 / rows)
+        np.add.at(counts, (frame[pair[0]], frame[pair[1]]), 1 / count)
         return abs(counts - margin).sum() / 2
 
     assert max(distance(drawn, pair) for pair in itertools.combinations("abcd", 2)) < 0.01
     short = peer.parents_of(model.eliminated[::-1], model.cliques)
-    poor = peer.independent_rows(short, model.margin, rows, np.random.default_rng(1))
+    poor = peer.independent_rows(short, model.margin, count, np.random.default_rng(1))
     assert distance(poor, ("b", "d")) > 0.05
 
 
@@ -134,10 +138,22 @@ def test_levels_without_weight_are_not_drawn(peer):
     assert set(drawn["b"][drawn["a"] == 2]) == {0, 1}  # by the column's own margin
 
 
-def test_both_rows_of_a_fit_are_planned_and_share_its_file():
-    cells = paper_peers.peer_cells(2)
-    assert {cell.generator for cell in cells} == set(paper_peers.PEERS)
-    assert len({paper_peers.peer_name(cell) for cell in cells if cell.dataset == "iris"}) == 8
-    fits = {paper_peers.fit_name(cell) for cell in cells if cell.dataset == "iris"}
-    assert len(fits) == 4
-    assert not any(" " in name for name in fits)
+def test_a_fit_is_asked_in_a_process_and_its_rows_come_back(tmp_path, monkeypatch, rng):
+    """A stand-in for the peers' script; what fails is told by its last line."""
+    shutil.copy(FOLDER / "timed.py", tmp_path)
+    (tmp_path / "marginals.py").write_text(
+        "def fit(found):\n"
+        "    if str(found['method']) == 'aim': raise ValueError('no such method')\n"
+        "    return {'rows': found['codes'][: int(found['rows'])]}\n"
+    )
+    monkeypatch.setattr(marginal, "HERE", tmp_path)
+    private = rows(rng, 30)
+
+    def fit(method):
+        asked = marginal.Asked(method=method, epsilon=1.0, delta=1e-6, rows=20, seed=0)
+        return marginal.fitted(Path(sys.executable), private, schema(), 30, asked)
+
+    labels = fit("mst").scaled.columns["label"]
+    np.testing.assert_array_equal(labels, private.columns["label"][:20])
+    with pytest.raises(marginal.PeerError, match="no such method"):
+        fit("aim")

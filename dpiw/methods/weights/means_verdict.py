@@ -28,9 +28,10 @@ QUANTILE_USE = 0.85
 """The same of a quantile where nobody knows how a generator's bins lie, in which it is decided."""
 
 GUESSED = 0.6
-"""Most that the part `prior` may be of the variance for `use`. Chosen on the held-out populations
-of benchmarks/coverage_populations.py, where others held the truth 88% of the time. Not asked of
-quantiles: their guess depends on where they fall, and it is small where they fell wrong."""
+"""Most that the part `prior` may be of the variance for `use`. It was varied on 240 releases of two
+simulated populations with heavy tails and gaps, on which nothing else was chosen: with 0.6 means
+and linear coefficients with `use` held the truth 95.5% of the time, `use with care` 88%. Not asked
+of quantiles: their guess depends on where they fall, and it is small where they fell wrong."""
 
 MANY = 10**6
 """Rows of a base, of which at least 10,000 are drawn: k-hat's bound is 0.7 from 2,155 on."""

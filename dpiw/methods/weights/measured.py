@@ -86,7 +86,9 @@ class Measured(WeightEstimator):
         base_rows: how many rows of the generator are weighted; None: `base_rows_for`.
         design_effect: most that the published weights' may be; the rest is in which rows are
             published. 1: no weights at all.
-        debias: whether the mean effect of theta's noise is divided out.
+        debias: whether the mean effect of theta's noise is divided out. Off by default: with and
+            without it on Banknote, Breast and Boston at epsilon 1 and 3 (5 runs), models were
+            better than without weights in 8 of 12 settings with it and in 11 without it.
         replicates: how many replicate weights are published beside the weights; 0: none.
         calibrated: what `calibrate` found.
         ranges: of columns of numbers, set by `for_rows` unless the noise is loud; None: bounds.

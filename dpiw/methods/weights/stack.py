@@ -55,7 +55,7 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
 
     Where levels hold most of a uniform row's norm, frequencies as coarse as the public scale and
     products with the target; among many numbers, twice as fine; among few, three times, and no
-    products. Chosen on Banknote, Breast, Boston and Adult at epsilon 1 (benchmarks/results).
+    products. Chosen on Banknote, Breast, Boston and Adult at epsilon 1.
     """
     parts = blocks(schema)
     numbers = math.fsum(block.variances[0] for block in parts if block.numeric)

@@ -1,0 +1,108 @@
+"""MST and AIM, the peers, in an environment of their own: fits of public codes, and rows of them.
+
+The environment is made in a cache folder from `peers/requirements.txt` (about 1.1 GB with JAX; no
+torch) and is no dependency of `dpiw`. Rows of a fit are drawn independently from the fitted model
+(`peers/sampling.py`). Their noise cannot be seeded: rows cannot be made again to the digit.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import SyntheticTable
+from dpiw.methods.generators.marginal_noise import useful_bins
+
+HERE = Path(__file__).resolve().parent / "peers"
+BINS = 16
+LIMIT_S = 1800
+SINGLE = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+
+
+def environment(folder: Path, name: str = "peers", requirements: str = "requirements.txt") -> Path:
+    """The Python of a peer's environment in that folder, made on the first call.
+
+    Raises:
+        OSError, CalledProcessError: it cannot be made.
+    """
+    place, wanted = folder / name, (HERE / requirements).read_text()
+    python, ready = place / "bin" / "python", place / ".ready"
+    if ready.exists() and ready.read_text() == wanted:
+        return python
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
+    subprocess.run(
+        [*pip, "--no-deps", "-r", str(HERE / requirements)], check=True, capture_output=True
+    )
+    ready.write_text(wanted)
+    return python
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One fit by a peer.
+
+    Attributes:
+        method: `mst` or `aim`.
+        epsilon, delta: of the fit, which is all that reads rows.
+        rows: to draw, each by itself.
+        seed: of selection and draws; the noise has none.
+    """
+
+    method: str
+    epsilon: float
+    delta: float
+    rows: int
+    seed: int
+
+
+class PeerError(Exception):
+    """A fit that fails or runs into the time limit; the message is the reason."""
+
+
+def made(python: Path, script: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What `peers/SCRIPT.py` makes in a peer's environment, and `wall` and `cpu`; no imports.
+
+    Raises:
+        PeerError: it failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "in.npz"), Path(folder, "out.npz")
+        np.savez(source, **given)
+        command = [str(python), str(HERE / "timed.py"), script, str(source), str(target)]
+        try:
+            done = subprocess.run(
+                command, env=os.environ | SINGLE, capture_output=True, text=True, timeout=LIMIT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PeerError(f"not done in {LIMIT_S} s") from error
+        if done.returncode:
+            why = done.stderr.strip().splitlines() or ["no reason given"]
+            raise PeerError(why[-1][:120])
+        with np.load(target) as archive:
+            return dict(archive)
+
+
+def fitted(
+    python: Path, private: ScaledTable, schema: PublicSchema, nominal_rows: int, asked: Asked
+) -> SyntheticTable:
+    """Rows of a fit of our PrivBayes' public codes.
+
+    Raises:
+        PeerError: there are no rows.
+    """
+    domain = Domain.from_schema(schema, bins=useful_bins(BINS, nominal_rows))
+    given = {**vars(asked), "codes": domain.codes(private), "sizes": np.array(domain.sizes)}
+    codes = made(python, "marginals", given)["rows"]
+    filled = domain.fill(codes, rng=np.random.default_rng([asked.seed, 2]))
+    return SyntheticTable(schema=schema, scaled=filled)

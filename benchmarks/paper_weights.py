@@ -1,0 +1,140 @@
+"""The paper's kinds of weights of some rows, for its tables, its known ratios and MNIST.
+
+`beta_noised`, `beta_debiased` and `dp_mlp` spend (epsilon, delta) by themselves. `discriminator` is
+the generator's own, `logreg` and `mlp` are fitted on exact rows and are not private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from metrics import Array, Perceptron
+from sklearn.linear_model import LogisticRegression
+
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
+from dpiw.methods.weights.paper.mlp import inputs
+from dpiw.methods.weights.paper.regression import LinearMap
+from dpiw.methods.weights.paper.weigh import weigh
+from dpiw.methods.weights.registry import make_weights
+from dpiw.privacy.calibration import calibrate
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+PAPER_KINDS = (
+    "none", "beta_noised", "beta_debiased", "dp_mlp", "discriminator", "logreg", "mlp",
+)  # fmt: skip
+NOT_PRIVATE = frozenset({"logreg", "mlp"})
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "dp_mlp": {"replays": 0},
+    "measured": {"omega_seed": 1},
+}
+SMALLEST = 1e-12
+"""Probabilities of the non-private network are kept this far from 0 and 1, and no farther."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Confidential rows, synthetic rows to fit weights on, and those to weigh."""
+
+    private: PrivateTable
+    fitting: SyntheticTable
+    rows: SyntheticTable
+
+
+def estimator_of(kind: str, **settings: Any) -> Any:
+    """An estimator before its calibration."""
+    estimator = make_weights(kind, {**SETTINGS.get(kind, {}), **settings})
+    assert estimator is not None
+    return estimator
+
+
+@lru_cache(maxsize=256)
+def alone(
+    kind: str, schema: PublicSchema, rows: int, epsilon: float, delta: float, noise: str = ""
+) -> Any:
+    """An estimator that spends (epsilon, delta) by itself."""
+    estimator = estimator_of(kind, **({"noise": noise} if noise else {}))
+
+    def at(rho: float) -> Any:
+        return estimator.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=rows)
+
+    rho = calibrate(
+        lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=delta
+    )
+    return at(rho)
+
+
+def log_weights(estimator: Any, tables: Tables, seed: int) -> Array:
+    """Of the rows, by an estimator that is ready; shape (n,)."""
+    measured = estimator.measure(tables.private, tables.fitting, noise=SeededNoise(seed))
+    ratio = estimator.ratio(measured, schema=tables.rows.schema)
+    return np.asarray(weigh(ratio, tables.rows, debias=estimator.debias).log_weights)
+
+
+def regression_log_odds(tables: Tables, penalty: float = 1.0) -> Array:
+    """The paper's LogReg: of the regression that `beta_*` weights draw noise on; not private.
+
+    The constant is an appended, penalised feature, and rows of both classes weigh the same in
+    total, as in `dpiw.methods.weights.paper.beta`. Shape (n,).
+    """
+    features = LinearMap(tables.rows.schema)
+    real = features.matrix(tables.private.confidential())
+    drawn = features.matrix(tables.fitting.scaled)
+    model = LogisticRegression(
+        C=1 / penalty, fit_intercept=False, solver="newton-cholesky", tol=1e-10
+    )
+    sizes = [len(real), len(drawn)]
+    w = np.repeat([1.0, len(real) / len(drawn)], sizes)
+    model.fit(np.vstack([real, drawn]), np.repeat([1, 0], sizes), sample_weight=w)
+    return np.asarray(features.matrix(tables.rows.scaled) @ model.coef_[0])
+
+
+def network_log_odds(tables: Tables, network: Perceptron, seed: int) -> Array:
+    """The paper's MLP: log odds of a network on the exact rows; not private. Shape (n,)."""
+    schema = tables.rows.schema
+    real = inputs(schema, tables.private.confidential())
+    drawn = inputs(schema, tables.fitting.scaled)
+    x, y = np.vstack([real, drawn]), np.repeat([1.0, 0.0], [len(real), len(drawn)])
+    w = np.where(y > 0, len(drawn) / len(real), 1.0)
+    order = np.random.default_rng(seed).permutation(len(x))
+    p = network.score(
+        x[order], y[order], w[order], inputs(schema, tables.rows.scaled),
+        regression=False, seed=seed,
+    )  # fmt: skip
+    assert p is not None
+    p = np.clip(p, SMALLEST, 1 - SMALLEST)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def weights_of(
+    kind: str, tables: Tables, *, model: Any = None, ready: Any = None, seed: int, run: int
+) -> Array:
+    """Weights of the rows, of any positive scale, shape (n,).
+
+    Args:
+        kind: one of `PAPER_KINDS`.
+        tables: what there is.
+        model: of the generator, for `discriminator`.
+        ready: calibrated, for private kinds.
+        seed: of the noise.
+        run: of the network without privacy.
+    """
+    if kind == "none":
+        return np.ones(tables.rows.rows)
+    if kind == "mlp":
+        rows = tables.private.confidential().rows + tables.fitting.rows
+        logits = network_log_odds(tables, Perceptron(rows=rows), run)
+    elif kind == "logreg":
+        logits = regression_log_odds(tables)
+    elif kind == "discriminator":
+        logits = log_weights(DiscriminatorWeights().informed(model), tables, seed)
+    else:
+        logits = log_weights(ready, tables, seed)
+    return np.exp(logits - logits.max())

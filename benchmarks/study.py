@@ -1,0 +1,178 @@
+"""What the studies share: finished cells on disk, work in processes, records and their pages.
+
+A study keeps every finished cell in a cache and writes a summary of them as JSON, which holds what
+its page prints and nothing else. The page is made from the JSON alone: `--page` makes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+# Cells on disk
+
+
+def _code() -> str:
+    """Digest of our sources and of the libraries' versions."""
+    digest = hashlib.sha256()
+    scripts = (ROOT / "benchmarks").glob("*.py")
+    for path in (*sorted(scripts), *sorted((ROOT / "dpiw").rglob("*.py"))):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    for package in ("numpy", "pandas", "scipy", "scikit-learn", "dp-accounting"):
+        digest.update(f"{package} {version(package)}\n".encode())
+    return digest.hexdigest()
+
+
+CODE = _code()
+"""Taken when the code is loaded, so that an edit during a run is not taken for what ran."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Finished cells, one JSON file each, in a folder named by the code and by their data files."""
+
+    folder: Path
+    data: Path
+
+    def path(self, name: str, sources: Sequence[Path] = ()) -> Path:
+        """Where a cell lies that depends on those files besides the code."""
+        digest = hashlib.sha256(CODE.encode())
+        for source in sources:
+            digest.update(hashlib.sha256(source.read_bytes()).digest())
+        return self.folder / digest.hexdigest()[:16] / f"{name}.json"
+
+    def kept(
+        self, name: str, make: Callable[[], Mapping[str, Any]], sources: Sequence[Path] = ()
+    ) -> dict[str, Any]:
+        """The cell of that name, or made and kept: whole or not at all."""
+        path = self.path(name, sources)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps(make(), default=str))
+            temporary.replace(path)
+        record: dict[str, Any] = json.loads(path.read_text())
+        return record
+
+
+# Work
+
+
+def one_thread() -> None:
+    """Each job uses one thread, whatever the linear algebra library would like."""
+    threadpool_limits(limits=1)
+
+
+def _made(
+    cells: Sequence[Any], work: Callable[[Any], dict[str, Any]], jobs: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    if jobs == 1:
+        one_thread()
+        yield from ((place, work(cell)) for place, cell in enumerate(cells))
+        return
+    with ProcessPoolExecutor(jobs, initializer=one_thread) as pool:
+        futures = {pool.submit(work, cell): place for place, cell in enumerate(cells)}
+        yield from ((futures[future], future.result()) for future in as_completed(futures))
+
+
+def records(
+    cells: Sequence[Any], work: Callable[[Any], dict[str, Any]], jobs: int
+) -> list[dict[str, Any]]:
+    """Every cell's record in the cells' order; a line of progress at most every ten seconds."""
+    started, last = time.monotonic(), 0.0
+    by_place: dict[int, dict[str, Any]] = {}
+    for place, record in _made(cells, work, jobs):
+        by_place[place] = record
+        elapsed = time.monotonic() - started
+        if elapsed - last >= 10 or len(by_place) == len(cells):
+            last = elapsed
+            print(f"{len(by_place)} of {len(cells)} cells, {elapsed:.0f} s", flush=True)
+    return [by_place[place] for place in range(len(cells))]
+
+
+def commit() -> str:
+    """The tree's commit, for people; the cache goes by the files themselves.
+
+    `DPIW_COMMIT` says it where the tree is a copy without its history.
+    """
+    if told := os.environ.get("DPIW_COMMIT"):
+        return told
+    try:
+        process = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return process.stdout.strip()
+
+
+# Records and pages
+
+
+def mean_and_error(values: Sequence[float]) -> list[float]:
+    """Mean and standard error over runs, five digits; of one run an error of nan."""
+    array = np.asarray(values, dtype=float)
+    error = array.std(ddof=1) / math.sqrt(array.size) if array.size > 1 else math.nan
+    return [float(f"{array.mean():.5g}"), float(f"{error:.5g}")]
+
+
+def number(mean: float, error: float) -> str:
+    """Mean and standard error; the mean alone of one run."""
+    return f"{mean:.3g}" if math.isnan(error) else f"{mean:.3g} ± {error:.1g}"
+
+
+def row(cells: Sequence[object]) -> str:
+    """A line of a table."""
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def head(cells: Sequence[object]) -> list[str]:
+    """The first two lines of a table."""
+    return [row(cells), "|" + "---|" * len(cells)]
+
+
+def table(rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table whose first row is its head."""
+    return [*head(rows[0]), *map(row, rows[1:])]
+
+
+def read(out: Path, name: str) -> dict[str, Any]:
+    """The record of a study."""
+    record: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    return record
+
+
+def write(
+    out: Path, name: str, record: Mapping[str, Any], page: Callable[[dict[str, Any]], list[str]]
+) -> None:
+    """The record as JSON, an item of a list or mapping a line, and its page."""
+    out.mkdir(parents=True, exist_ok=True)
+    parts = []
+    for key, value in record.items():
+        if isinstance(value, list) and value:
+            items = ",\n  ".join(json.dumps(item) for item in value)
+            parts.append(f"{json.dumps(key)}: [\n  {items}\n ]")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    body = ",\n ".join(parts)
+    (out / f"{name}.json").write_text(f"{{\n {body}\n}}\n")
+    (out / f"{name}.md").write_text("\n".join(page(read(out, name))) + "\n")
+    print(f"wrote {out / f'{name}.md'}")

@@ -1,0 +1,50 @@
+"""Coverage of intervals: a small study from beginning to end, resumed, and its page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.benchmarks.scripts import load, study
+
+populations = load("coverage_populations")
+coverage = load("coverage", "interval_coverage")
+
+
+def test_a_small_study_resumes_and_its_page_holds_its_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(populations, "TRUTH_ROWS", 20_000)
+    words = ["--rows", "300", "--synthetic", "200", "--populations", "tilt", "--generators",
+             "histogram", "--features", "measured", "none", "--jobs", "1", "--cache",
+             str(tmp_path / "cache"), "--out", str(tmp_path)]  # fmt: skip
+    monkeypatch.setitem(
+        coverage.MAPS, "measured", ("measured", {"omega_seed": 1, "frequencies": 20})
+    )
+    for releases in ("1", "2"):
+        assert coverage.main([*words, "--releases", releases]) == 0
+    (kept,) = (tmp_path / "cache").glob("*/tilt-histogram-measured.jsonl")
+    assert [json.loads(line)["seed"] for line in kept.read_text().splitlines()] == [0, 1]
+    record = json.loads((tmp_path / "coverage.json").read_text())
+    verdicts = record["sections"]["By verdict of the interval"]
+    count = verdicts[0].index("intervals")
+    law = populations.truth(populations.POPULATIONS[0])
+    assert sum(int(row[count]) for row in verdicts[1:]) == 2 * len(law)
+    text = (tmp_path / "coverage.md").read_text()
+    for section in record["sections"].values():
+        for line in section:
+            shown = "| " + " | ".join(line) + " |" if isinstance(line, list) else line
+            assert shown in text
+    assert record["releases"] == 2
+
+
+@pytest.mark.parametrize("population", populations.EVERY, ids=lambda p: p.name)
+def test_every_law_fits_its_schema(population, rng):
+    table = population.table(50, rng)
+    assert list(table.columns) == [column.name for column in population.schema.released]
+
+
+def test_the_pages_of_the_repository_are_those_of_their_records():
+    for name in ("coverage_measured", "coverage_large", "coverage_several_rows"):
+        record = study.read(study.RESULTS, name)
+        text = (study.RESULTS / f"{name}.md").read_text()
+        assert "\n".join(coverage.page(record)) + "\n" == text

@@ -1,0 +1,108 @@
+"""The MNIST benchmark on images of its own; no data folder.
+
+Images and noise are seeded, and what is compared is exact: nothing here fails by chance.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.scripts import load, metrics
+
+mnist = load("mnist")
+
+SMALL = {"steps": 20, "lot": 32, "batch": 16}
+
+
+def write_idx(path, values):
+    head = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
+    with gzip.open(path, "wb") as file:
+        file.write(head + values.astype(np.uint8).tobytes())
+
+
+def mnist_world(folder, monkeypatch, sizes):
+    """Sixty training images of noise and forty test ones, and a script that takes them for all."""
+    rng = np.random.default_rng(6)
+    for name, rows in (("train", 60), ("t10k", 40)):
+        grey = rng.integers(0, 256, (rows, 28, 28))
+        write_idx(folder / f"{name}-images-idx3-ubyte.gz", grey)
+        write_idx(folder / f"{name}-labels-idx1-ubyte.gz", np.arange(rows) % 10)
+        pixels, digits = mnist.images(folder, name.replace("t10k", "test"), 14)
+        expected = grey[3, 2:4, 4:6].mean() / 255
+        assert pixels[3, 1 * 14 + 2] == pytest.approx(expected)
+        np.testing.assert_array_equal(digits, np.arange(rows) % 10)
+    head = "table,dataset,sdgp,metric,iw_method,mean,se,epsilon\n"
+    row = "3,MNIST,DPCGAN,MLP_ROC_AUC,None,0.81,0.04,9.64\n"
+    (folder / "paper_tables.csv").write_text(head + row)
+    monkeypatch.setattr(mnist, "SIZES", sizes)
+    monkeypatch.setattr(mnist, "ROWS", 60)
+    monkeypatch.setattr(mnist, "SYNTHETIC_ROWS", 50)
+    monkeypatch.setattr(mnist, "CLASSIFIER", metrics.Perceptron(steps=5))
+    where = {"--data": folder, "--out": folder / "out"}
+    return [str(word) for pair in where.items() for word in pair] + ["--device", "cpu", "--sizes"]
+
+
+def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, monkeypatch):
+    sizes = {"quarter": mnist.Size(side=7, settings=SMALL)}
+    run = mnist_world(tmp_path, monkeypatch, sizes)
+    assert mnist.main([*run, "quarter", "--runs", "2"]) == 0
+    twice = json.loads((tmp_path / "out" / "mnist.json").read_text())["runs"]["quarter"]
+    assert twice["epsilon_pld"] <= 9.64
+    assert set(twice["classifier"]) == {"synthetic", "discriminator", "dp_mlp", "real"}
+    mean, error = twice["classifier"]["synthetic"]["accuracy"]
+    page = (tmp_path / "out" / "mnist.md").read_text()
+    assert "**Reduced**: without the run at 28 x 28 pixels" in page
+    assert "0.810" not in page, "figures of smaller images beside the paper's"
+    assert f"{mean:.3f} ± {error:.3f}" in page
+    assert (tmp_path / "out" / "mnist_quarter.png").stat().st_size > 0
+    assert mnist.main([*run, "quarter"]) == 0
+    once = json.loads((tmp_path / "out" / "mnist.json").read_text())["runs"]["quarter"]
+    first, alone = once["classifier"]["synthetic"]["accuracy"]
+    assert error == pytest.approx(abs(mean - first), abs=2e-4)  # of two runs
+    assert np.isnan(alone)
+
+
+def test_variety_is_that_of_the_images_of_a_digit_and_none_where_they_are_one():
+    rng = np.random.default_rng(3)
+    x, y = rng.random((2000, 9)), np.repeat([0.0, 1.0], 1000)
+    image_judge = mnist.Judge(schema=mnist.Size(side=3, settings={}).schema, test=(x, y))
+    assert image_judge.variety(x[::2] + y[::2, None], y[::2], np.ones(1000)) == pytest.approx(
+        1, abs=0.03
+    )
+    assert (
+        image_judge.variety(np.repeat([[0.2], [0.9]], 1000, axis=0) * np.ones(9), y, np.ones(2000))
+        < 1e-9
+    )
+    doubled = image_judge.variety(np.vstack([x, x[:500]]), np.append(y, y[:500]), np.ones(2500))
+    w = np.where(np.arange(2000) < 500, 2.0, 1.0)
+    assert image_judge.variety(x, y, w) == pytest.approx(doubled)
+
+
+@pytest.mark.nightly
+def test_mnist_whole_is_convolutions_beside_the_paper_and_keeps_other_sizes(tmp_path, monkeypatch):
+    networks = {"image": [28, 28], "generator": [2, 2], "discriminator": [2, 2]}
+    sizes = {
+        "full": mnist.Size(side=28, settings=SMALL | networks),
+        "quarter": mnist.Size(side=7, settings=SMALL),
+    }
+    run = mnist_world(tmp_path, monkeypatch, sizes)
+    weights = {**mnist.MEASURED["weights"]}
+    weights["settings"] = weights["settings"] | {"base_rows": 100, "frequencies": 16}
+    monkeypatch.setitem(mnist.MEASURED, "weights", weights)
+    for size in ("quarter", "full"):
+        assert mnist.main([*run, size]) == 0
+    facts = json.loads((tmp_path / "out" / "mnist.json").read_text())
+    assert list(facts["runs"]) == ["full", "quarter"]
+    full = facts["runs"]["full"]
+    assert {"measured", "measured: rows"} < set(full["classifier"])
+    # The generator that leaves weights their share gets more noise; both together have one total.
+    assert full["measured"]["noise_multiplier"] > full["noise_multiplier"]
+    assert max(full["measured"]["epsilon_pld"], full["epsilon_pld"]) <= 9.64
+    page = (tmp_path / "out" / "mnist.md").read_text()
+    assert "Reduced" not in page
+    assert page.count("0.810 ± 0.040") == 1
