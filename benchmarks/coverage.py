@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import EVERY, POPULATIONS, Population, truth
 
 from dpiw import __version__
-from dpiw.analysis.bootstrap import played_sample
+from dpiw.analysis.weight_distribution import played_sample
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.play import play

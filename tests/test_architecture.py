@@ -21,7 +21,7 @@ MODULES = {
 }
 HEAVY = {
     "dask", "distributed", "dp_accounting", "formulaic", "great_expectations", "jax", "jinja2",
-    "matplotlib", "mbi", "numpyro", "opacus", "opendp", "prefect", "psycopg", "pydantic",
+    "matplotlib", "mbi", "opacus", "opendp", "prefect", "psycopg", "pydantic",
     "pyreadstat", "rich", "scipy", "sklearn", "sqlalchemy", "sqlglot", "statsmodels", "torch",
     "yaml",
 }  # fmt: skip

@@ -4,11 +4,9 @@ from typing import TYPE_CHECKING
 
 from dpiw.analysis.bayes import (
     linear_posterior,
-    logistic_nuts,
     logistic_posterior,
     multinomial_posterior,
 )
-from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.descriptive import correlation, mean, std, total, variance
 from dpiw.analysis.export_files import export
 from dpiw.analysis.groups import joint
@@ -31,8 +29,8 @@ __all__ = [
     "Estimate", "Interval", "Resampling", "WaldTest", "WeightedSample", "box",
     "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
     "export", "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
-    "linear_regression", "logistic_nuts", "logistic_posterior", "logistic_regression", "mean",
-    "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile", "rehearse",
+    "linear_regression", "logistic_posterior", "logistic_regression", "mean",
+    "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile",
     "resample", "std", "t_test", "to_statsmodels", "total", "value_counts",
     "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip

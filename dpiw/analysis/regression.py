@@ -156,14 +156,15 @@ def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard
     return columns, columns.back @ b, b
 
 
-def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
-    """Weighted maximum likelihood of a generalised linear model by damped Newton steps.
+def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float = 0.0) -> Array:
+    """Weighted maximum of a generalised linear model's likelihood by damped Newton steps.
 
     Args:
-        x: shape (n, p), orthonormal columns under `share`.
+        x: shape (n, p), columns of mean square near one under `share`.
         y: shape (n,), as the family takes them.
         share: weights that sum to one, shape (n,).
         family: which model.
+        penalty: p, where p |b|^2 / 2 is subtracted from the mean likelihood.
 
     Raises:
         WeightError: no finite maximum was found (for a logistic regression: the classes can be
@@ -173,11 +174,15 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
     if family.log_link:  # the usual start of such fits: near the logarithms of y
         middle = max(float(share @ y), 1e-300)
         b = x.T @ (share * np.log((np.where(share > 0, y, middle) + middle) / 2))
-    value = _likelihood(x, y, share, b, family)
+
+    def height(b: Array) -> float:
+        return float(share @ family.likelihood(y, x @ b) - penalty * (b @ b) / 2)
+
+    value = height(b)
     for _ in range(_STEPS):
         t = x @ b
-        gradient = x.T @ (share * family.score(y, t))
-        hessian = (x * (share * family.curvature(y, t))[:, None]).T @ x
+        gradient = x.T @ (share * family.score(y, t)) - penalty * b
+        hessian = (x * (share * family.curvature(y, t))[:, None]).T @ x + penalty * np.eye(b.size)
         step, _, rank, _ = np.linalg.lstsq(hessian, gradient, rcond=1e-12)
         if rank < b.size:
             break
@@ -186,7 +191,7 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
             return np.asarray(b + step)
         length = 1.0
         while length > 1e-8:
-            moved = _likelihood(x, y, share, b + length * step, family)
+            moved = height(b + length * step)
             if moved >= value - _ROUNDING * (1 + abs(value)):
                 break
             length /= 2
@@ -195,10 +200,6 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
         f"{family.name}: no finite fit; a combination of features separates the target, or leaves a"
         " group without a count: merge levels, or use fewer terms"
     )
-
-
-def _likelihood(x: Array, y: Array, share: Array, b: Array, family: Family) -> float:
-    return float(share @ family.likelihood(y, x @ b))
 
 
 def linear_regression(

@@ -242,8 +242,7 @@ LEFT_OUT = {
     "export": "files", "box": "a picture", "histogram": "a picture", "pairs": "a picture",
     "confidence_interval": "of every estimate above", "wald_test": "of every regression above",
     "joint": "of estimates above", "multinomial_posterior": "levels alone",
-    "rehearse": "replays estimators above", "fit_sklearn": "scikit-learn's own model",
-    "logistic_nuts": "the standardised columns of `logistic_posterior`, drawn by another library",
+    "fit_sklearn": "scikit-learn's own model",
 }  # fmt: skip
 
 
