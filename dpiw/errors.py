@@ -35,6 +35,7 @@ a code never tells data apart. Who started a stage process ends with the code of
 
 from __future__ import annotations
 
+import importlib
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -86,6 +87,19 @@ def _escaped(character: str) -> str:
 def install(extra: str) -> str:
     """What to type for an extra: dpiw is on no package index; a checkout or a wheel brings it."""
     return f"pip install './dpiw[{extra}]' (./dpiw: your checkout, or its wheel's file)"
+
+
+def optional(module: str, *, extra: str) -> Any:
+    """Import `module`.
+
+    Raises:
+        ReleaseError: it is not installed; names the extra that brings it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as reason:
+        name = (reason.name or module).split(".")[0]
+        raise ReleaseError(f"{name}: not installed; {install(extra)}") from None
 
 
 def nearest(word: object, allowed: Iterable[str]) -> str:

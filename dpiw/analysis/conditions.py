@@ -11,8 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column, numbers
-from dpiw.analysis.comparisons import Comparisons
-from dpiw.analysis.condition_kinds import Kind, Levels, kind_of
+from dpiw.analysis.comparisons import Comparisons, Kind, Levels, kind_of
 from dpiw.analysis.names import TOKENS, column_name, unquoted, unused_stem
 from dpiw.analysis.sample import WeightedSample
 from dpiw.analysis.spelling import MOST_TOLD

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.export_names import CSV, SPSS, STATA, NameRule, renamed
-from dpiw.analysis.optional import optional
 from dpiw.analysis.read_back import (
     LARGEST_WHOLE,
     changed_csv,
@@ -29,7 +28,7 @@ from dpiw.analysis.read_back import (
 )
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError, shown
+from dpiw.errors import ReleaseError, optional, shown
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
 
 if TYPE_CHECKING:
