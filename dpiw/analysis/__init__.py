@@ -8,6 +8,7 @@ from dpiw.analysis.bayes import (
     multinomial_posterior,
 )
 from dpiw.analysis.descriptive import correlation, mean, std, total, variance
+from dpiw.analysis.estimates import Estimate
 from dpiw.analysis.export_files import export
 from dpiw.analysis.groups import joint
 from dpiw.analysis.intervals import Interval, confidence_interval
@@ -20,7 +21,7 @@ from dpiw.analysis.regression import (
     logistic_regression,
     poisson_regression,
 )
-from dpiw.analysis.sample import Estimate, WeightedSample, weighted_sample
+from dpiw.analysis.sample import WeightedSample, weighted_sample
 from dpiw.analysis.significance import WaldTest, chi_square_test, t_test, wald_test
 from dpiw.analysis.tables import crosstab, describe, value_counts
 from dpiw.methods.weights.resampling import Resampling, resample

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Column
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import Design, Standard, design, orthonormal
-from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.analysis.estimates import Estimate
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.analysis.separation import separation
 from dpiw.errors import WeightError
 

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Bins, Column, Levels, cells, shifted
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import mean, moved
-from dpiw.analysis.groups import check_estimate, picked, place_of
+from dpiw.analysis.estimates import Estimate, place_of
+from dpiw.analysis.groups import picked
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance, shown
 from dpiw.analysis.names import known_name
-from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
+from dpiw.analysis.sample import Array, Source, check_estimate, weighted_sample
 from dpiw.analysis.tables import binned_levels
 from dpiw.errors import ReleaseError, nearest, one_of
 from dpiw.methods.weights.diagnostics import Verdict

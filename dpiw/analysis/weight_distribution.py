@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.sample import WeightedSample, weighted_sample
+from dpiw.analysis.sample import Published, WeightedSample, weighted_sample
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
@@ -18,7 +18,6 @@ from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.stack import Stack
 
 if TYPE_CHECKING:
-    from dpiw.analysis.release import Release
     from dpiw.methods.play import Played
 
 Array = NDArray[np.float64]
@@ -51,7 +50,7 @@ class PublishedWeights:
     diagnostics: Mapping[str, Any]
 
 
-def law_of_release(release: Release) -> MeansLaw | None:
+def law_of_release(release: Published) -> MeansLaw | None:
     """The law of a release's weights, from its certificate, schema and rows.
 
     None where no weights of `METHOD` are published, or where so few rows satisfied the constraints
