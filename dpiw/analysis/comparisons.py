@@ -13,8 +13,7 @@ import pandas as pd
 
 from dpiw.analysis.columns import moment
 from dpiw.analysis.names import as_typed
-from dpiw.analysis.spelling import nearest_first
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, nearest_first
 
 _SIGNS: Mapping[type[ast.AST], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",

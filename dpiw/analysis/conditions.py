@@ -14,10 +14,9 @@ from dpiw.analysis.columns import Column, numbers
 from dpiw.analysis.comparisons import Comparisons, Kind, Levels, kind_of
 from dpiw.analysis.names import TOKENS, column_name, unquoted, unused_stem
 from dpiw.analysis.sample import WeightedSample
-from dpiw.analysis.spelling import MOST_TOLD
 from dpiw.data.columns import Column as Declared
 from dpiw.data.columns import ColumnKind
-from dpiw.errors import ReleaseError
+from dpiw.errors import MOST_TOLD, ReleaseError
 
 _ALLOWED = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Invert, ast.USub,

@@ -11,8 +11,7 @@ import numpy as np
 
 from dpiw.analysis.intervals import Interval, confidence_interval
 from dpiw.analysis.sample import Values
-from dpiw.analysis.spelling import nearest_first
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, nearest_first
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.names import restored
-from dpiw.analysis.spelling import nearest_first
-from dpiw.errors import ReleaseError, optional
+from dpiw.errors import ReleaseError, nearest_first, optional
 
 
 def check_left(formula: str) -> None:

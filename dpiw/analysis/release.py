@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from dpiw.analysis import descriptive, export_files, quantiles, tables
 from dpiw.analysis.sample import WeightedSample, copied, sample_of
-from dpiw.analysis.spelling import spelt
 from dpiw.analysis.weight_distribution import law_of_release
-from dpiw.errors import nearest
+from dpiw.errors import nearest, spelt
 from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES

@@ -13,9 +13,8 @@ from dpiw.analysis.estimates import Estimate
 from dpiw.analysis.names import checked_column
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
-from dpiw.analysis.spelling import spelt
 from dpiw.data.columns import Column as Declared
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, spelt
 
 QUARTERS = np.array([0.25, 0.5, 0.75])
 
