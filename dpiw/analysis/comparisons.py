@@ -54,8 +54,10 @@ def kind_of(values: pd.Series) -> Kind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """The columns of a condition: what they are, and how messages name them.
+class Comparisons:
+    """Checks what stands beside what, and makes of a condition what pandas computes as it reads.
+
+    Text of a date becomes a moment; levels with an order become their places in it.
 
     Attributes:
         text: the condition, for messages.
@@ -63,6 +65,7 @@ class Columns:
         names: the columns' own names, by their private ones.
         declared: levels of columns of text.
         ordered: those of them whose levels have an order.
+        stand_ins: moments, places and text, by the names that stand for them.
     """
 
     text: str
@@ -70,6 +73,7 @@ class Columns:
     names: Mapping[str, str]
     declared: Levels
     ordered: Collection[str]
+    stand_ins: dict[str, object] = field(default_factory=dict)
 
     def kind(self, node: ast.expr) -> Kind:
         """What a part of the condition is."""
@@ -143,19 +147,6 @@ class Columns:
     def refusal(self, fault: str) -> ReleaseError:
         """The error that tells the condition and its fault."""
         return ReleaseError(f"where={self.text!r}: {fault}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparisons(Columns):
-    """Checks what stands beside what, and makes of a condition what pandas computes as it reads.
-
-    Text of a date becomes a moment; levels with an order become their places in it.
-
-    Attributes:
-        stand_ins: moments, places and text, by the names that stand for them.
-    """
-
-    stand_ins: dict[str, object] = field(default_factory=dict)
 
     def truth(self, node: ast.expr, word: str = "") -> ast.expr:
         """The same as one truth value per row.

@@ -317,21 +317,14 @@ def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float) -> PassL
     h, axes = np.linalg.eigh(hessian)
     lengths = 1 / (mu * (np.arange(1, len(pushes) + 1) + OFFSET))
     with np.errstate(over="ignore", invalid="ignore"):
-        start, lasting = _lasting(h, lengths)
+        left = np.cumprod(1 - np.outer(lengths, h)[::-1], axis=0)[
+            ::-1
+        ]  # of an error before each step
+        lasting = np.vstack([left[1:], np.ones(h.size)])
         moves = lasting * lengths[:, None]
         turned = (axes.T @ noise @ axes) * (moves.T @ moves)
         return PassLaw(
             covariance=axes @ turned @ axes.T,
-            missing=(axes * start) @ axes.T,
+            missing=(axes * left[0]) @ axes.T,
             pushed=axes @ ((pushes @ axes) * lasting).sum(axis=0),
         )
-
-
-def _lasting(h: Array, lengths: Array) -> tuple[Array, Array]:
-    """What a unit of error at the start, (d,), and after each step, (K, d), is in the result."""
-    steps = len(lengths)
-    effect, lasting = np.ones(h.size), np.empty((steps, h.size))
-    for k in range(steps - 1, -1, -1):
-        lasting[k] = effect
-        effect = effect * (1 - h * lengths[k])
-    return effect, lasting
