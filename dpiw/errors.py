@@ -35,14 +35,16 @@ a code never tells data apart. Who started a stage process ends with the code of
 
 from __future__ import annotations
 
+import importlib
 import unicodedata
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, TypeVar, overload
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 A = TypeVar("A")
 B = TypeVar("B")
+P = ParamSpec("P")
 
 
 def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
@@ -88,6 +90,19 @@ def install(extra: str) -> str:
     return f"pip install './dpiw[{extra}]' (./dpiw: your checkout, or its wheel's file)"
 
 
+def optional(module: str, *, extra: str) -> Any:
+    """Import `module`.
+
+    Raises:
+        ReleaseError: it is not installed; names the extra that brings it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as reason:
+        name = (reason.name or module).split(".")[0]
+        raise ReleaseError(f"{name}: not installed; {install(extra)}") from None
+
+
 def nearest(word: object, allowed: Iterable[str]) -> str:
     """`; did you mean 'csv'?`, or nothing where no admissible word is near.
 
@@ -100,6 +115,36 @@ def nearest(word: object, allowed: Iterable[str]) -> str:
     by_fold = {name.casefold(): name for name in allowed}
     close = difflib.get_close_matches(str(word)[:80].casefold(), by_fold, n=1, cutoff=0.6)
     return f"; did you mean {by_fold[close[0]]!r}?" if close else ""
+
+
+MOST_TOLD = 10
+"""Names that a message lists."""
+
+
+def nearest_first(word: str, known: Iterable[str]) -> str:
+    """`its levels, nearest first: 'south', 'north' and 12 more`, without the first two words."""
+    import difflib
+
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0)
+    rest = f" and {len(near) - MOST_TOLD} more" if len(near) > MOST_TOLD else ""
+    return f"nearest first: {', '.join(map(repr, near[:MOST_TOLD]))}{rest}"
+
+
+def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
+    """Refuse what other libraries call an argument, and say what it is called here."""
+
+    def decorate(function: Callable[P, B]) -> Callable[P, B]:
+        @wraps(function)
+        def checked(*arguments: P.args, **keywords: P.kwargs) -> B:
+            for theirs in ours.keys() & keywords.keys():
+                message = f"{function.__name__}: {theirs}: it is called {ours[theirs]} here"
+                raise ReleaseError(message)
+            return function(*arguments, **keywords)
+
+        return checked
+
+    return decorate
 
 
 def one_of(word: object, allowed: Iterable[str]) -> str:

@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING
 
 from dpiw.analysis.bayes import (
     linear_posterior,
-    logistic_nuts,
     logistic_posterior,
     multinomial_posterior,
 )
-from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.descriptive import correlation, mean, std, total, variance
+from dpiw.analysis.estimates import Estimate
 from dpiw.analysis.export_files import export
 from dpiw.analysis.groups import joint
 from dpiw.analysis.intervals import Interval, confidence_interval
@@ -22,7 +21,7 @@ from dpiw.analysis.regression import (
     logistic_regression,
     poisson_regression,
 )
-from dpiw.analysis.sample import Estimate, WeightedSample, weighted_sample
+from dpiw.analysis.sample import WeightedSample, weighted_sample
 from dpiw.analysis.significance import WaldTest, chi_square_test, t_test, wald_test
 from dpiw.analysis.tables import crosstab, describe, value_counts
 from dpiw.methods.weights.resampling import Resampling, resample
@@ -31,8 +30,8 @@ __all__ = [
     "Estimate", "Interval", "Resampling", "WaldTest", "WeightedSample", "box",
     "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
     "export", "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
-    "linear_regression", "logistic_nuts", "logistic_posterior", "logistic_regression", "mean",
-    "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile", "rehearse",
+    "linear_regression", "logistic_posterior", "logistic_regression", "mean",
+    "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile",
     "resample", "std", "t_test", "to_statsmodels", "total", "value_counts",
     "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip

@@ -25,12 +25,10 @@ import pandas as pd
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import design, standardised
 from dpiw.analysis.names import column_name
-from dpiw.analysis.optional import optional
+from dpiw.analysis.regression import LOGISTIC, fit_glm
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.columns import Column
 from dpiw.errors import ReleaseError, WeightError
-
-_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,17 +195,9 @@ def logistic_posterior(
     x, y = columns.matrix, parts.outcome
     if not np.all((y == 0) | (y == 1)):
         raise WeightError("logistic posterior: expected a target of truth values, or 0 and 1")
-    b: Array = np.zeros(x.shape[1])
-    for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(x @ b, -500, 500)))
-        gradient = x.T @ (w * (y - p)) - b / prior_scale**2
-        precision = (x * (w * p * (1 - p))[:, None]).T @ x + np.eye(b.size) / prior_scale**2
-        step = np.linalg.solve(precision, gradient)
-        b = b + step * min(1.0, 5.0 / max(float(np.abs(x @ step).max()), 1e-300))
-        if np.sqrt(step @ precision @ step) < 1e-10:
-            break
-    else:
-        raise WeightError("logistic posterior: the mode was not reached")
+    prior = 1 / prior_scale**2
+    b = fit_glm(x, y, w / w.sum(), LOGISTIC, penalty=prior / w.sum())
+    precision = (x * (w * LOGISTIC.curvature(y, x @ b))[:, None]).T @ x + np.eye(b.size) * prior
     return NormalPosterior(
         names=parts.names,
         mean=columns.back @ b,
@@ -257,43 +247,3 @@ def _declared(sample: WeightedSample, column: str) -> tuple[str, ...]:
 def _check_positive(*values: float) -> None:
     if not all(np.isfinite(value) and value > 0 for value in values):
         raise ReleaseError("prior: expected finite numbers > 0")
-
-
-def logistic_nuts(
-    source: Source,
-    target: str,
-    features: Sequence[str],
-    *,
-    seed: int,
-    prior_scale: float = 10.0,
-    draws: int = 1000,
-    warmup: int = 500,
-    weighted: bool = True,
-) -> Array:
-    """Draws of the same posterior as `logistic_posterior` by NUTS, shape (draws, p).
-
-    Raises:
-        ReleaseError: numpyro is not installed; or as `logistic_posterior`.
-    """
-    _check_positive(prior_scale)
-    sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample._frame, target, features).kept(chosen(sample, None))
-    numpyro = optional("numpyro", extra="bayes")
-    jax = optional("jax", extra="bayes")
-    infer = optional("numpyro.infer", extra="bayes")
-    jnp = jax.numpy
-    columns = standardised(parts, weights)
-    x, y = jnp.asarray(columns.matrix), jnp.asarray(parts.outcome)
-    w = jnp.asarray(weights * parts.present)
-
-    def model() -> None:
-        size = len(parts.names)
-        b = numpyro.sample(
-            "b", numpyro.distributions.Normal(jnp.zeros(size), prior_scale).to_event(1)
-        )
-        t = x @ b
-        numpyro.factor("rows", (w * (y * t - jnp.logaddexp(0.0, t))).sum())
-
-    chain = infer.MCMC(infer.NUTS(model), num_warmup=warmup, num_samples=draws, progress_bar=False)
-    chain.run(jax.random.PRNGKey(seed))
-    return np.asarray(chain.get_samples()["b"], dtype=np.float64) @ columns.back.T

@@ -1,16 +1,23 @@
-"""Which parts of a condition compare, and how pandas is to compute them as they read."""
+"""Which parts of a condition compare, and what they say of each row."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import copy
+import enum
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dpiw.analysis.columns import moment
-from dpiw.analysis.condition_kinds import Columns, Kind
-from dpiw.errors import ReleaseError
+from dpiw.analysis.names import as_typed
+from dpiw.errors import ReleaseError, nearest_first
 
 _SIGNS: Mapping[type[ast.AST], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
@@ -18,22 +25,132 @@ _SIGNS: Mapping[type[ast.AST], str] = {
     ast.Invert: "~",
 }  # fmt: skip
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_COMPUTED: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.And: operator.and_, ast.Or: operator.or_,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
+
+Levels = Mapping[str, Sequence[str]]
+"""By column of text: the levels it is declared to have."""
+
+
+class Kind(enum.Enum):
+    """What a part of a condition is, in words for messages."""
+
+    NUMBER = "numbers"
+    TRUTH = "truth values"
+    TEXT = "text"
+    DATE = "dates"
+    OTHER = "other values"
+
+
+def kind_of(values: pd.Series) -> Kind:
+    """What the cells of a column are; `OTHER` is left to pandas."""
+    types = pd.api.types
+    if types.is_bool_dtype(values.dtype):
+        return Kind.TRUTH
+    if types.is_numeric_dtype(values.dtype):
+        return Kind.NUMBER
+    if types.is_datetime64_any_dtype(values.dtype):
+        return Kind.DATE
+    if isinstance(values.dtype, pd.StringDtype):
+        return Kind.TEXT
+    inferred = types.infer_dtype(values, skipna=True)
+    if inferred == "categorical":
+        inferred = types.infer_dtype(values.cat.categories, skipna=True)
+    return Kind.TEXT if inferred in ("string", "empty") else Kind.OTHER
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparisons(Columns):
-    """Checks what stands beside what, and makes of a condition what pandas computes as it reads.
+class Comparisons:
+    """Checks what stands beside what in a condition, and computes it for each row.
 
-    Text of a date becomes a moment; levels with an order become their places in it.
+    Text of a date is a moment; levels with an order are their places in it.
 
     Attributes:
-        stand_ins: moments, places and text, by the names that stand for them.
+        text: the condition, for messages.
+        table: the rows; the condition's tree has its columns by their names.
+        declared: levels of columns of text.
+        ordered: those of them whose levels have an order.
     """
 
-    stand_ins: dict[str, object] = field(default_factory=dict)
+    text: str
+    table: pd.DataFrame
+    declared: Levels
+    ordered: Collection[str]
 
-    def truth(self, node: ast.expr, word: str = "") -> ast.expr:
-        """The same as one truth value per row.
+    def kind(self, node: ast.expr) -> Kind:
+        """What a part of the condition is."""
+        match node:
+            case ast.Name():
+                return kind_of(self.table[node.id])
+            case ast.Constant(value=str()):
+                return Kind.TEXT
+            case ast.Compare() | ast.BoolOp() | ast.Constant(value=bool()):
+                return Kind.TRUTH
+            case ast.UnaryOp(op=ast.Not() | ast.Invert()):
+                return Kind.TRUTH
+        return Kind.NUMBER
+
+    def is_flag(self, column: ast.Name) -> bool:
+        """Whether a column of numbers holds 0 and 1 alone."""
+        return bool(self.table[column.id].dropna().isin((0, 1)).all())
+
+    def is_ordered(self, column: ast.Name) -> bool:
+        """Whether the levels of a column have an order."""
+        is_ordered = getattr(self.table[column.id].dtype, "ordered", False)
+        return column.id in self.ordered or bool(is_ordered)
+
+    def levels(self, column: ast.Name) -> list[str]:
+        """The levels that are declared, else those in the rows."""
+        values = self.table[column.id]
+        if declared := self.declared.get(column.id):
+            return [str(level) for level in declared]
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            return [str(level) for level in values.cat.categories]
+        return [str(level) for level in values.dropna().unique()]
+
+    def check_levels(self, column: ast.Name, texts: Sequence[ast.expr]) -> None:
+        """Refuses text that is no level of the column."""
+        level_names = self.levels(column)
+        for text in (part.value for part in texts if isinstance(part, ast.Constant)):
+            if text not in level_names:
+                raise self.refusal(
+                    f"{self.column(column)} has no level {text!r}; its levels,"
+                    f" {nearest_first(str(text), level_names)}"
+                )
+
+    def column(self, column: ast.Name) -> str:
+        """The column as messages name it."""
+        return f"column {column.id!r}"
+
+    def typed(self, node: ast.expr) -> str:
+        """A part of the condition as it is typed."""
+        shown = copy.deepcopy(node)
+        for part in ast.walk(shown):
+            if isinstance(part, ast.Name):
+                part.id = as_typed(part.id)
+        return ast.unparse(shown)
+
+    def compared(self, column: ast.Name) -> str:
+        """A comparison of that column, as an example."""
+        if self.kind(column) is Kind.TEXT:
+            levels = self.levels(column) or ["..."]
+            return f"{self.typed(column)} == {levels[0]!r}"
+        is_dated = self.kind(column) is Kind.DATE
+        return f"{self.typed(column)} > {repr('2025-07-01') if is_dated else 40}"
+
+    def how_dated(self, column: ast.Name) -> str:
+        """How a date is written."""
+        return f"write a date as ISO text, as in {self.compared(column)!r}"
+
+    def refusal(self, fault: str) -> ReleaseError:
+        """The error that tells the condition and its fault."""
+        return ReleaseError(f"where={self.text!r}: {fault}")
+
+    def truth(self, node: ast.expr, word: str = "") -> pd.Series:
+        """One truth value per row.
 
         Args:
             node: a condition, or a part of one.
@@ -45,18 +162,17 @@ class Comparisons(Columns):
         match node:
             case ast.BoolOp():
                 joined = [self.truth(part, _SIGNS[type(node.op)]) for part in node.values]
-                return ast.BoolOp(op=node.op, values=joined)
+                return reduce(_COMPUTED[type(node.op)], joined)
             case ast.UnaryOp(op=ast.Not() | ast.Invert()):
-                operand = self.truth(node.operand, _SIGNS[type(node.op)])
-                return ast.UnaryOp(op=node.op, operand=operand)
+                return ~self.truth(node.operand, _SIGNS[type(node.op)])
             case ast.Compare():
                 return self._comparison(node)
             case ast.Constant(value=bool()):
-                return node
+                return pd.Series(node.value, index=self.table.index)
             case ast.Name() if self.kind(node) in (Kind.TRUTH, Kind.OTHER):
-                return node
+                return self.table[node.id]
             case ast.Name() if self.kind(node) is Kind.NUMBER and self.is_flag(node):
-                return ast.Compare(left=node, ops=[ast.Eq()], comparators=[ast.Constant(value=1)])
+                return self.table[node.id] == 1
         place = f" beside `{word}`" if word else ""
         if isinstance(node, ast.Name):
             raise self.refusal(
@@ -72,16 +188,16 @@ class Comparisons(Columns):
             f" {self.kind(node).value}: compare, as in 'age > 40'"
         )
 
-    def _number(self, node: ast.expr) -> ast.expr:
-        """The same, without text or dates in it."""
+    def _number(self, node: ast.expr) -> Any:
+        """Its numbers, of one row or of each; refuses text and dates."""
         match node:
             case ast.BinOp():
                 if isinstance(node.op, ast.Div) and _is_zero(node.right):
                     raise self.refusal(f"`{self.typed(node)}` divides by zero")
-                left, right = self._number(node.left), self._number(node.right)
-                return ast.BinOp(left=left, op=node.op, right=right)
+                left, right = map(_wide, map(self._number, (node.left, node.right)))
+                return _COMPUTED[type(node.op)](left, right)
             case ast.UnaryOp(op=ast.USub()):
-                return ast.UnaryOp(op=node.op, operand=self._number(node.operand))
+                return -_wide(self._number(node.operand))
         kind = self.kind(node)
         if kind in (Kind.TEXT, Kind.DATE):
             subject = self.column(node) if isinstance(node, ast.Name) else self.typed(node)
@@ -90,9 +206,24 @@ class Comparisons(Columns):
             return self.truth(node)
         if isinstance(node, ast.List | ast.Tuple):
             raise self.refusal("a list stands behind `in` or `not in`, as in 'age in [18, 19]'")
-        return node
+        return self._value(node)
 
-    def _comparison(self, node: ast.Compare) -> ast.expr:
+    def _value(self, node: ast.expr) -> Any:
+        """A column's cells, or a literal."""
+        return self.table[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+    def _related(self, node: ast.Compare, values: Sequence[Any]) -> pd.Series:
+        """What the signs of a comparison say of its sides; a list's parts are sides of `in`."""
+        first, index = node.ops[0], self.table.index
+        if isinstance(first, ast.In | ast.NotIn):
+            left = values[0] if isinstance(values[0], pd.Series) else pd.Series(values[0], index)
+            found = left.isin(values[1:])
+            return found if isinstance(first, ast.In) else ~found
+        signs = zip(node.ops, pairwise(values), strict=True)
+        truth = reduce(operator.and_, [_COMPUTED[type(op)](a, b) for op, (a, b) in signs])
+        return truth if isinstance(truth, pd.Series) else pd.Series(truth, index)
+
+    def _comparison(self, node: ast.Compare) -> pd.Series:
         """One comparison, or a chain of them."""
         last = node.comparators[-1]
         if len(node.ops) == 1 and isinstance(last, ast.List | ast.Tuple):
@@ -113,7 +244,7 @@ class Comparisons(Columns):
             raise self.refusal(f"`{sign}` takes a list of one or more numbers, dates or levels")
         return self._compared_with_each(node, [node.left, *last.elts])
 
-    def _compared_with_each(self, node: ast.Compare, sides: Sequence[ast.expr]) -> ast.expr:
+    def _compared_with_each(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
         """The comparison by the kind of its columns; a list's parts are sides as others are."""
         kinds = [self.kind(side) for side in sides]
         columns = [side for side in sides if isinstance(side, ast.Name)]
@@ -123,15 +254,19 @@ class Comparisons(Columns):
             for column in columns:
                 if self.table[column.id].dtype == object:
                     self.check_levels(column, texts)
-            return node
+            others = [
+                self._value(side) if _is_literal(side) or side in columns else self._number(side)
+                for side in sides
+            ]
+            return self._related(node, others)
         if Kind.DATE in by_kind:
             self._check_beside(by_kind[Kind.DATE], sides, self.how_dated(by_kind[Kind.DATE]))
-            return self._dated(node, by_kind[Kind.DATE], texts)
+            return self._related(node, self._moments(by_kind[Kind.DATE], sides))
         if Kind.TEXT in by_kind:
             first = by_kind[Kind.TEXT]
             how = f"text stands in quotes, as in {self.compared(first)!r}"
             self._check_beside(first, sides, how)
-            return self._textual(node, [side for side in columns if side in sides], texts)
+            return self._textual(node, sides)
         if texts and columns:
             column, hint = columns[0], "numbers compare with numbers, text with text"
             if Kind.TRUTH in by_kind:
@@ -143,10 +278,8 @@ class Comparisons(Columns):
         if texts:
             raise self.refusal(f"text compares with a column; {self.typed(sides[0])} is none")
         if isinstance(node.ops[0], ast.In | ast.NotIn):
-            left = self._number(node.left)
-            return ast.Compare(left=left, ops=node.ops, comparators=node.comparators)
-        left, *others = (self._number(side) for side in sides)
-        return ast.Compare(left=left, ops=node.ops, comparators=others)
+            return self._related(node, [self._number(node.left), *map(self._value, sides[1:])])
+        return self._related(node, [self._number(side) for side in sides])
 
     def _check_beside(self, column: ast.Name, sides: Sequence[ast.expr], how: str) -> None:
         """Refuses what compares with neither text nor dates."""
@@ -160,15 +293,14 @@ class Comparisons(Columns):
                 found = f"{self.column(side)} holds {self.kind(side).value}"
             raise self.refusal(f"{self.column(column)} holds {kind.value}; {found}: {how}")
 
-    def _textual(
-        self, node: ast.Compare, columns: Sequence[ast.Name], texts: Sequence[ast.expr]
-    ) -> ast.expr:
-        """The same; where an order is asked for, with places in it."""
+    def _textual(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
+        """Text with levels; where an order is asked for, by their places in it."""
+        columns = [side for side in sides if isinstance(side, ast.Name)]
         for column in columns:
-            self.check_levels(column, texts)
+            self.check_levels(column, [side for side in sides if _is_text(side)])
         orders = [op for op in node.ops if isinstance(op, _ORDERING)]
         if not orders:
-            return node
+            return self._related(node, [self._value(side) for side in sides])
         sign, levels = _SIGNS[type(orders[0])], self.levels(columns[0])
         for column in columns:
             if not self.is_ordered(column):
@@ -182,61 +314,39 @@ class Comparisons(Columns):
                     f"{self.column(columns[0])} and {self.column(column)} have other levels:"
                     f" they have no order together"
                 )
-        sides = [self._place(side, levels) for side in (node.left, *node.comparators)]
-        return ast.Compare(left=sides[0], ops=node.ops, comparators=sides[1:])
+        places = {level: float(place) for place, level in enumerate(levels)}
+        values = (self._value(side) for side in sides)
+        return self._related(
+            node,
+            [
+                value.astype(object).map(places).astype(np.float64)
+                if isinstance(value, pd.Series)
+                else places[value]
+                for value in values
+            ],
+        )
 
-    def _place(self, side: ast.expr, levels: Sequence[str]) -> ast.expr:
-        if isinstance(side, ast.Constant):
-            return ast.Constant(value=levels.index(side.value))
-        places: Mapping[str, int] = {level: place for place, level in enumerate(levels)}
-        column = self.table[ast.unparse(side)].astype(object)
-        return self._stand_in(column.map(places).astype(np.float64))
+    def _moments(self, column: ast.Name, sides: Sequence[ast.expr]) -> list[Any]:
+        """Dates of columns, and moments of text as those of `column` are written."""
+        try:
+            return [
+                moment(str(self._value(side)), self.table[column.id])
+                if _is_text(side)
+                else self._value(side)
+                for side in sides
+            ]
+        except ReleaseError as reason:
+            raise ReleaseError(f"where={self.text!r}: {reason}") from None
 
-    def _dated(self, node: ast.Compare, column: ast.Name, texts: Sequence[ast.expr]) -> ast.expr:
-        """The same comparison with moments; `in` as one `==` for each."""
-        values, moments = self.table[column.id].rename(self.plain(column)), {}
-        for literal in texts:
-            if isinstance(literal, ast.Constant):
-                try:
-                    moments[id(literal)] = self._stand_in(moment(str(literal.value), values))
-                except ReleaseError as reason:
-                    raise ReleaseError(f"where={self.text!r}: {reason}") from None
 
-        def with_moment(side: ast.expr) -> ast.expr:
-            return moments.get(id(side), side)
-
-        left, last = with_moment(node.left), node.comparators[-1]
-        if not isinstance(last, ast.List | ast.Tuple):
-            others = [with_moment(side) for side in node.comparators]
-            return ast.Compare(left=left, ops=node.ops, comparators=others)
-        equal: list[ast.expr] = [
-            ast.Compare(left=left, ops=[ast.Eq()], comparators=[with_moment(side)])
-            for side in last.elts
-        ]
-        either = ast.BoolOp(op=ast.Or(), values=[*equal, *equal[:1]])
-        return either if isinstance(node.ops[0], ast.In) else ast.UnaryOp(ast.Not(), either)
-
-    def without_text(self, node: ast.expr) -> ast.expr:
-        """The same with names for text and lists, which pandas would read once more."""
-        stand_in = self._stand_in
-
-        class Named(ast.NodeTransformer):
-            def visit_List(self, node: ast.List) -> ast.AST:
-                return stand_in(ast.literal_eval(node))
-
-            def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
-                return stand_in(list(ast.literal_eval(node)))
-
-            def visit_Constant(self, node: ast.Constant) -> ast.AST:
-                return stand_in(node.value) if isinstance(node.value, str) else node
-
-        named: ast.expr = Named().visit(node)
-        return named
-
-    def _stand_in(self, value: object) -> ast.Name:
-        name = f"v{len(self.stand_ins)}"
-        self.stand_ins[name] = value
-        return ast.Name(id=name)
+def _wide(value: Any) -> Any:
+    """Whole numbers and truth values of a column in 64 bits: sums of fewer would wrap around."""
+    kind = pd.api.types
+    if not isinstance(value, pd.Series) or kind.is_float_dtype(value.dtype):
+        return value
+    if not kind.is_numeric_dtype(value.dtype) or str(value.dtype).lower() == "uint64":
+        return value
+    return value.astype("int64" if isinstance(value.dtype, np.dtype) else "Int64")
 
 
 def _is_text(side: ast.expr) -> bool:

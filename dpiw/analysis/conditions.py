@@ -11,14 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column, numbers
-from dpiw.analysis.comparisons import Comparisons
-from dpiw.analysis.condition_kinds import Kind, Levels, kind_of
+from dpiw.analysis.comparisons import Comparisons, Kind, Levels, kind_of
 from dpiw.analysis.names import TOKENS, column_name, unquoted, unused_stem
 from dpiw.analysis.sample import WeightedSample
-from dpiw.analysis.spelling import MOST_TOLD
 from dpiw.data.columns import Column as Declared
 from dpiw.data.columns import ColumnKind
-from dpiw.errors import ReleaseError
+from dpiw.errors import MOST_TOLD, ReleaseError
 
 _ALLOWED = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Invert, ast.USub,
@@ -91,7 +89,7 @@ def _what_holds(sample: WeightedSample, where: Column) -> str:
     if not isinstance(where, str) or where in sample._frame.columns:
         return ""
     held = []
-    for name in _parsed(sample._frame, where, {})[1].values():
+    for name in _columns(_parsed(sample._frame, where, {})):
         if told := _held(sample.declared.get(name), sample._frame[name]):
             held.append(f"column {name!r} {told}")
     return f"; {'; '.join(held)}" if held else ""
@@ -119,7 +117,7 @@ def condition(
     declared: Levels | None = None,
     ordered: Collection[str] = (),
 ) -> NDArray[np.bool_]:
-    """Rows where a condition is true, shape (n,), by `pandas.DataFrame.eval`.
+    """Rows where a condition is true, shape (n,).
 
     Allowed are columns (names that are not plain words in backticks), numbers, text in quotes,
     `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
@@ -138,16 +136,11 @@ def condition(
             its column or no ISO date, columns and values of other kinds are compared, or it is
             not one truth value per row.
     """
-    tree, names = _parsed(table, text, declared or {})
-    private = pd.DataFrame({new: table[name] for new, name in names.items()}, index=table.index)
-    comparisons = Comparisons(
-        text=text, table=private, names=names, declared=declared or {}, ordered=ordered
-    )
-    code = ast.unparse(comparisons.without_text(comparisons.truth(tree)))
+    tree = _parsed(table, text, declared or {})
+    comparisons = Comparisons(text=text, table=table, declared=declared or {}, ordered=ordered)
     try:
-        truth = private.eval(code, engine="python", resolvers=[comparisons.stand_ins])
-        truth = pd.Series(truth, index=table.index)
-    except (TypeError, ValueError, KeyError, NotImplementedError) as reason:
+        truth = comparisons.truth(tree)
+    except (TypeError, ValueError, ArithmeticError, NotImplementedError) as reason:
         raise ReleaseError(
             f"where={text!r}: {type(reason).__name__}; numbers compare with numbers, text with text"
         ) from None
@@ -155,12 +148,17 @@ def condition(
         raise ReleaseError(
             f"where={text!r}: expected one truth value per row: compare, as in 'age > 40'"
         )
-    is_present = private.notna().all(axis=1).to_numpy()
+    is_present = table[_columns(tree)].notna().all(axis=1).to_numpy()
     return np.asarray(is_present & truth.to_numpy(dtype=bool, na_value=False))
 
 
-def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> tuple[ast.expr, Mapping[str, str]]:
-    """A condition's tree with private names for columns, and the columns by these names."""
+def _columns(tree: ast.expr) -> list[str]:
+    """The columns that a condition names, each once."""
+    return list(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
+
+
+def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
+    """A condition's tree, with columns by the names that the table has."""
     stem, quoted = unused_stem([text]), list[str]()
 
     def replaced(match: re.Match[str]) -> str:
@@ -177,16 +175,14 @@ def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> tuple[ast.expr,
             f"where={text!r}: expected a condition such as \"age > 40 and region == 'south'\";"
             f" {_instead(text) or 'a column whose name is not one plain word stands in backticks'}"
         ) from None
-    private: dict[str, str] = {}
     for node in ast.walk(tree):
         _check_allowed(text, node, table)
         if isinstance(node, ast.Name):
             if node.id.startswith(stem):
-                name = quoted[int(node.id.removeprefix(stem))]
+                node.id = quoted[int(node.id.removeprefix(stem))]
             else:
-                name = _plain_name(text, node.id, table, declared)
-            node.id = private.setdefault(name, f"c{len(private)}")
-    return tree.body, {new: name for name, new in private.items()}
+                node.id = _plain_name(text, node.id, table, declared)
+    return tree.body
 
 
 def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> str:

@@ -26,9 +26,8 @@ from dpiw.analysis.formula_faults import (
     uncomputed,
 )
 from dpiw.analysis.names import checked_column, known_name, private_formula, restored
-from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array
-from dpiw.errors import ReleaseError, WeightError, one_of
+from dpiw.errors import ReleaseError, WeightError, one_of, optional
 
 INTERCEPT = "intercept"
 

@@ -11,13 +11,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpiw.analysis.export_names import CSV, SPSS, STATA, NameRule, renamed
-from dpiw.analysis.optional import optional
 from dpiw.analysis.read_back import (
     LARGEST_WHOLE,
     changed_csv,
@@ -27,13 +26,11 @@ from dpiw.analysis.read_back import (
     plain_readings,
     value_labels,
 )
+from dpiw.analysis.sample import Published
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError, shown
+from dpiw.errors import ReleaseError, optional, shown
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
-
-if TYPE_CHECKING:
-    from dpiw.analysis.release import Release
 
 _STATA_LABEL, _SPSS_LABEL = 80, 256
 """Longest label of a column: in Stata in letters, in SPSS in bytes."""
@@ -60,7 +57,7 @@ class _Weights:
 
 
 def export(
-    release: Release,
+    release: Published,
     path: str | Path,
     *,
     replicates: bool = False,
@@ -207,7 +204,7 @@ def _warn_of_readers(table: pd.DataFrame, columns: Sequence[Column]) -> None:
     )
 
 
-def _weights(release: Release, replicates: bool) -> _Weights:
+def _weights(release: Published, replicates: bool) -> _Weights:
     full, texts = {WEIGHT: release.weights}, {WEIGHT: WEIGHT_ROLES[WEIGHT]}
     if not replicates:
         return _Weights(columns=pd.DataFrame(full), texts=texts)

@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.names import restored
-from dpiw.analysis.optional import optional
-from dpiw.analysis.spelling import nearest_first
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, nearest_first, optional
 
 
 def check_left(formula: str) -> None:

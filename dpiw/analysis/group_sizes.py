@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.sample import Array, Estimate, WeightedSample
+from dpiw.analysis.sample import Array, Values, WeightedSample
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.objections import Objection
 
@@ -52,7 +52,7 @@ def few(max_rows: int) -> Objection:
     return Objection(Verdict.CARE, f"{text} rows")
 
 
-def size_objections(estimate: Estimate) -> list[list[Objection]]:
+def size_objections(estimate: Values) -> list[list[Objection]]:
     """Of each value, what the size of the group that it rests on keeps from `use`.
 
     `few` where fewer than 100 people may be expected, `EMPTY` where the noise-aware 95% interval of
@@ -78,7 +78,7 @@ def size_objections(estimate: Estimate) -> list[list[Objection]]:
     ]
 
 
-def _behind(estimate: Estimate) -> Sequence[NDArray[np.bool_]]:
+def _behind(estimate: Values) -> Sequence[NDArray[np.bool_]]:
     """The groups that all must be large, shape (n, p) or (n, 1) each."""
     if estimate.sides is not None:
         return list(estimate.sides)
@@ -92,7 +92,7 @@ def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int6
     people = shares * law.nominal_rows / law.max_rows
     thin, empty = people < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
     if not group.all():
-        estimate = Estimate(
+        estimate = Values(
             names=("share",) * shares.size, values=shares, influence=group - shares, sample=sample,
             refit=lambda weights: _shares(weights, group),
         )  # fmt: skip
@@ -101,7 +101,7 @@ def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int6
     return np.where(empty, 2, np.where(thin, 1, 0))
 
 
-def widened(estimate: Estimate, low: Array, high: Array, *, miss: float, noisy: bool) -> Array:
+def widened(estimate: Values, low: Array, high: Array, *, miss: float, noisy: bool) -> Array:
     """Interval ends, shape (2, p), where rows are too few or too much alike to show a spread.
 
     An interval without width goes as far as `left_open` says, on the side of few rows (a share of
@@ -129,7 +129,7 @@ def widened(estimate: Estimate, low: Array, high: Array, *, miss: float, noisy: 
     return np.where(unknown, limits, np.clip([low, high], *limits))
 
 
-def left_open(estimate: Estimate, *, miss: float, noisy: bool) -> Array:
+def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
     """Share of each value's group that may be unlike all of its rows, shape (p,).
 
     What no row of a group shows has at most this share of the population's group, but for a chance
@@ -171,7 +171,7 @@ def left_open(estimate: Estimate, *, miss: float, noisy: bool) -> Array:
     return np.asarray(np.minimum(bound, 1.0))
 
 
-def _rows(estimate: Estimate) -> tuple[Array, Array]:
+def _rows(estimate: Values) -> tuple[Array, Array]:
     """Synthetic rows with weight behind each value, and Kish's effective ones, shape (p,) each.
 
     Of two groups, those of the one with fewer effective rows.
@@ -185,7 +185,7 @@ def _rows(estimate: Estimate) -> tuple[Array, Array]:
     return np.broadcast_to(count, shape), np.broadcast_to(size, shape)
 
 
-def _at_level(estimate: Estimate, *, beside: bool = False) -> Array:
+def _at_level(estimate: Values, *, beside: bool = False) -> Array:
     """Effective rows that a share counts, or that it does not count though they are of its group.
 
     Shape (p,); infinite where the values are no shares.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column, levels, numbers
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.sample import Array, Estimate, WeightedSample
-from dpiw.analysis.spelling import nearest_first
+from dpiw.analysis.estimates import Estimate
+from dpiw.analysis.sample import Array, WeightedSample, check_estimate
 from dpiw.errors import ReleaseError
 
 Estimator = Callable[[WeightedSample, Array, str], Estimate]
@@ -42,33 +42,6 @@ def asked(what: str, where: Column | None) -> str:
         return what
     given = "<function>" if callable(where) else "<mask>"
     return f"{what} where {where if isinstance(where, str) else given}"
-
-
-def place_of(name: str, names: Sequence[str]) -> int:
-    """Where a value stands by its name, or by the level that ends one name alone.
-
-    Raises:
-        ReleaseError: there is none of that name, or several end so.
-    """
-    ends = [k for k, full_name in enumerate(names) if full_name == name]
-    if not ends:
-        ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
-        shortest = min((names[k] for k in ends), key=len, default="")
-        stem = shortest.removesuffix(name)
-        if all(names[k].startswith(stem) for k in ends):  # the others' levels only end so
-            ends = [k for k in ends if names[k] == shortest]
-    if len(ends) != 1:
-        word = "no value" if not ends else "several values"
-        choices = names if ends else [_level_of(full_name) for full_name in names]
-        raise ReleaseError(
-            f"estimate: {word} {name!r}; its values, {nearest_first(str(name), choices)}"
-        )
-    return ends[0]
-
-
-def _level_of(name: str) -> str:
-    """`south` of `mean(age) | region=south`, else the whole name."""
-    return name.rpartition(" | ")[2].partition("=")[2] or name
 
 
 def grouped(
@@ -132,18 +105,6 @@ def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
     )  # fmt: skip
 
 
-def ends_of(estimate: Estimate, reach: Array) -> Array:
-    """Ends of intervals that reach so far by linearisation, shape (2, p).
-
-    Args:
-        estimate: of p values.
-        reach: shape (p,).
-    """
-    if estimate.ends is not None:
-        return estimate.ends(reach)
-    return np.stack([estimate.values - reach, estimate.values + reach])
-
-
 def both_sides(estimate: Estimate) -> NDArray[np.bool_]:
     """`sides`, shape (2, n, p); a value that compares none rests on its group twice."""
     shape = (2, *estimate.groups.shape)
@@ -157,7 +118,7 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
     def ends(reach: Array) -> Array:
         full_reach = np.zeros(estimate.values.size)
         full_reach[indices] = reach
-        return ends_of(estimate, full_reach)[:, indices]
+        return estimate.reached(full_reach)[:, indices]
 
     sides, level = estimate.sides, estimate.level
     return replace(
@@ -173,22 +134,6 @@ def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
     """Facts of some of an estimate's values."""
     inside = estimate.facts.get("inside")
     return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
-
-
-def check_estimate(value: object, function: str) -> None:
-    """Refuses what is not an estimate of this package.
-
-    Raises:
-        ReleaseError: it is none; says what to write.
-    """
-    if isinstance(value, Estimate):
-        return
-    found = type(value).__name__
-    if isinstance(value, list | tuple) and value and isinstance(value[0], Estimate):
-        found += f" of estimates: write {function}(first, second), or {function}(*estimates)"
-    raise ReleaseError(
-        f"{function}: expected an estimate, such as mean(release, 'age'); found {found}"
-    )
 
 
 def joint(*estimates: Estimate) -> Estimate:
@@ -217,7 +162,7 @@ def joint(*estimates: Estimate) -> Estimate:
     def ends(reach: Array) -> Array:
         places = np.cumsum([estimate.values.size for estimate in estimates])[:-1]
         parts = zip(estimates, np.split(reach, places), strict=True)
-        return np.hstack([ends_of(estimate, part) for estimate, part in parts])
+        return np.hstack([estimate.reached(part) for estimate, part in parts])
 
     return Estimate(
         names=tuple(name for estimate in estimates for name in estimate.names),

@@ -34,8 +34,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.group_sizes import size_objections, widened
-from dpiw.analysis.groups import check_estimate, ends_of
-from dpiw.analysis.sample import Array, Estimate, WeightedSample
+from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
 from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import Stability
 from dpiw.methods.weights.objections import Objection, worst
@@ -149,7 +148,7 @@ def _levels(names: tuple[str, ...]) -> list[str]:
     return [name.removeprefix(stem + bar) if common_stem else name for name in names]
 
 
-def variance_parts(estimate: Estimate) -> dict[str, Array]:
+def variance_parts(estimate: Values) -> dict[str, Array]:
     """Variance of each value by source, shape (p,) each; see the module's text.
 
     Raises:
@@ -158,7 +157,7 @@ def variance_parts(estimate: Estimate) -> dict[str, Array]:
     return estimate.sample.known_law.parts(estimate)
 
 
-def noise_aware_covariance(estimate: Estimate) -> Array:
+def noise_aware_covariance(estimate: Values) -> Array:
     """Covariance of the values with all that `variance_parts` holds, shape (p, p).
 
     Every part is a quadratic form of the influence, so that cov(a, b) is a quarter of
@@ -193,7 +192,7 @@ def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:
 
 
 def _verdicts(
-    estimate: Estimate, parts: dict[str, Array]
+    estimate: Values, parts: dict[str, Array]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Each value's verdict, and why it is not `use`."""
     if not parts:
@@ -235,7 +234,7 @@ def _check_level(level: Any) -> None:
 
 
 def confidence_interval(
-    estimate: Estimate,
+    estimate: Values,
     *,
     level: float = 0.95,
     method: str | None = None,
@@ -275,7 +274,7 @@ def confidence_interval(
         alone = {"rows": np.diag(estimate.covariance())}
         parts = alone if chosen == "sandwich" else law_parts or variance_parts(estimate)
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(parts.values()))
-        low, high = ends_of(estimate, reach)
+        low, high = estimate.reached(reach)
     else:
         if not isinstance(rng, np.random.Generator):
             raise ReleaseError(f"method {chosen}: expected rng=numpy.random.default_rng(a seed)")
@@ -300,12 +299,12 @@ def confidence_interval(
     )  # fmt: skip
 
 
-def _support(estimate: Estimate) -> Array:
+def _support(estimate: Values) -> Array:
     law = estimate.sample.law
     return np.full(estimate.values.size, np.nan) if law is None else law.support(estimate)
 
 
-def _draws(estimate: Estimate, replicates: int, rng: np.random.Generator, *, noisy: bool) -> Array:
+def _draws(estimate: Values, replicates: int, rng: np.random.Generator, *, noisy: bool) -> Array:
     """Estimates under drawn errors, shape (replicates, p): of the rows alone unless `noisy`."""
     if noisy:
         return estimate.sample.known_law.draws(estimate, replicates, rng)

@@ -13,9 +13,8 @@ import pandas as pd
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import INTERCEPT, Design, design, orthonormal
 from dpiw.analysis.names import column_name
-from dpiw.analysis.optional import optional
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError, one_of
+from dpiw.errors import ReleaseError, one_of, optional
 
 _MOST_SHIFTED, _MOST_APART = 1e9, 2e12
 """Largest condition numbers of columns of one length, and as they are, for statsmodels: its errors

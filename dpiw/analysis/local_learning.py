@@ -11,20 +11,28 @@ Source: docs/method.md section 17.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.local import INTERCEPT, LocalEstimate, LocalSample
-from dpiw.analysis.local_descent import OFFSET, Descent, PassLaw, descend, pass_law
+from dpiw.analysis.local import (
+    INTERCEPT,
+    LocalEstimate,
+    LocalSample,
+    bias_objection,
+    curvature_objection,
+    edge_objection,
+)
 from dpiw.analysis.local_losses import NO_LOGISTIC, Loss, loss_named
-from dpiw.analysis.local_verdicts import bias_objection, curvature_objection, edge_objection
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError
 
 Array = NDArray[np.float64]
+
+OFFSET = 50
+"""k0 of the step 1 / (mu (k + k0)): the first steps are not too long."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,7 +148,6 @@ def fit_margin(
     penalty: float,
     rng: np.random.Generator,
     curvature: float | None = None,
-    average: bool = False,
 ) -> LocalEstimate:
     """Learn a linear classifier by IWP-SGD: minimise E loss(y w.b) + penalty |b|^2 / 2.
 
@@ -157,7 +164,6 @@ def fit_margin(
         rng: orders the reports.
         curvature: mu, a public lower bound of the risk's curvature, penalty included; None: the
             penalty.
-        average: the mean of the second half of all steps instead of the last one.
 
     Returns:
         Coefficients. Covariance: of this very recursion, from the Hessian H and the gradients'
@@ -190,25 +196,23 @@ def fit_margin(
     )
     descent = descend(
         lambda theta, rows: risk.gradients(theta, rows).mean(axis=0) + penalty * theta,
-        rng.permutation(len(sample)), dimension=1 + len(places), norm=norm, mu=mu, average=average,
+        rng.permutation(len(sample)), dimension=1 + len(places), norm=norm, mu=mu,
     )  # fmt: skip
     values, names = descent.end, (INTERCEPT, *(sample.names[place] for place in places))
     hessian = risk.hessian(values) + penalty * np.eye(values.size)
     objections = edge_objection(values, norm) + curvature_objection(hessian, mu)
     covariance = np.full_like(hessian, np.nan)
     if not objections:  # the law is of the inside of the ball, and of steps that forget
-        law = _law(risk, descent, hessian, mu=mu, average=average)
+        law = _law(risk, descent, hessian, mu=mu)
         covariance, objections = law.covariance, bias_objection(law.bias(values), law.covariance)
     return LocalEstimate.judged(names, values, covariance, objections)
 
 
-def _law(
-    risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float, average: bool
-) -> PassLaw:
+def _law(risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float) -> PassLaw:
     """Of this pass over all reports of the risk."""
     spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
     noise = spread * len(descent.pushes) / len(risk.matrix)
-    return pass_law(hessian, noise, descent.pushes, mu=mu, average=average)
+    return pass_law(hessian, noise, descent.pushes, mu=mu)
 
 
 def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
@@ -216,3 +220,111 @@ def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
     private = parameters.private[list(places)]
     ball = min(parameters.radius**2, float(private.sum()))
     return math.sqrt(1 + ball + float((~private).sum()))
+
+
+# --- one pass, and the law of where it ends ------------------------------------------------------
+
+
+def batch_count(rows: int) -> int:
+    """Batches of one pass over so many reports: at least 100 sqrt(n), or one a report.
+
+    After K of them an axis of curvature mu still misses about 50 / K of the way from the start: at
+    most 1 / (2 sqrt(n)). As mu b is at most the mean gradient at zero, that is below the errors of
+    chance unless reports are nearly certain; where the curvature is above mu it shrinks faster than
+    they do. Batches are of one size, but for a few that have one report more.
+    """
+    size = max(1, rows // max(1, math.isqrt((2 * OFFSET) ** 2 * rows)))
+    return rows // size
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Descent:
+    """One pass.
+
+    Attributes:
+        end: the parameters, shape (d,).
+        pushes: by which the ball moved them after each step, shape (K, d).
+    """
+
+    end: Array
+    pushes: Array
+
+
+def descend(
+    gradient: Callable[[Array, NDArray[np.int64]], Array],
+    order: NDArray[np.int64],
+    *,
+    dimension: int,
+    norm: float,
+    mu: float,
+) -> Descent:
+    """One pass from zero over disjoint batches, projected onto the ball after each step.
+
+    Args:
+        gradient: of the risk at given parameters, shape (dimension,), from the reports at given
+            places; unbiased.
+        order: places of the reports, each once, shape (n,).
+        dimension: of the parameters.
+        norm: radius of the ball.
+        mu: of the steps 1 / (mu (k + 50)).
+    """
+    theta = np.zeros(dimension)
+    batches = np.array_split(order, batch_count(len(order)))
+    pushes = np.zeros((len(batches), dimension))
+    for k, rows in enumerate(batches, start=1):
+        theta = theta - gradient(theta, rows) / (mu * (k + OFFSET))
+        length = float(np.linalg.norm(theta))
+        if length > norm:
+            pushes[k - 1] = theta * (norm / length - 1)
+            theta = theta * (norm / length)
+    return Descent(end=theta, pushes=pushes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PassLaw:
+    """Where a pass ends that began at zero: at b - missing b + pushed + noise, b the minimiser.
+
+    Attributes:
+        covariance: of the noise, shape (d, d).
+        missing: share of the way from the start that is not gone, by direction, shape (d, d).
+        pushed: what is left at the end of all that the ball did, shape (d,).
+    """
+
+    covariance: Array
+    missing: Array
+    pushed: Array
+
+    def bias(self, end: Array) -> Array:
+        """Pushes less missing b, of the b that this end, shape (d,), tells of; shape (d,)."""
+        minimiser = np.linalg.solve(np.eye(end.size) - self.missing, end - self.pushed)
+        return np.asarray(end - minimiser)
+
+
+def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float) -> PassLaw:
+    """The law of `descend`, to first order around a minimiser inside the ball.
+
+    The error moves by e <- (1 - H / (mu (k + 50))) e + noise / (mu (k + 50)). So in H's own axes
+    the last iterate misses the product of 1 - h / (mu (k + 50)) over all steps, about
+    (50 / (K + 50))^(h / mu), and K times its covariance tends to S_ij / (mu (h_i + h_j - mu)) where
+    every h is above mu / 2. All is summed exactly here, for these steps.
+
+    Args:
+        hessian: H, shape (d, d); not finite results where some h / mu is beyond all reason.
+        noise: S, covariance of one step's gradient, shape (d, d).
+        pushes: of the ball after each step, shape (K, d).
+        mu: of the steps.
+    """
+    h, axes = np.linalg.eigh(hessian)
+    lengths = 1 / (mu * (np.arange(1, len(pushes) + 1) + OFFSET))
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = np.cumprod(1 - np.outer(lengths, h)[::-1], axis=0)[
+            ::-1
+        ]  # of an error before each step
+        lasting = np.vstack([left[1:], np.ones(h.size)])
+        moves = lasting * lengths[:, None]
+        turned = (axes.T @ noise @ axes) * (moves.T @ moves)
+        return PassLaw(
+            covariance=axes @ turned @ axes.T,
+            missing=(axes * left[0]) @ axes.T,
+            pushed=axes @ ((pushes @ axes) * lasting).sum(axis=0),
+        )

@@ -18,10 +18,9 @@ from dpiw.analysis.columns import (
     numbers,
 )
 from dpiw.analysis.names import checked_column
-from dpiw.analysis.optional import optional
 from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, optional
 
 _PARTS = 30
 """Of the range of a column whose schema declares no cuts."""

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.optional import optional
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.levels import is_formula
+from dpiw.errors import optional
 
 _CHUNK = 100_000
 """Rows that are read at a time."""

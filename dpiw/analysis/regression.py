@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Column
-from dpiw.analysis.compared import compared
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.design import Design, Standard, design, orthonormal
-from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
+from dpiw.analysis.estimates import Estimate
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.analysis.separation import separation
 from dpiw.errors import WeightError
 
@@ -156,14 +156,15 @@ def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard
     return columns, columns.back @ b, b
 
 
-def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
-    """Weighted maximum likelihood of a generalised linear model by damped Newton steps.
+def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float = 0.0) -> Array:
+    """Weighted maximum of a generalised linear model's likelihood by damped Newton steps.
 
     Args:
-        x: shape (n, p), orthonormal columns under `share`.
+        x: shape (n, p), columns of mean square near one under `share`.
         y: shape (n,), as the family takes them.
         share: weights that sum to one, shape (n,).
         family: which model.
+        penalty: p, where p |b|^2 / 2 is subtracted from the mean likelihood.
 
     Raises:
         WeightError: no finite maximum was found (for a logistic regression: the classes can be
@@ -173,11 +174,15 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
     if family.log_link:  # the usual start of such fits: near the logarithms of y
         middle = max(float(share @ y), 1e-300)
         b = x.T @ (share * np.log((np.where(share > 0, y, middle) + middle) / 2))
-    value = _likelihood(x, y, share, b, family)
+
+    def height(b: Array) -> float:
+        return float(share @ family.likelihood(y, x @ b) - penalty * (b @ b) / 2)
+
+    value = height(b)
     for _ in range(_STEPS):
         t = x @ b
-        gradient = x.T @ (share * family.score(y, t))
-        hessian = (x * (share * family.curvature(y, t))[:, None]).T @ x
+        gradient = x.T @ (share * family.score(y, t)) - penalty * b
+        hessian = (x * (share * family.curvature(y, t))[:, None]).T @ x + penalty * np.eye(b.size)
         step, _, rank, _ = np.linalg.lstsq(hessian, gradient, rcond=1e-12)
         if rank < b.size:
             break
@@ -186,7 +191,7 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
             return np.asarray(b + step)
         length = 1.0
         while length > 1e-8:
-            moved = _likelihood(x, y, share, b + length * step, family)
+            moved = height(b + length * step)
             if moved >= value - _ROUNDING * (1 + abs(value)):
                 break
             length /= 2
@@ -197,8 +202,47 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family) -> Array:
     )
 
 
-def _likelihood(x: Array, y: Array, share: Array, b: Array, family: Family) -> float:
-    return float(share @ family.likelihood(y, x @ b))
+def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
+    """Two groups of rows for each coefficient, shape (2, n, p) (`Estimate.sides`).
+
+    Of a level: its rows, and those of the level that was left out. Of a number that is the same in
+    half of the rows or more, such as one of two values, or a product with a level: those rows, and
+    the others. Of every other number, and of the intercept: all rows, twice.
+
+    Args:
+        parts: the design.
+        weights: shape (n,), >= 0.
+    """
+    rows = parts.present & (weights > 0)
+    sides = np.empty((2, *parts.matrix.shape), dtype=bool)
+    terms = np.asarray(parts.terms)
+    for term in np.unique(terms):
+        places = np.flatnonzero(terms == term)
+        block = parts.matrix[:, places]
+        left_out = rows & ~block.any(axis=1)
+        if _excludes(block[rows]) and left_out.any():
+            sides[0][:, places] = rows[:, None] & (block > 0)
+            sides[1][:, places] = left_out[:, None]
+            continue
+        for place in places:
+            sides[:, :, place] = _unlike_most(parts.matrix[:, place], rows)
+    return sides
+
+
+def _excludes(block: Array) -> bool:
+    """Whether the columns are indicators of levels that exclude each other."""
+    return bool(np.isin(block, (0.0, 1.0)).all() and (block.sum(axis=1) <= 1).all())
+
+
+def _unlike_most(values: Array, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows with the value that half of them have, and the others; all twice where there is none."""
+    row_values = values[rows]
+    middle = np.partition(row_values, (row_values.size - 1) // 2)[(row_values.size - 1) // 2]
+    usual = rows & (values == middle)
+    if 2 * usual.sum() < row_values.size or usual.sum() == row_values.size:
+        usual = rows
+    others = rows & ~usual
+    return np.stack([usual, others if others.any() else rows])
 
 
 def linear_regression(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis import descriptive, export_files, quantiles, tables
-from dpiw.analysis.rows import copied
-from dpiw.analysis.sample import WeightedSample, sample_of_release
-from dpiw.analysis.spelling import spelt
-from dpiw.errors import nearest
+from dpiw.analysis.sample import WeightedSample, copied, sample_of
+from dpiw.analysis.weight_distribution import law_of_release
+from dpiw.errors import nearest, spelt
 from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES
@@ -78,10 +77,18 @@ class Release:
     def sample(self) -> WeightedSample:
         """Rows and weights as `dpiw.analysis` takes them, with the law of the weights' noise.
 
+        Made when first asked for: seconds for Fourier features. Unnormalised weights are debiased
+        for totals, and for no ratio (docs/method.md section 5).
+
         Raises:
             ReleaseError: the weights are not what certificate and rows say.
         """
-        return sample_of_release(self)
+        top, law = float(self.log_weights.max()), law_of_release(self)
+        scaled_weights, factor = np.exp(self.log_weights - top), np.exp(top)
+        sample = sample_of(self.table, scaled_weights, factor=factor, law=law, release=self)
+        if self.certificate.self_normalised:
+            return sample
+        return replace(sample, totals=sample.weights)
 
     @cached_property
     def replicate_weights(self) -> ReplicateWeights | None:

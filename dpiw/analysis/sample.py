@@ -1,4 +1,4 @@
-"""What every estimator takes: a release, or a table with weights; and what it returns.
+"""What every estimator takes: a release, or a table with weights; and what it makes of them.
 
 An estimator is smooth in the weighted rows. `influence`, how much each row moves it, gives every
 standard error: of synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
@@ -7,27 +7,86 @@ standard error: of synthetic rows, of the weights' noise (`MeansLaw`) and of sam
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.given import in_row_order, row_weights
-from dpiw.analysis.rows import HandedOut
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError, WeightError
 from dpiw.methods.admission import forced_rows
 
 if TYPE_CHECKING:
-    from dpiw.analysis.intervals import Interval
-    from dpiw.analysis.release import Release
+    from dpiw.data.row_weights import ReplicateWeights
     from dpiw.methods.weights.means_law import MeansLaw
+    from dpiw.release.certificate import Certificate
 
 Array = NDArray[np.float64]
+
+_EAGER = int(pd.__version__.partition(".")[0]) < 3
+"""Whether a copy is one from the start: from pandas 3 on it becomes one where it is changed."""
+
+
+def copied(table: pd.DataFrame) -> pd.DataFrame:
+    """A table that is somebody else's to change."""
+    return table.copy(deep=_EAGER)
+
+
+class HandedOut:
+    """A sample's `table`: a copy for everybody who asks; its own rows are never handed out."""
+
+    @overload
+    def __get__(self, sample: None, owner: type) -> HandedOut: ...
+
+    @overload
+    def __get__(self, sample: WeightedSample, owner: type) -> pd.DataFrame: ...
+
+    def __get__(self, sample: WeightedSample | None, owner: type) -> HandedOut | pd.DataFrame:
+        if sample is None:  # a dataclass asks for its field's default: there is none
+            raise AttributeError("table")
+        return copied(sample._frame)
+
+    def __set__(self, sample: WeightedSample, table: pd.DataFrame) -> None:
+        object.__setattr__(sample, "_frame", table)
+
+
+class Published(Protocol):
+    """A `dpiw.analysis.release.Release`, as what is made of it sees it."""
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The synthetic rows."""
+        ...
+
+    @property
+    def weights(self) -> Array:
+        """Shape (rows,)."""
+        ...
+
+    @property
+    def log_weights(self) -> Array:
+        """Shape (rows,)."""
+        ...
+
+    @property
+    def certificate(self) -> Certificate:
+        """What was promised."""
+        ...
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The public data dictionary, JSON values."""
+        ...
+
+    @property
+    def replicate_weights(self) -> ReplicateWeights | None:
+        """None: not published."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,12 +103,12 @@ class WeightedSample:
         schema: of rows that are replayed; else it is the release's.
     """
 
-    table: HandedOut = HandedOut()  # noqa: RUF009 - no default, but where the rows are kept
+    table: HandedOut = HandedOut()
     weights: Array
     scale: float = 1.0
     law: MeansLaw | None = None
     totals: Array | None = field(default=None, repr=False)
-    release: Release | None = field(default=None, repr=False)
+    release: Published | None = field(default=None, repr=False)
     schema: PublicSchema | None = field(default=None, repr=False)
     _frame: pd.DataFrame = field(init=False, repr=False)
 
@@ -114,33 +173,14 @@ def weighted_sample(source: Source) -> WeightedSample:
     if isinstance(source, WeightedSample):
         return source
     if isinstance(source, tuple) and len(source) == 2:
-        return _sample(*source)
+        return sample_of(*source)
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
         sample: WeightedSample = source.sample
         return sample
     raise WeightError("source: expected a release, or a pair (table, weights)")
 
 
-def sample_of_release(release: Release) -> WeightedSample:
-    """Rows, weights and the weights' law; seconds for Fourier features. `Release.sample` keeps it.
-
-    Unnormalised weights are debiased for totals, and for no ratio (docs/method.md section 5).
-
-    Raises:
-        ReleaseError: the weights are not what certificate and rows say.
-    """
-    from dpiw.analysis.weight_distribution import law_of_release
-
-    logs = np.asarray(release.log_weights, dtype=np.float64)
-    top, law = float(logs.max()), law_of_release(release)
-    scaled_weights, factor = np.exp(logs - top), np.exp(top)
-    sample = _sample(release.table, scaled_weights, factor=factor, law=law, release=release)
-    if release.certificate.self_normalised:
-        return sample
-    return replace(sample, totals=sample.weights)
-
-
-def _sample(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) -> WeightedSample:
+def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) -> WeightedSample:
     """A sample of mean one; what is done to the table's columns later is not done to it."""
     mass = row_weights(table, given)
     mean = float(mass.mean())
@@ -150,8 +190,8 @@ def _sample(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Estimate:
-    """An estimate from weighted rows, with what its intervals need. Prints with its interval.
+class Values:
+    """Values from weighted rows, with what their intervals need.
 
     Attributes:
         names: what each value is, length p.
@@ -180,22 +220,6 @@ class Estimate:
     ends: Callable[[Array], Array] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return f"{self._usual!r}\n{self._rows_used()}"
-
-    def __float__(self) -> float:
-        return self.value
-
-    def __format__(self, spec: str) -> str:
-        return format(self.value, spec) if spec else repr(self)
-
-    def _repr_html_(self) -> str:
-        return f"{self._usual._repr_html_()}{self._rows_used()}"
-
-    def _rows_used(self) -> str:
-        used = {f"{rows:,}": None for rows in np.sort(self.groups.sum(axis=0))[[0, -1]]}
-        return f"uses {' to '.join(used)} of {self.sample.rows:,} synthetic rows"
-
     @property
     def groups(self) -> NDArray[np.bool_]:
         """`group` with a column for each value, shape (n, p)."""
@@ -207,40 +231,6 @@ class Estimate:
         limits = [[-np.inf], [np.inf]] if self.limits is None else self.limits
         return np.broadcast_to(limits, (2, self.values.size))
 
-    @property
-    def value(self) -> float:
-        """The only value; raises ReleaseError where there are several."""
-        return float(self._single("values", "values")[0])
-
-    @property
-    def lower(self) -> float:
-        """Lower end of the only value's 95% interval; raises ReleaseError as `value`."""
-        return float(self._single("lower", "interval().lower")[0])
-
-    @property
-    def upper(self) -> float:
-        """Upper end of the only value's 95% interval; raises ReleaseError as `value`."""
-        return float(self._single("upper", "interval().upper")[0])
-
-    @property
-    def verdict(self) -> str:
-        """Verdict of the only value's 95% interval; raises ReleaseError as `value`."""
-        return str(self._single("verdicts", "interval().verdicts")[0])
-
-    @cached_property
-    def _usual(self) -> Interval:
-        return self.interval()
-
-    def _single(self, name: str, plural: str) -> Any:
-        """What has one item, of the values or of their usual interval."""
-        if self.values.size != 1:
-            some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
-            raise ReleaseError(
-                f"estimate: it has several values ({some}); use `{plural}`, in the order of"
-                " `names`, or `interval().frame()`"
-            )
-        return self.values if name == "values" else getattr(self._usual, name)
-
     def covariance(self) -> Array:
         """Sandwich covariance over the synthetic rows alone, shape (p, p).
 
@@ -250,14 +240,24 @@ class Estimate:
         pushed = pushed - pushed.mean(axis=0)
         return np.asarray(pushed.T @ pushed / len(pushed) ** 2)
 
-    def interval(self, level: float = 0.95, **settings: Any) -> Interval:
-        """`dpiw.analysis.confidence_interval` of this estimate."""
-        from dpiw.analysis.intervals import confidence_interval
+    def reached(self, reach: Array) -> Array:
+        """Ends of intervals that reach so far by linearisation, (p,) to (2, p)."""
+        if self.ends is not None:
+            return self.ends(reach)
+        return np.stack([self.values - reach, self.values + reach])
 
-        return confidence_interval(self, level=level, **settings)
 
-    def __getitem__(self, name: str) -> float:
-        """A value by its name, or by its level alone where that names one of them."""
-        from dpiw.analysis.groups import place_of
+def check_estimate(value: object, function: str) -> None:
+    """Refuses what is not an estimate of this package.
 
-        return float(self.values[place_of(name, self.names)])
+    Raises:
+        ReleaseError: it is none; says what to write.
+    """
+    if isinstance(value, Values):
+        return
+    found = type(value).__name__
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Values):
+        found += f" of estimates: write {function}(first, second), or {function}(*estimates)"
+    raise ReleaseError(
+        f"{function}: expected an estimate, such as mean(release, 'age'); found {found}"
+    )

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Bins, Column, Levels, cells, shifted
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.descriptive import mean, moved
-from dpiw.analysis.groups import check_estimate, picked, place_of
+from dpiw.analysis.estimates import Estimate, place_of
+from dpiw.analysis.groups import picked
 from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance, shown
 from dpiw.analysis.names import known_name
-from dpiw.analysis.sample import Array, Estimate, Source, weighted_sample
+from dpiw.analysis.sample import Array, Source, check_estimate, weighted_sample
 from dpiw.analysis.tables import binned_levels
-from dpiw.analysis.tails import chi_square_tail
 from dpiw.errors import ReleaseError, nearest, one_of
 from dpiw.methods.weights.diagnostics import Verdict
 
@@ -146,6 +146,24 @@ def wald_test(
         verdict=max(interval.verdicts, key=_ORDER.index),
         reasons=tuple(interval.told()),
     )
+
+
+def chi_square_tail(statistic: float, degrees: int) -> float:
+    """Probability that a chi-square variable is larger than `statistic`, without SciPy.
+
+    Q(k/2, x/2) from Q(1/2, y) = erfc(sqrt(y)) or Q(1, y) = exp(-y) by
+    Q(a + 1, y) = Q(a, y) + y^a exp(-y) / Gamma(a + 1) (DLMF 8.8.6).
+
+    Args:
+        statistic: >= 0.
+        degrees: >= 1.
+    """
+    y, a = statistic / 2, 1.0 if degrees % 2 == 0 else 0.5
+    tail = math.exp(-y) if degrees % 2 == 0 else math.erfc(math.sqrt(y))
+    while a < degrees / 2:
+        tail += math.exp(a * math.log(y) - y - math.lgamma(a + 1)) if y > 0 else 0.0
+        a += 1
+    return min(tail, 1.0)
 
 
 def _distance(values: Array, covariance: Array) -> float:

@@ -9,12 +9,12 @@ import pandas as pd
 
 from dpiw.analysis.columns import SHARE, Bins, Column, Levels, declared_as, levels, shifted
 from dpiw.analysis.conditions import chosen
+from dpiw.analysis.estimates import Estimate
 from dpiw.analysis.names import checked_column
 from dpiw.analysis.quantiles import weighted_quantile
-from dpiw.analysis.sample import Array, Estimate, Source, WeightedSample, weighted_sample
-from dpiw.analysis.spelling import spelt
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.columns import Column as Declared
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, spelt
 
 QUARTERS = np.array([0.25, 0.5, 0.75])
 

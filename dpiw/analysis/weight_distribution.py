@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.analysis.sample import Published, WeightedSample, weighted_sample
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
@@ -17,7 +18,7 @@ from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.stack import Stack
 
 if TYPE_CHECKING:
-    from dpiw.analysis.release import Release
+    from dpiw.methods.play import Played
 
 Array = NDArray[np.float64]
 
@@ -49,7 +50,7 @@ class PublishedWeights:
     diagnostics: Mapping[str, Any]
 
 
-def law_of_release(release: Release) -> MeansLaw | None:
+def law_of_release(release: Published) -> MeansLaw | None:
     """The law of a release's weights, from its certificate, schema and rows.
 
     None where no weights of `METHOD` are published, or where so few rows satisfied the constraints
@@ -122,3 +123,29 @@ def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLa
         raise ReleaseError(f"certificate: measured weights without {reason}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError):
         raise ReleaseError("certificate: what it says of measured weights fits no law") from None
+
+
+def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
+    """Rows of a release made in memory, with their weights and the weights' law.
+
+    Args:
+        played: the release.
+        nominal_rows: n0.
+    """
+    rows, weights, estimator = played.rows, played.weights, played.estimator
+    if estimator is None:
+        return replace(weighted_sample((rows.frame(), None)), schema=rows.schema)
+    published = PublishedWeights(
+        schema=rows.schema,
+        rows=rows.scaled,
+        log_weights=weights.log_weights,
+        steps=weights.steps,
+        nominal_rows=nominal_rows,
+        diagnostics=weights.diagnostics.to_json() | dict(weights.facts),
+    )
+    law = law_of_weights(estimator.method, estimator.parameters(), published)
+    exponentials = np.exp(weights.log_weights - weights.log_weights.max())
+    weights_of_mean_one = exponentials / exponentials.mean()
+    return WeightedSample(
+        table=rows.frame(), weights=weights_of_mean_one, law=law, schema=rows.schema
+    )  # fmt: skip

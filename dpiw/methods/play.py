@@ -1,7 +1,7 @@
 """A release without files, ledger and processes: one straight way from a table to weighted rows.
 
-By the steps of a `dpiw.methods.recipe.Recipe`, as a run takes them. Rehearsals, the bootstrap and
-the benchmarks take them here.
+By the steps of a `dpiw.methods.recipe.Recipe`, as a run takes them. Rehearsals and benchmarks
+take them here.
 """
 
 from __future__ import annotations

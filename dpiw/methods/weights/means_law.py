@@ -22,20 +22,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.means_replicates import drawn_replicates
-from dpiw.methods.weights.means_verdict import base_objections, objections
+from dpiw.methods.weights.means_verdict import Linearised, base_objections, objections
 from dpiw.methods.weights.objections import Objection
 from dpiw.methods.weights.targets import ridge_of
-
-if TYPE_CHECKING:
-    from dpiw.analysis.sample import Estimate
 
 Array = NDArray[np.float64]
 
@@ -55,6 +50,15 @@ feature reaches. This and `PULLED` were chosen by simulation of other releases, 
 populations besides, than those of benchmarks/results/coverage_measured.md."""
 
 _BLOCK = 8192
+
+_DRAWN = 16
+"""Replicates that are drawn at once."""
+
+_LEAST = 0.01
+"""Weights below it get the prior's jitter of this weight: a step for them alone would be tiny."""
+
+_POSITIVE = 0.9
+"""Most that a replicate's weight may differ from the full weight, as a share of it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -255,7 +259,7 @@ class MeansLaw:
         """By what the rows' own variance is too small, >= 1, as chosen rows repeat."""
         return max(1.0, self.effective_rows / self.base_rows)
 
-    def parts(self, estimate: Estimate) -> dict[str, Array]:
+    def parts(self, estimate: Linearised) -> dict[str, Array]:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
 
         Of the rows' sampling error the sandwich holds what calibration leaves. `prior` is what
@@ -277,16 +281,16 @@ class MeansLaw:
             parts["people"] = (self.max_rows - 1) / self.rows * (share @ estimate.influence**2)
         return parts
 
-    def support(self, estimate: Estimate) -> Array:
+    def support(self, estimate: Linearised) -> Array:
         """`share_seen` of an estimate."""
         return self.share_seen(estimate.influence)
 
-    def objections(self, estimate: Estimate, parts: dict[str, Array]) -> list[list[Objection]]:
+    def objections(self, estimate: Linearised, parts: dict[str, Array]) -> list[list[Objection]]:
         """Of each value, what keeps it from `use`: `means_verdict`."""
         base = base_objections(self.effective_rows, self.base_rows, self.base_k_hat)
         return objections(estimate, self.support(estimate), parts, base=base)
 
-    def draws(self, estimate: Estimate, replicates: int, rng: np.random.Generator) -> Array:
+    def draws(self, estimate: Linearised, replicates: int, rng: np.random.Generator) -> Array:
         """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.
 
         Raises:
@@ -302,5 +306,49 @@ class MeansLaw:
         return np.asarray(full + reach * (replicate_weights.estimates(estimate.refit) - full))
 
     def replicates(self, count: int, rng: np.random.Generator) -> ReplicateWeights:
-        """Replicate weights: `means_replicates.drawn_replicates`."""
+        """Replicate weights: `drawn_replicates`."""
         return drawn_replicates(self, count, rng)
+
+
+def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> ReplicateWeights:
+    """Replicate weights whose spread over any smooth estimate is its error.
+
+    Each is w (1 + step e), e = jitter + theta.(phi - m) + chance: random signs times the prior's
+    standard deviations; a tilt theta that takes back what was measured of them and adds noise and
+    sampling error of the means; random signs for the rows' own sampling, and for the private rows'
+    where a person may have several (`MeansLaw.parts`). `step` keeps every weight positive.
+
+    Args:
+        law: of the published weights.
+        count: R.
+        rng: an analyst's or the release's generator; no privacy noise.
+    """
+    n, w = len(law.weights), law.weights
+    spread = np.sqrt(n * law.prior / np.maximum(w, _LEAST))
+    root = np.linalg.cholesky(law.error)
+    chance = np.sqrt(law.repeats)
+    people = np.sqrt((law.max_rows - 1) / law.rows * n / np.maximum(w, _LEAST))[:, None]
+    replicates = np.empty((n, count))
+    for start in range(0, count, _DRAWN):
+        size = min(_DRAWN, count - start)
+        jitter = spread[:, None] * _signs(rng, n, size)
+        shift = law.features.T @ (w[:, None] * jitter) / n - np.outer(law.means, w @ jitter / n)
+        error = root @ rng.standard_normal((len(root), size)) - shift
+        theta = law.fit.T @ (law.fit @ error)
+        sampling = chance * law.calibrated(_signs(rng, n, size))
+        theta += law.base_error @ rng.standard_normal(theta.shape)
+        theta += np.outer(law.pull, rng.standard_normal(size))
+        moved = jitter + law.features @ theta + sampling
+        if law.max_rows > 1:
+            moved += people * _signs(rng, n, size)
+        replicates[:, start : start + size] = moved - w @ moved / n
+    step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
+    replicates *= step
+    replicates += 1
+    replicates *= w[:, None]
+    return ReplicateWeights(weights=replicates, scale=1 / (count * step**2))
+
+
+def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
+    """Random signs, shape (rows, columns)."""
+    return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)

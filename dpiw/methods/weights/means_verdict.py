@@ -8,16 +8,14 @@ others. Thresholds: our choice, made after looking at simulations (docs/method.m
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.weights.diagnostics import Verdict, tail_findings
 from dpiw.methods.weights.objections import Objection, unsupported
-
-if TYPE_CHECKING:
-    from dpiw.analysis.sample import Estimate
 
 Array = NDArray[np.float64]
 
@@ -40,7 +38,31 @@ ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: below, linearisation fails."""
 
 
-def least_support(estimate: Estimate) -> Array:
+class Linearised(Protocol):
+    """Values of a sample as the law of its weights sees them (`dpiw.analysis.sample.Values`)."""
+
+    @property
+    def values(self) -> Array:
+        """Shape (p,)."""
+        ...
+
+    @property
+    def influence(self) -> Array:
+        """By what each row moves them, shape (n, p)."""
+        ...
+
+    @property
+    def refit(self) -> Callable[[Array], Array]:
+        """The values at other weights, shape (n,) to shape (p,)."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What else the estimator has to say, by name."""
+        ...
+
+
+def least_support(estimate: Linearised) -> Array:
     """For the verdict `use`, of each value, shape (p,)."""
     inside = estimate.facts.get("inside", np.zeros(estimate.values.size))
     return np.where(np.isfinite(inside), SUPPORT_USE, QUANTILE_USE)
@@ -57,7 +79,7 @@ def guessed(parts: dict[str, Array]) -> Array:
 
 
 def objections(
-    estimate: Estimate, support: Array, parts: dict[str, Array], *, base: list[Objection]
+    estimate: Linearised, support: Array, parts: dict[str, Array], *, base: list[Objection]
 ) -> list[list[Objection]]:
     """Of each value, all that keeps it from `use`.
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 
 import numpy as np
 import pandas as pd
@@ -149,17 +148,3 @@ def test_what_is_refused():
         analysis.linear_posterior((frame()[:1], None), "y", [])
     with pytest.raises(ReleaseError, match="column 'h'"):
         analysis.multinomial_posterior((frame(), None), "h")
-
-
-@pytest.mark.skipif(importlib.util.find_spec("numpyro") is not None, reason="numpyro is here")
-def test_nuts_names_its_extra():
-    with pytest.raises(ReleaseError, match=r"dpiw\[bayes\]"):
-        analysis.logistic_nuts((frame(), None), "flag", ["x"], seed=1)
-
-
-def test_nuts_agrees_with_laplace():
-    pytest.importorskip("numpyro")
-    table = frame(rows=200)
-    found = analysis.logistic_posterior((table, None), "flag", ["x"])
-    drawn = analysis.logistic_nuts((table, None), "flag", ["x"], seed=1)
-    np.testing.assert_allclose(drawn.mean(axis=0), found.mean, atol=0.1)

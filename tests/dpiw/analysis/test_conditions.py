@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from types import SimpleNamespace
 
@@ -195,3 +196,28 @@ def test_without_a_schema_the_ranges_are_those_of_the_rows():
         analysis.mean(source, "age", where="visit > '2026-01-01'")
     with pytest.raises(ReleaseError, match="has the levels 'north', 'south'"):
         analysis.mean(source, "age", where="town == 'north' and town == 'south'")
+
+
+NUMBERS = ("ok", "age", "u8", "2", "(u8 - 3)", "(inc / ok)", "(ok + ok)", "(-u8)")
+
+
+@pytest.mark.parametrize("dtypes", [{}, {"ok": "boolean"}, {"age": "Int64", "ok": "boolean"}])
+def test_a_chain_reads_as_its_pairs_whatever_pandas_calls_the_column(dtypes):
+    """Also where cells may be missing, which cost an error before, and where eight bits wrap."""
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(0, 5, 40), "u8": rng.integers(0, 5, 40).astype(np.uint8),
+            "inc": rng.normal(size=40), "ok": rng.random(40) < 0.5,
+        }
+    )  # fmt: skip
+    nullable, wide = table.astype(dtypes), table.astype({"u8": np.int64, "ok": np.int64})
+    for a, b, c in itertools.product(NUMBERS, repeat=3):
+        pairs = f"{a} < {b} and {b} != {c}"
+        assert_same(condition(nullable, f"{a} < {b} != {c}"), condition(wide, pairs))
+        assert_same(condition(nullable, f"not ({a} < {b} != {c})"), ~condition(wide, pairs))
+
+
+def assert_same(found, meant):
+    assert found.dtype == bool
+    assert found.tolist() == meant.tolist()

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpiw.analysis.local import covariance, frequencies, least_squares, means
+from dpiw.analysis.local import covariance, frequencies, least_squares, means, net_spread
 from dpiw.analysis.local_learning import CorrectedRisk
 from dpiw.analysis.local_losses import SQUARED
-from dpiw.analysis.local_verdicts import net_spread
 from dpiw.errors import ReleaseError, WeightError
 from tests.support.local import collection, people, told
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.analysis import local_descent
-from dpiw.analysis.local_descent import OFFSET, batch_count, descend, pass_law
-from dpiw.analysis.local_verdicts import bias_objection
+from dpiw.analysis import local_learning
+from dpiw.analysis.local import bias_objection
+from dpiw.analysis.local_learning import OFFSET, batch_count, descend, pass_law
 from dpiw.methods.weights.diagnostics import Verdict
 
 HESSIAN, NOISE = np.array([[2.0, 0.5], [0.5, 1.2]]), np.array([[1.0, 0.3], [0.3, 2.0]])
@@ -21,28 +21,20 @@ def test_batches_are_even_and_as_many_as_the_start_needs():
     assert batch_count(1) == 1
 
 
-@pytest.mark.parametrize("average", [False, True])
-def test_the_law_of_a_pass_is_that_of_its_recursion(average):
+def test_the_law_of_a_pass_is_that_of_its_recursion():
     """Moments of the linear recursion itself, summed forward, in two dimensions."""
     mu, n = 1.0, 3000
     pushes = np.zeros((n, 2))
     pushes[[4, n // 2, n - 3]] = [[0.1, 0.2], [-0.3, 0.1], [0.05, -0.02]]
-    last, cross, total = np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2))
-    lost, pushed, left, right = np.eye(2), np.zeros(2), np.zeros((2, 2)), np.zeros(2)
+    last, lost, pushed = np.zeros((2, 2)), np.eye(2), np.zeros(2)
     for k in range(1, n + 1):
         step = np.eye(2) - HESSIAN / (mu * (k + OFFSET))
         last = step @ last @ step.T + NOISE / (mu * (k + OFFSET)) ** 2
         lost, pushed = step @ lost, step @ pushed + pushes[k - 1]
-        if k > n // 2:  # cross: covariance of this error with the sum of those of the half before
-            cross = step @ cross
-            total += last + cross + cross.T
-            cross += last
-            left, right = left + lost, right + pushed
-    law = pass_law(HESSIAN, NOISE, pushes, mu=mu, average=average)
-    half = n // 2
-    assert law.covariance == pytest.approx(total / half**2 if average else last, rel=1e-9)
-    assert law.missing == pytest.approx(left / half if average else lost, rel=1e-9)
-    assert law.pushed == pytest.approx(right / half if average else pushed, rel=1e-9)
+    law = pass_law(HESSIAN, NOISE, pushes, mu=mu)
+    assert law.covariance == pytest.approx(last, rel=1e-9)
+    assert law.missing == pytest.approx(lost, rel=1e-9)
+    assert law.pushed == pytest.approx(pushed, rel=1e-9)
     goal = np.array([0.3, -0.2])
     end = goal - law.missing @ goal + law.pushed
     assert law.bias(end) == pytest.approx(end - goal)
@@ -54,11 +46,11 @@ def test_the_limit_of_the_law_is_the_closed_form():
     pushes = np.zeros((steps, 2))
     h, axes = np.linalg.eigh(HESSIAN)
     limit = axes @ ((axes.T @ NOISE @ axes) / (h[:, None] + h - 1)) @ axes.T
-    law = pass_law(HESSIAN, NOISE, pushes, mu=1.0, average=False)
+    law = pass_law(HESSIAN, NOISE, pushes, mu=1.0)
     assert steps * law.covariance == pytest.approx(limit, rel=2e-2)
     best = np.linalg.solve(HESSIAN, np.linalg.solve(HESSIAN, NOISE).T)
     assert np.linalg.eigvalsh(limit - best)[0] > 0
-    flat = pass_law(np.eye(2), NOISE, pushes, mu=1.0, average=False)
+    flat = pass_law(np.eye(2), NOISE, pushes, mu=1.0)
     assert steps * flat.covariance == pytest.approx(NOISE, rel=1e-2)
     assert flat.missing == pytest.approx(OFFSET / (steps + OFFSET) * np.eye(2))
 
@@ -69,9 +61,8 @@ def test_a_pass_without_noise_ends_where_the_law_says(norm):
     goal = np.array([0.3, -0.2])
     made = descend(
         lambda theta, _: HESSIAN @ (theta - goal), np.arange(400), dimension=2, norm=norm, mu=1.0,
-        average=False,
     )  # fmt: skip
-    law = pass_law(HESSIAN, NOISE, made.pushes, mu=1.0, average=False)
+    law = pass_law(HESSIAN, NOISE, made.pushes, mu=1.0)
     assert made.pushes.any() == (norm < 1)
     assert made.end == pytest.approx(goal - law.missing @ goal + law.pushed, abs=1e-12)
     assert np.linalg.norm(made.end) <= norm * (1 + 1e-12)
@@ -86,12 +77,12 @@ def pass_of_many(rows, repeats, rng):
         return curvature * (theta - goal) + noise
 
     made = descend(
-        gradient, np.arange(rows), dimension=repeats, norm=1e9, mu=mu, average=False
+        gradient, np.arange(rows), dimension=repeats, norm=1e9, mu=mu
     )  # fmt: skip
     steps = len(made.pushes)
     noise = np.array([[steps / rows]])
     law = pass_law(
-        np.array([[curvature]]), noise, np.zeros((steps, 1)), mu=mu, average=False
+        np.array([[curvature]]), noise, np.zeros((steps, 1)), mu=mu
     )  # fmt: skip
     error = math.sqrt(law.covariance[0, 0])
     inside = np.abs(made.end - goal) < 1.96 * error
@@ -111,7 +102,7 @@ def test_intervals_cover_where_the_verdict_is_use_and_nowhere_else(monkeypatch):
         covered, objections = pass_of_many(rows, 600, rng)
         assert abs(covered - 0.95) < 0.04, rows
         assert not objections, rows
-    monkeypatch.setattr(local_descent, "batch_count", lambda rows: min(rows, 10_000))
+    monkeypatch.setattr(local_learning, "batch_count", lambda rows: min(rows, 10_000))
     covered, objections = pass_of_many(1_000_000, 600, rng)
     assert covered < 0.9
     assert [objection.leaves for objection in objections] == [Verdict.DO_NOT_USE]

@@ -18,7 +18,6 @@ import pytest
 from scipy.linalg import block_diag
 
 from dpiw import analysis
-from dpiw.analysis.bootstrap import mechanism_of
 from dpiw.analysis.export_files import export
 from dpiw.analysis.sample import WeightedSample
 from dpiw.analysis.weight_distribution import law_of_release
@@ -413,18 +412,3 @@ def test_features_that_replicates_could_not_hold_are_refused(make_workplace, mon
     monkeypatch.setattr(measured_weights, "MOST_FEATURES_HELD", 300 * width - 1)
     with pytest.raises(SpecError, match=f"at most 299 with replicates, which take {width} feat"):
         compile_plan(spec, load_schema(spec))
-
-
-def test_a_rehearsal_replays_measured_weights(publishing):
-    run, release = publishing(
-        weights="measured, settings: {omega_seed: 5, frequencies: 5, base_rows: 1000}"
-    )
-    mechanism = mechanism_of(release)
-    ours, theirs = mechanism.recipe.weights.calibrated, run.plan.weights.calibrated
-    assert ours.multiplier == pytest.approx(theirs.multiplier, rel=1e-6)
-    rehearsal = analysis.rehearse(
-        release, lambda s: analysis.mean(s, "age"), rng=np.random.default_rng(32), replicates=20
-    )
-    assert rehearsal.failed == 0
-    assert rehearsal.truth == rehearsal.values  # the stand-in population is the release itself
-    assert rehearsal.spread[0] > 0

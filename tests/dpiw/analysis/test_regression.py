@@ -9,8 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from dpiw import analysis
 from dpiw.analysis.design import design
-from dpiw.analysis.optional import optional
-from dpiw.errors import ReleaseError, WeightError
+from dpiw.errors import ReleaseError, WeightError, optional
 
 
 def source(rows=400, seed=11):

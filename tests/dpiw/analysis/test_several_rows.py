@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.bayes import scaled_weights
-from dpiw.analysis.bootstrap import rehearse
 from dpiw.analysis.group_sizes import EMPTY, FEW, few, size_objections
 from dpiw.analysis.intervals import noise_aware_covariance, variance_parts
 from dpiw.analysis.sample import WeightedSample
@@ -162,30 +160,6 @@ def test_the_certificate_says_that_numbers_are_of_rows():
     several = caveats(plan(), weighted=True)
     assert several.count(rows_caveat(ROWS_EACH)) == 1
     assert rows_caveat(ROWS_EACH)
-
-
-def test_a_rehearsal_draws_people_with_all_their_rows():
-    """Replays of n0/k people vary k times as much; 60 of them know it to about a fifth."""
-
-    class Copies:
-        nominal_rows = 400
-        recipe = SimpleNamespace(schema=SimpleNamespace(scale=lambda table: _Rows(table)))
-
-        def release(self, truth, rng):
-            return WeightedSample(table=truth.table, weights=np.ones(len(truth.table)))
-
-    class _Rows(SimpleNamespace):
-        def __init__(self, table):
-            super().__init__(table=table, take=lambda rows: _Rows(table.iloc[rows]))
-
-    spreads = [
-        rehearse(
-            sample_of(max_rows=k), lambda s: analysis.mean(s, "y"), replicates=60,
-            rng=np.random.default_rng(4), mechanism=Copies(),
-        ).spread[0]
-        for k in (1, 9)
-    ]  # fmt: skip
-    assert 2 < spreads[1] / spreads[0] < 4
 
 
 def test_the_release_s_tests_know_it():

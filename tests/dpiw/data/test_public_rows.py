@@ -101,10 +101,6 @@ def test_analysts_are_told_that_the_law_of_these_weights_is_not_known(place):
     assert (found.method, found.verdicts) == ("sandwich", ("not assessed",))
     with pytest.raises(ReleaseError, match="law of these weights is not known"):
         analysis.mean(release, "age").interval(method="noise_aware")
-    with pytest.raises(ReleaseError, match="post-processed weights cannot be replayed"):
-        analysis.rehearse(
-            release, lambda s: analysis.mean(s, "age"), rng=np.random.default_rng(1), replicates=20
-        )
     _, size = analysis.bayes.scaled_weights(release)
     assert size.sum() <= 400  # no more evidence than nominal_rows
 
