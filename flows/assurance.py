@@ -14,6 +14,7 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.errors import DPIWError
+from tasks.failures import only_our_own
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SUITES = ("proof", "nightly")
@@ -27,6 +28,7 @@ class AssuranceFailedError(DPIWError):
 
 
 @flow(name="dpiw-assurance", retries=0, persist_result=False, log_prints=False)
+@only_our_own("assurance")
 def assurance(suites: Sequence[str] = SUITES) -> None:
     """Run the suites one after the other, each to its end.
 
