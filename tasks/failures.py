@@ -176,8 +176,8 @@ def record(error: BaseException, name: str, *given: object) -> None:
 
 __all__ = [
     "DRAWN_ADVICE",
-    "DrawnStepFailedError",
     "STOPS",
+    "DrawnStepFailedError",
     "OwnFailures",
     "StepFailedError",
     "brief",

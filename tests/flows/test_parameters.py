@@ -6,27 +6,16 @@ is refused is a class, a file and a line: no word of a file, no name of a folder
 
 from __future__ import annotations
 
-import copyreg
-import importlib
-import io
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
-from asyncio import CancelledError
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import cloudpickle
-import distributed  # noqa: F401 - registers reducers for exceptions, for all of this process
-import httpx
 import pytest
-from prefect.exceptions import Abort
-from tblib.pickling_support import install, pickle_exception
 
 from dpiw.cli.main import main as dpiw
 from dpiw.errors import DPIWError, SchemaError, SpecError
@@ -35,9 +24,8 @@ from flows import audit as audit_module
 from flows import local as local_module
 from flows.parameters import ROOT as VARIABLE
 from flows.parameters import below_root, ledger_below_root, spec_below_root, typed_here
-from tasks.failures import StepFailedError, brief, only_our_own, told_briefly
-from tasks.step import _guarded
-from tests.flows.conftest import ROOT, PrefectServer
+from tasks.failures import StepFailedError, brief, told_briefly
+from tests.flows.conftest import ROOT, PrefectServer, pickled
 from tests.hostile.leaks.canaries import hits
 from tests.support.patience import until
 
@@ -45,21 +33,6 @@ CANARY = "Quillonworth7731"
 """A cell, a name of a column and a name of a folder."""
 
 TABLE = f"age,income,region,ill\n30,{CANARY},{CANARY},true\n"
-
-
-def pickled(error: BaseException) -> bytes:
-    """An error as processes pickle it, also with distributed's reducers for exceptions.
-
-    Those keep the errors that led to it, which ordinary pickles leave out.
-    """
-    buffer = io.BytesIO()
-    bare = pickle.Pickler(buffer)
-    bare.dispatch_table = {}
-    bare.dump(error)
-    install()  # as distributed does when it is imported, for all classes that exist by then
-    assert copyreg.dispatch_table[type(error)] is pickle_exception
-    kept = [pickle.dumps(error, protocol=protocol) for protocol in range(2, 6)]
-    return b"".join([buffer.getvalue(), *kept, cloudpickle.dumps(error)])
 
 
 # --- paths ----------------------------------------------------------------------------------------
@@ -395,92 +368,6 @@ def test_a_refusal_is_a_class_a_file_and_a_line(
         assert hits(pickled(refusal.value), [CANARY]) == [], (name, parameters)
         classes.add(type(refusal.value).__name__)
     assert {"AuditFailedError", "SpecError", "SchemaError", "ManifestError"} <= classes
-
-
-class PanicError(BaseException):
-    """As a library in Rust panics: no `Exception`."""
-
-
-BODIES = {
-    "release": (("flows.release", ("plan", "due", "scheduled_before", "reruns", "published")),
-                {"spec": "r.yaml"}),
-    "audit": (("flows.audit", ("release_folders", "key_files", "audit_task", "report_audit",
-                               "found")),
-              {"ledger": "l.sqlite", "releases": "inside"}),
-    "local": (("flows.local", ("collect_reports", "publish_reports")), {"spec": "r.yaml"}),
-    "assurance": (("flows.assurance", ("subprocess",)), {"suites": ["proof"]}),
-}  # fmt: skip
-"""Every flow, and what its body calls, one after the other."""
-
-
-@pytest.mark.parametrize(
-    "error", [KeyError(CANARY), OSError(2, CANARY, CANARY), AssertionError(CANARY),
-              UnicodeDecodeError("utf-8", CANARY.encode(), 0, 1, CANARY), PanicError(CANARY),
-              httpx.ConnectError(CANARY), RecursionError(CANARY), ExceptionGroup(CANARY,
-              [ValueError(CANARY)])], ids=lambda error: type(error).__name__
-)  # fmt: skip
-@pytest.mark.parametrize("name", BODIES)
-def test_what_a_flow_s_own_body_runs_into_is_its_class(
-    name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    """Wherever in the body: what Prefect is handed holds no word of it, pickled neither."""
-    (module_name, called), parameters = BODIES[name]
-    module = importlib.import_module(module_name)
-    flow = {"local": "collect"}.get(name, name)
-    for file in ("load_local_spec", "spec_below_root", "ledger_below_root", "below_root"):
-        monkeypatch.setattr(module, file, mock.MagicMock(), raising=False)
-    if name == "audit":
-        monkeypatch.setattr(module, "places", lambda *_: ("l.sqlite", Path("inside")))
-    for place in range(len(called)):
-        for function in called:
-            monkeypatch.setattr(module, function, mock.MagicMock())
-
-        def breaks(*_: Any, **__: Any) -> Any:
-            try:
-                raise SpecError(CANARY)
-            except SpecError:
-                raise error
-
-        monkeypatch.setattr(module, called[place], mock.MagicMock(side_effect=breaks))
-        if name == "assurance":
-            monkeypatch.setattr(module, "subprocess", mock.MagicMock(**{"run.side_effect": breaks}))
-        if called[place] == "published":
-            monkeypatch.setattr(module, "reruns", lambda: 0)
-        with pytest.raises((StepFailedError, httpx.HTTPError)) as refusal:
-            getattr(module, flow).fn(**parameters)
-        assert str(refusal.value).endswith(f" failed: {type(error).__name__}"), called[place]
-        assert hits(pickled(refusal.value), [CANARY]) == []
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(3), CancelledError(), Abort()])
-def test_what_stops_a_run_by_intent_stops_it(stop: BaseException) -> None:
-    def body() -> None:
-        raise stop
-
-    for guarded in (only_our_own("x")(body), _guarded("x", "done", body)):
-        with pytest.raises(type(stop)) as caught:
-            guarded()
-        assert caught.value is stop
-
-
-def test_every_flow_is_guarded() -> None:
-    """A flow that is new names what its body calls, above."""
-    found = {path.stem for path in (ROOT / "flows").glob("*.py") if "@flow(" in path.read_text()}
-    assert found == set(BODIES)
-
-
-@pytest.mark.parametrize("error", [KeyError(CANARY), SpecError(CANARY), RecursionError(CANARY)])
-def test_the_name_of_a_run_is_found_whatever_its_spec_does(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Prefect would keep what is raised."""
-    module = importlib.import_module("flows.release")
-    for broken in ("load_spec", "spec_below_root", "due"):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "load_spec", mock.MagicMock())
-            patch.setattr(module, "spec_below_root", mock.MagicMock())
-            patch.setattr(module, broken, mock.MagicMock(side_effect=error))
-            assert module.title(Path("desk/town.yaml"), None) == "town"
 
 
 SERVED = ("copy.yaml", "twice.yaml", "keys.yaml", "of_keyed_schema.yaml", "local_parameters.yaml",
