@@ -36,7 +36,7 @@ from flows.parameters import spec_below_root
 from tasks.debias import debias
 from tasks.diagnose import diagnose
 from tasks.draw_synthetic import draw_synthetic
-from tasks.failures import told_briefly
+from tasks.failures import StepFailedError, only_our_own, record, told_briefly
 from tasks.fit_generator import fit_generator
 from tasks.fit_weights import fit_weights
 from tasks.ingest import ingest
@@ -60,7 +60,7 @@ def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:
     A GPU may vanish in the middle of a training. One that need not have it goes on from its
     checkpoint, once, as a task of its own that holds no place in the queue for the GPU.
     """
-    planned = ReleaseRun.load(run)
+    planned = _loaded(run)
     try:
         return fit.with_options(tags=gpu_tags(planned.plan, stage))(run)
     except StageFailedError as error:
@@ -69,13 +69,18 @@ def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:
     return fit(run, without_gpu=True)
 
 
+def _loaded(run: Path) -> ReleaseRun:
+    with told_briefly("run"):
+        return ReleaseRun.load(run)
+
+
 def title(spec: Path, period: str | None) -> str:
     """`NAME PERIOD` of a run; of a spec that cannot be read, its file's name."""
     try:
         read = load_spec(spec_below_root("spec", str(spec)))
-    except DPIWError:
-        return spec.stem  # the plan says what is wrong with it
-    return f"{read.name} {period or due().label(read.cadence, read.time_zone)}"
+        return f"{read.name} {period or due().label(read.cadence, read.time_zone)}"
+    except Exception:
+        return spec.stem  # the plan says what is wrong with it; Prefect keeps what is raised here
 
 
 def run_name() -> str:
@@ -86,11 +91,17 @@ def run_name() -> str:
 
 def published(run: Path) -> Path:
     """Every step of a run that is planned; each goes on from what is there."""
-    run = ingest(reserve(run))
-    run = fitted(fit_generator, run, GENERATOR_STAGE)
-    run = draw_synthetic(run)
-    run = fitted(fit_weights, run, WEIGHTS_STAGE)
-    return publish(diagnose(debias(run)))
+    try:
+        run = ingest(reserve(run))
+        run = fitted(fit_generator, run, GENERATOR_STAGE)
+        run = draw_synthetic(run)
+        run = fitted(fit_weights, run, WEIGHTS_STAGE)
+        return publish(diagnose(debias(run)))
+    except (DPIWError, StepFailedError):
+        raise
+    except Exception as error:  # between the steps, which keep their own
+        record(error, "release", run)
+        raise
 
 
 @flow(
@@ -100,6 +111,7 @@ def published(run: Path) -> Path:
     persist_result=False,
     log_prints=False,
 )
+@only_our_own("release")
 def release(spec: str, period: str | None = None) -> str:
     """Publish the release that `spec` describes for `period`, once.
 
@@ -120,7 +132,7 @@ def release(spec: str, period: str | None = None) -> str:
         try:
             return str(published(run))
         except DPIWError as error:
-            allowed = rerun(ReleaseRun.load(run), error)
+            allowed = rerun(_loaded(run), error)
             if allowed is Rerun.NEVER:
                 raise
         wait(run, allowed, pause(), start + 1)

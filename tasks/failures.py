@@ -7,19 +7,32 @@ stands in the run's confidential log. What Prefect itself runs into is shown as 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
+import functools
 import logging
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
+
+from httpx import HTTPError
+from prefect.exceptions import ExternalSignal, PrefectSignal
 
 from dpiw.errors import DPIWError
 
 _TASKS: Final = "prefect.task_runs"
 _FLOWS: Final = "prefect.flow_runs"
+STOPS: Final = (
+    KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, PrefectSignal,
+    ExternalSignal,
+)  # fmt: skip
+"""What ends a process or a run by intent; Prefect has words of its own for each."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class StepFailedError(Exception):
@@ -99,6 +112,38 @@ def told_briefly(subject: str) -> Iterator[None]:
         failure.__context__ = None  # set by `with`, which handles the error that came in
 
 
+def only_our_own(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a flow's body raise errors of ours, without what led to them, and what stops a process.
+
+    Anything else leaves as its class alone, also what is no `Exception`, as a library in Rust may
+    raise: Prefect keeps the text of whatever ends a flow.
+
+    Args:
+        name: of the flow, as its failure says it.
+    """
+
+    def wrap(body: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(body)
+        def guarded(*words: P.args, **named: P.kwargs) -> R:
+            failure: BaseException
+            try:
+                return body(*words, **named)
+            except (DPIWError, StepFailedError) as error:
+                failure = error
+            except STOPS:
+                raise
+            except HTTPError as error:  # a person is told that the server went away
+                failure = HTTPError(f"{name} failed: {type(error).__name__}")
+            except BaseException as error:
+                failure = StepFailedError(f"{name} failed: {type(error).__name__}")
+            failure.__cause__ = failure.__context__ = None
+            raise failure
+
+        return guarded
+
+    return wrap
+
+
 def _sentence(error: DPIWError | StepFailedError) -> str:
     return f"{type(error).__name__}: {error}. What to do: {error.advice}."
 
@@ -111,7 +156,7 @@ def show_sentences() -> None:
             logger.addFilter(OwnFailures())
 
 
-def record(error: Exception, name: str, *given: object) -> None:
+def record(error: BaseException, name: str, *given: object) -> None:
     """Keep the traceback of a step's own failure in its run's log, for the custodian alone.
 
     Args:
@@ -131,10 +176,12 @@ def record(error: Exception, name: str, *given: object) -> None:
 
 __all__ = [
     "DRAWN_ADVICE",
+    "STOPS",
     "DrawnStepFailedError",
     "OwnFailures",
     "StepFailedError",
     "brief",
+    "only_our_own",
     "record",
     "show_sentences",
     "told_briefly",

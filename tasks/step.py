@@ -19,6 +19,7 @@ from prefect.tasks import Task
 from dpiw.errors import DPIWError, PrivacyError, SchemaError, SpecError
 from tasks.failures import (
     DRAWN_ADVICE,
+    STOPS,
     DrawnStepFailedError,
     StepFailedError,
     brief,
@@ -60,7 +61,9 @@ def _guarded(
             failure = shown.with_traceback(None)
             if drawn and error.advice in _BEFORE_A_DRAW:
                 failure.advice = DRAWN_ADVICE
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:  # of a library in Rust, too
             record(error, name, *args)
             failure = unforeseen(f"{name} failed: {type(error).__name__}")
             if isinstance(error, StepFailedError):

@@ -318,7 +318,17 @@ def _rows(table: pd.DataFrame, weights: _Weights) -> pd.DataFrame:
     return pd.concat([table, weights.columns], axis=1)
 
 
-_WHOLE = f"whole numbers to {LARGEST_WHOLE} (2^53), as doubles"
+def _holds(numbers: str, first_day: str, label: str) -> dict[ColumnKind, str]:
+    """What columns of each kind may hold in a file of doubles, moments and labels."""
+    labels = f"the schema's levels, as labels of at most {label}"
+    return {
+        ColumnKind.INTEGER: f"whole numbers to {LARGEST_WHOLE} (2^53), as doubles",
+        ColumnKind.CONTINUOUS: numbers,
+        **dict.fromkeys((ColumnKind.DATE, ColumnKind.DATETIME), f"days from {first_day} on"),
+        **dict.fromkeys((ColumnKind.CATEGORICAL, ColumnKind.ORDINAL), labels),
+    }
+
+
 _FORMATS = {
     ".csv": _Format(
         names=CSV,
@@ -332,15 +342,7 @@ _FORMATS = {
         changed=lambda path, table, columns, w: changed_stata(
             path, _rows(table, w), columns, _stata_texts(columns, w)
         ),
-        holds={
-            ColumnKind.INTEGER: _WHOLE,
-            ColumnKind.CONTINUOUS: "numbers within 8.98e307",
-            **dict.fromkeys((ColumnKind.DATE, ColumnKind.DATETIME), "days from the year 100 on"),
-            **dict.fromkeys(
-                (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL),
-                "the schema's levels, as labels of at most 32,000 characters",
-            ),
-        },
+        holds=_holds("numbers within 8.98e307", "the year 100", "32,000 characters"),
     ),
     ".sav": _Format(
         names=SPSS,
@@ -348,14 +350,6 @@ _FORMATS = {
         changed=lambda path, table, columns, w: changed_spss(
             path, _rows(table, w), columns, _spss_texts(columns, w)
         ),
-        holds={
-            ColumnKind.INTEGER: _WHOLE,
-            ColumnKind.CONTINUOUS: "finite doubles but the least, its missing value",
-            **dict.fromkeys((ColumnKind.DATE, ColumnKind.DATETIME), "days from 1582-10-15 on"),
-            **dict.fromkeys(
-                (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL),
-                "the schema's levels, as labels of at most 120 bytes",
-            ),
-        },
+        holds=_holds("finite doubles but the least, its missing value", "1582-10-15", "120 bytes"),
     ),
 }

@@ -149,12 +149,15 @@ def _head(folder: FolderFacts) -> str | None:
 def _recovered_as_stated(
     recovered: RecoveredTally, release: VerifiedRelease, heads: Mapping[str, str]
 ) -> bool:
-    """Whether a recovery took up what the release states: its head, its cost, what was spent."""
+    """Whether a recovery took up what the release states: its head, its cost, what was spent.
+
+    One that took more rows of it for it knows no release before it, and charges all that was spent.
+    """
     certificate, previous = release.certificate, release.manifest.facts.previous
     return (
         recovered.head,
         recovered.population,
-        recovered.previous,
+        recovered.previous or previous,
         recovered.cost.amount,
         recovered.held,
         recovered.drawn,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -41,17 +41,25 @@ class MissingRelease:
     """A published release whose head a ledger lacks.
 
     Attributes:
-        release: what passed `verify`.
+        release: what passed `verify`: its folder, or one of more rows of its draws, which names the
+            same head and states the same charge.
+        digest: SHA-256 of the manifest of the release that paid.
         after: the head of the release before it, if that one was given and the ledger has its head.
     """
 
     release: VerifiedRelease
+    digest: str
     after: str | None
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of its manifest."""
-        return self.release.manifest.digest
+    def stands_in(self) -> bool:
+        """Whether its own folder was not given, but one of more rows of its draws."""
+        return self.digest != self.release.manifest.digest
+
+    @property
+    def previous(self) -> str | None:
+        """SHA-256 of the manifest of the release before it; None: none, or nobody knows which."""
+        return None if self.stands_in else self.release.manifest.facts.previous
 
 
 def folders_of(roots: Iterable[Path]) -> list[Path]:
@@ -92,22 +100,34 @@ def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
 def missing_releases(
     ledger: Ledger, releases: Iterable[VerifiedRelease]
 ) -> dict[str, tuple[MissingRelease, ...]]:
-    """By population: the releases the ledger lacks, in order. A folder given twice counts once."""
-    releases_by_digest = {release.manifest.digest: release for release in releases}
+    """By population: the releases the ledger lacks, in order. A folder given twice counts once.
+
+    Folders of more rows carry the head and the charge of the release that paid for their draws:
+    one of them stands for it where it was not given, and all of them ask for one charge.
+
+    Raises:
+        LedgerConflictError: folders of the same draws name different heads.
+    """
+    by_paid: dict[str, VerifiedRelease] = {}
+    for release in releases:
+        paid = release.manifest.facts.rows_of or release.manifest.digest
+        other = by_paid.setdefault(paid, release)
+        if other.certificate.ledger_head != release.certificate.ledger_head:
+            raise LedgerConflictError(
+                f"releases {other.certificate.release_id} and {release.certificate.release_id}: of"
+                " the same draws, under different heads of the ledger"
+            )
+        if release.manifest.digest == paid:
+            by_paid[paid] = release
     by_population: dict[str, list[MissingRelease]] = {}
-    for digest, release in releases_by_digest.items():
+    for paid, release in by_paid.items():
         head = release.certificate.ledger_head
-        first = release.manifest.facts.rows_of  # which paid for more rows of its draws
-        paid = None if first is None else releases_by_digest.get(first)
-        if ledger.knows(PublishedHead(hash=head, manifest_digest=first or digest)) or (
-            paid is not None and paid.certificate.ledger_head == head
-        ):
+        if ledger.knows(PublishedHead(hash=head, manifest_digest=paid)):
             continue
-        before = releases_by_digest.get(release.manifest.facts.previous or "")
-        after = None if before is None else before.certificate.ledger_head
-        if after is not None and not ledger.contains(after):
-            after = None
-        missing = MissingRelease(release=release, after=after)
+        missing = MissingRelease(release=release, digest=paid, after=None)
+        before = by_paid.get(missing.previous or "")
+        if before is not None and ledger.contains(before.certificate.ledger_head):
+            missing = replace(missing, after=before.certificate.ledger_head)
         by_population.setdefault(release.certificate.population, []).append(missing)
     return {name: _in_order(group) for name, group in by_population.items()}
 
@@ -120,7 +140,7 @@ def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
 
     def take(item: MissingRelease) -> None:  # digests cannot form a circle
         del waiting[item.digest]
-        before = waiting.get(item.release.manifest.facts.previous or "")
+        before = waiting.get(item.previous or "")
         if before is not None:
             take(before)
         ordered.append(item)
@@ -142,7 +162,7 @@ def recovered_release(missing: MissingRelease, population: Population) -> Recove
     return RecoveredRelease(
         hash=certificate.ledger_head,
         manifest_digest=missing.digest,
-        previous=missing.release.manifest.facts.previous,
+        previous=missing.previous,
         after=missing.after,
         run=certificate.release_id.rpartition("-")[2],
         plan_digest=certificate.plan_digest,
@@ -185,7 +205,14 @@ def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
     known = {release.manifest_digest for r in ledger.recoveries() for release in r.releases}
     known |= {missing.digest for missing in releases}
     for missing in releases:
-        before = missing.release.manifest.facts.previous
+        before = missing.previous
+        if missing.stands_in:
+            raise SpecError(
+                f"release {missing.release.certificate.release_id}: these are more rows of a"
+                f" release (manifest {missing.digest[:12]}) that is neither among these folders nor"
+                " recovered; give its folder, too. If it is lost, say so (--previous-lost): then"
+                " all that this release's certificate says was spent is charged, once"
+            )
         if before is not None and missing.after is None and before not in known:
             raise SpecError(
                 f"release {missing.release.certificate.release_id}: the release before it (manifest"

@@ -179,7 +179,7 @@ class Ledger(AttemptLedger):
                 composition `renyi`.
             resumptions: stage name -> on what terms it may be resumed; its events count what a
                 resume may repeat.
-            release: the release's name, for people; no rule reads it.
+            release: the release's name, by which `arm` finds runs of the same; None: of any.
 
         Returns:
             The reserving entry's place in the chain; the same one for the same content again.

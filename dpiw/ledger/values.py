@@ -227,9 +227,14 @@ class RunRecord:
         return total
 
     def is_rival_of(self, other: RunRecord) -> bool:
-        """Whether it is another run of the same population, release and period."""
-        labels = [(run.population, run.release, run.period) for run in (self, other)]
-        return labels[0] == labels[1] and None not in labels[0] and self.run_key != other.run_key
+        """Whether it is another run of the same population, period and release, or may be.
+
+        A run whose name is on no record may be of any release.
+        """
+        labels = [(run.population, run.period) for run in (self, other)]
+        names = {self.release, other.release}
+        same = labels[0] == labels[1] and (len(names) == 1 or None in names)
+        return same and self.run_key != other.run_key
 
     @property
     def drawn(self) -> bool:

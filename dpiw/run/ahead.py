@@ -180,12 +180,14 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
         AlreadyPaidError: another run of the same population, release and period was drawn.
     """
     paid = [run for run in _same_label(spec, ledger, key, period) if run.drawn]
-    is_published = any(run.state is RunState.PUBLISHED for run in paid)
+    is_published = any(run.state is RunState.PUBLISHED and run.release for run in paid)
     runs = [run.run_key for run in paid] + _recovered(spec, ledger, key, period)
     if not runs:
         return
     stands = _STANDS[paid[-1].state] if paid else "was published, and recovered"
     named = f"release {spec.name}, period {period}"
+    if paid and paid[-1].release is None:
+        named += ", or another name that this ledger does not state"
     command = f"{RELEASE} --period {period}"
     more = (
         f"more rows of its draws, at no cost: {command} --rows {spec.synthetic_rows}; "
@@ -239,11 +241,14 @@ def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) ->
 
 
 def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
-    """Other runs of a release and period that hold or drew something."""
+    """Other runs of a release and period that hold or drew something.
+
+    A run whose name is on no record may be of any release, so it counts.
+    """
     return [
         run
         for run in ledger.runs(spec.population)
-        if run.release == spec.name
+        if run.release in (spec.name, None)
         and run.period == period
         and run.state in _STANDS
         and run.run_key != key
@@ -253,18 +258,22 @@ def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> lis
 def _recovered(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[str]:
     """First digits of the keys of other runs whose release of this label was recovered.
 
-    A recovery does not state the release's name; its folder does, or one of more rows.
+    A recovery does not state the release's name; its folder does, or one of more rows. Where
+    neither lies among the releases, it may have been any, and counts.
     """
     folder = Path(spec.publish_to)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    own = re.escape(f"{spec.name}-{period}-")
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    def may_be_this(run: str) -> bool:
+        own = re.compile(rf"(.+)-{re.escape(period)}-(rows\d+-)?{re.escape(run)}")
+        found = {match[1] for name in names if (match := own.fullmatch(name))}
+        return not found or spec.name in found
+
     return [
         release.run
         for recovery in ledger.recoveries(spec.population)
         for release in recovery.releases
-        if release.period == period
-        and not key.startswith(release.run)
-        and any(re.fullmatch(rf"{own}(rows\d+-)?{re.escape(release.run)}", name) for name in names)
+        if release.period == period and not key.startswith(release.run) and may_be_this(release.run)
     ]
 
 

@@ -1,9 +1,12 @@
 """A real Prefect server for the flow tests, and a way to run the flow as a person would."""
 
 import contextlib
+import copyreg
+import io
 import json
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -205,3 +208,22 @@ def train():
         place.spec.write_text(text)
 
     return train
+
+
+def pickled(error: BaseException) -> bytes:
+    """An error as processes pickle it, also with distributed's reducers for exceptions.
+
+    Those keep the errors that led to it, which ordinary pickles leave out.
+    """
+    import cloudpickle
+    import distributed  # noqa: F401 - registers reducers for exceptions, for all of this process
+    from tblib.pickling_support import install, pickle_exception
+
+    buffer = io.BytesIO()
+    bare = pickle.Pickler(buffer)
+    bare.dispatch_table = {}
+    bare.dump(error)
+    install()  # as distributed does when it is imported, for all classes that exist by then
+    assert copyreg.dispatch_table[type(error)] is pickle_exception
+    kept = [pickle.dumps(error, protocol=protocol) for protocol in range(2, 6)]
+    return b"".join([buffer.getvalue(), *kept, cloudpickle.dumps(error)])

@@ -1,6 +1,7 @@
 """The audit flow under a real Prefect server: a report, an exit code, and nothing but counts."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,10 @@ from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.flows.conftest import ROOT
+from tests.hostile.leaks.canaries import hits
+
+NAME = "Quillonworth7731"
+"""Of a folder among the releases: a copy, which is warned of."""
 
 pytestmark = pytest.mark.flow
 
@@ -59,3 +64,19 @@ def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, make_
     assert [finding["code"] for finding in facts["findings"]] == ["folder_unsound"]
     assert len(facts["given_keys"]) == 2
     assert prefect_server.newest_run()["state_type"] == "FAILED"
+
+
+def test_prefect_keeps_no_name_of_a_folder_of_an_audit_that_ends_well(
+    prefect_server, make_workplace
+):
+    """What the flow returns is for a person's terminal: no table, log or result holds it."""
+    place = make_workplace(weights="none")
+    folder = publish(place)
+    shutil.copytree(folder, place.releases / NAME)
+    done = run_audit(prefect_server, "--ledger", place.spec, "--out", place.root / "audit")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert NAME in done.stdout
+    assert prefect_server.newest_run()["state_type"] == "COMPLETED"
+    stored = prefect_server.everything_stored()
+    assert b"dpiw-audit" in stored
+    assert hits(stored, [NAME, folder.name]) == []

@@ -6,28 +6,33 @@ what to do; what a step's own code did wrong stands in the run's confidential lo
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
 import stat
 import subprocess
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
+from prefect.exceptions import Abort
 from rich.console import Console
 
-from dpiw.errors import StageFailedError
+from dpiw.errors import SpecError, StageFailedError
 from dpiw.run.run import ReleaseRun
 from flows import console
 from flows import server as servers
 from flows.server import ServerLostError, ServerUnreachableError
-from tasks.failures import OwnFailures, StepFailedError, show_sentences
+from tasks.failures import OwnFailures, StepFailedError, only_our_own, show_sentences
 from tasks.step import _guarded
-from tests.flows.conftest import ROOT, PrefectServer
+from tests.flows.conftest import ROOT, PrefectServer, pickled
+from tests.hostile.leaks.canaries import hits
 from tests.support.patience import SECONDS, until
 
 KILLED = StageFailedError("fit_generator", StageFailedError.exit_code)
@@ -177,6 +182,98 @@ def test_before_a_run_is_prepared_nothing_is_hidden(
 ) -> None:
     with pytest.raises(KeyError):
         fails(workplace, monkeypatch, broken, prepared=False)
+
+
+# --- what a flow's own body runs into -------------------------------------------------------------
+
+CANARY = "Quillonworth7731"
+"""A word of a file."""
+
+
+class PanicError(BaseException):
+    """As a library in Rust panics: no `Exception`."""
+
+
+BODIES = {
+    "release": (("flows.release", ("plan", "due", "scheduled_before", "reruns", "published")),
+                {"spec": "r.yaml"}),
+    "audit": (("flows.audit", ("release_folders", "key_files", "audit_task", "report_audit",
+                               "found")),
+              {"ledger": "l.sqlite", "releases": "inside"}),
+    "local": (("flows.local", ("collect_reports", "publish_reports")), {"spec": "r.yaml"}),
+    "assurance": (("flows.assurance", ("subprocess",)), {"suites": ["proof"]}),
+}  # fmt: skip
+"""Every flow, and what its body calls, one after the other."""
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError(CANARY), OSError(2, CANARY, CANARY), AssertionError(CANARY),
+              UnicodeDecodeError("utf-8", CANARY.encode(), 0, 1, CANARY), PanicError(CANARY),
+              httpx.ConnectError(CANARY), RecursionError(CANARY), ExceptionGroup(CANARY,
+              [ValueError(CANARY)])], ids=lambda error: type(error).__name__
+)  # fmt: skip
+@pytest.mark.parametrize("name", BODIES)
+def test_what_a_flow_s_own_body_runs_into_is_its_class(
+    name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever in the body: what Prefect is handed holds no word of it, pickled neither."""
+    (module_name, called), parameters = BODIES[name]
+    module = importlib.import_module(module_name)
+    flow = {"local": "collect"}.get(name, name)
+    for file in ("load_local_spec", "spec_below_root", "ledger_below_root", "below_root"):
+        monkeypatch.setattr(module, file, mock.MagicMock(), raising=False)
+    if name == "audit":
+        monkeypatch.setattr(module, "places", lambda *_: ("l.sqlite", Path("inside")))
+    for place in range(len(called)):
+        for function in called:
+            monkeypatch.setattr(module, function, mock.MagicMock())
+
+        def breaks(*_: Any, **__: Any) -> Any:
+            try:
+                raise SpecError(CANARY)
+            except SpecError:
+                raise error  # noqa: B904 - what led to it must not leave either
+
+        monkeypatch.setattr(module, called[place], mock.MagicMock(side_effect=breaks))
+        if name == "assurance":
+            monkeypatch.setattr(module, "subprocess", mock.MagicMock(**{"run.side_effect": breaks}))
+        if called[place] == "published":
+            monkeypatch.setattr(module, "reruns", lambda: 0)
+        with pytest.raises((StepFailedError, httpx.HTTPError)) as refusal:
+            getattr(module, flow).fn(**parameters)
+        assert str(refusal.value).endswith(f" failed: {type(error).__name__}"), called[place]
+        assert hits(pickled(refusal.value), [CANARY]) == []
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(3), CancelledError(), Abort()])
+def test_what_stops_a_run_by_intent_stops_it(stop: BaseException) -> None:
+    def body() -> None:
+        raise stop
+
+    for guarded in (only_our_own("x")(body), _guarded("x", "done", body)):
+        with pytest.raises(type(stop)) as caught:
+            guarded()
+        assert caught.value is stop
+
+
+def test_every_flow_is_guarded() -> None:
+    """A flow that is new names what its body calls, above."""
+    found = {path.stem for path in (ROOT / "flows").glob("*.py") if "@flow(" in path.read_text()}
+    assert found == set(BODIES)
+
+
+@pytest.mark.parametrize("error", [KeyError(CANARY), SpecError(CANARY), RecursionError(CANARY)])
+def test_the_name_of_a_run_is_found_whatever_its_spec_does(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prefect would keep what is raised."""
+    module = importlib.import_module("flows.release")
+    for broken in ("load_spec", "spec_below_root", "due"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "load_spec", mock.MagicMock())
+            patch.setattr(module, "spec_below_root", mock.MagicMock())
+            patch.setattr(module, broken, mock.MagicMock(side_effect=error))
+            assert module.title(Path("desk/town.yaml"), None) == "town"
 
 
 # --- a server that goes away ----------------------------------------------------------------------

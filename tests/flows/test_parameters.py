@@ -6,11 +6,8 @@ is refused is a class, a file and a line: no word of a file, no name of a folder
 
 from __future__ import annotations
 
-import copyreg
-import io
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -18,10 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-import distributed  # noqa: F401 - registers reducers for exceptions, for all of this process
 import pytest
-from tblib.pickling_support import install, pickle_exception
 
 from dpiw.cli.main import main as dpiw
 from dpiw.errors import DPIWError, SchemaError, SpecError
@@ -31,7 +25,7 @@ from flows import local as local_module
 from flows.parameters import ROOT as VARIABLE
 from flows.parameters import below_root, ledger_below_root, spec_below_root, typed_here
 from tasks.failures import StepFailedError, brief, told_briefly
-from tests.flows.conftest import ROOT, PrefectServer
+from tests.flows.conftest import ROOT, PrefectServer, pickled
 from tests.hostile.leaks.canaries import hits
 from tests.support.patience import until
 
@@ -39,21 +33,6 @@ CANARY = "Quillonworth7731"
 """A cell, a name of a column and a name of a folder."""
 
 TABLE = f"age,income,region,ill\n30,{CANARY},{CANARY},true\n"
-
-
-def pickled(error: BaseException) -> bytes:
-    """An error as processes pickle it, also with distributed's reducers for exceptions.
-
-    Those keep the errors that led to it, which ordinary pickles leave out.
-    """
-    buffer = io.BytesIO()
-    bare = pickle.Pickler(buffer)
-    bare.dispatch_table = {}
-    bare.dump(error)
-    install()  # as distributed does when it is imported, for all classes that exist by then
-    assert copyreg.dispatch_table[type(error)] is pickle_exception
-    kept = [pickle.dumps(error, protocol=protocol) for protocol in range(2, 6)]
-    return b"".join([buffer.getvalue(), *kept, cloudpickle.dumps(error)])
 
 
 # --- paths ----------------------------------------------------------------------------------------

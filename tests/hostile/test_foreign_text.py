@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import datetime
 import json
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from dpiw.release.manifest import FileEntry
 from dpiw.release.parquet import write_table
 from dpiw.release.report.template import _environment
 from dpiw.release.signing import PrivateKey
-from dpiw.release.verification import NOBODY
+from dpiw.release.verification import NOBODY, verify
 from tests.dpiw.release.release_example import example_key, publish_example
 from tests.support.ledger import adult, ask, finish
 
@@ -95,7 +96,8 @@ def forged(source: Path, target: Path, key: PrivateKey, name: str, path: Any, te
     digest = FileEntry.of(files["certificate.json"]).sha256
     unit = certificate.get("unit") or {}
     facts |= {
-        "dpiw.certificate_sha256": digest, "dpiw.mechanisms": ",".join(manifest["mechanisms"]),
+        "dpiw.certificate_sha256": digest,
+        "dpiw.mechanisms": ",".join(manifest.get("mechanisms", ())),
         "dpiw.delta": str(certificate.get("delta")),
         "dpiw.epsilon": str(certificate.get("epsilon")),
         "dpiw.population": str(certificate.get("population")),
@@ -130,14 +132,14 @@ def forged(source: Path, target: Path, key: PrivateKey, name: str, path: Any, te
     return target
 
 
-def harmless(output: str) -> None:
+def harmless(output: str, *, most: int = 250_000) -> None:
     """No character that steers, no line that claims a key which nobody gave."""
     odd = {c for c in output if c != "\n" and unicodedata.category(c) in
            ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")}  # fmt: skip
     assert not odd
     assert not [line for line in output.splitlines() if line.startswith("release")
                 and line.endswith("(the expected key)")]  # fmt: skip
-    assert max(map(len, output.splitlines()), default=0) < 250_000
+    assert max(map(len, output.splitlines()), default=0) < most
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +192,8 @@ def check_commands(folder: Path) -> None:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([*command, str(folder)])
-        harmless(out.getvalue())
+        most = 250_000 if command != ["describe", "--json"] else 20_000_000  # whole, for programs
+        harmless(out.getvalue(), most=most)
         harmless(err.getvalue())
         if code == 0 and "--json" not in command:
             assert out.getvalue().splitlines()[0] == NOBODY
@@ -207,6 +210,75 @@ def check_commands(folder: Path) -> None:
             harmless(shown(error))
     for warning in warned:
         harmless(str(warning.message))
+
+
+MARKUP = "<img src=x onerror=alert(1)>&quot;'\"{{7*7}}</script><script>"
+"""Every character of it is plain."""
+STEERS = "a\n" + FORGED + "\r\x1b[2K\u202e\u2028\x9b8m"
+
+
+def in_a_page(page: str) -> None:
+    """Markup of a foreign text is text there."""
+    assert "<img src=x" not in page
+    assert "<script>" not in page.replace("<script>\n", "")
+    harmless("\n".join(line.strip() for line in page.splitlines()))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["manifest", "certificate", "schema"])
+@pytest.mark.parametrize("text", [STEERS, MARKUP], ids=["steers", "markup"])
+def test_each_text_of_a_release_is_tried(example, tmp_path, name, text) -> None:
+    """Every leaf and every key, one after the other, in what commands, errors and pages show."""
+    from dpiw.audit import audit, found, write_report
+
+    source, key = example
+    ledger = Ledger.create(tmp_path / "ledger.sqlite")
+    ledger.register(adult())
+    places = leaves(json.loads((source / f"{name}.json").read_bytes()))
+    taken = 0
+    for number, path in enumerate(places):
+        folder = forged(source, tmp_path / str(number), key, name, path, text)
+        check_commands(folder)
+        try:
+            verify(folder)
+        except ReleaseError:
+            continue  # an audit shows the same error
+        taken += 1
+        report = audit(
+            ledger_url=str(tmp_path / "ledger.sqlite"), releases=[folder], public_keys=[],
+            clock=lambda: datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC),
+        )  # fmt: skip
+        for line in found(report):
+            harmless(line)
+            assert "\n" not in line
+        write_report(report, tmp_path / "out")
+        in_a_page((tmp_path / "out" / "audit.html").read_text())
+    assert text == STEERS or name != "certificate" or taken > 10
+
+
+WIDE = [
+    ("certificate", ("caveats", 0)), ("certificate", ("release_id",)), ("schema", ("name",)),
+    ("certificate", ("versions", "dpiw")), ("certificate", ("generator", "method")),
+    ("manifest", ("public_key",)), ("manifest", ("files", "\0key", "schema.json")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [(place, text) for place in WIDE for text in ("LONE", "LONELINE")]
+    + [(place, text) for place in WIDE[:2] for text in ("\u202e" * 10**7, "x" * 10**7)],
+    ids=lambda value: value[:9] if isinstance(value, str) else value[0],
+)  # fmt: skip
+def test_half_characters_and_ten_megabytes(example, tmp_path, place, text, monkeypatch) -> None:
+    """A file may escape half of a character, which no terminal and no page can be sent."""
+    source, key = example
+    real = document_json
+    monkeypatch.setattr(
+        sys.modules[__name__], "document_json",
+        lambda value: real(value).replace(b"LONELINE", rb"\udc80\n\ud800").replace(
+            b"LONE", rb"\ud800"),
+    )  # fmt: skip
+    check_commands(forged(source, tmp_path / "f", key, *place, text))
 
 
 def test_reasons_of_an_odd_form_are_refused(example, tmp_path, capsys) -> None:

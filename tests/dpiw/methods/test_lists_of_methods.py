@@ -47,6 +47,7 @@ PARTIAL = {
     "support/draws.py": "exceptions with their tests: test_contract.py asks all others",
     "support/kinds.py": "narrow methods; the table takes both registries",
     "dpiw/run/test_certifiable.py": "settings that methods need; the test takes both registries",
+    "dpiw/run/test_interrupted_draws.py": "settings and slow methods; cases take both registries",
     "golden/make_releases.py": "same settings; test_fenced_releases.py wants a folder of each",
 }
 

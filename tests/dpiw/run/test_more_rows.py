@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dpiw.audit import audit
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.unreleased import unreleased
 from dpiw.errors import (
+    AlreadyPaidError,
     LedgerConflictError,
     LedgerTamperedError,
     ManifestError,
@@ -19,6 +21,7 @@ from dpiw.errors import (
     SpecError,
 )
 from dpiw.ledger import EntryKind, Ledger
+from dpiw.ledger.from_releases import missing_releases
 from dpiw.plan import promise
 from dpiw.release import manifest
 from dpiw.release.folders import release_folders
@@ -217,15 +220,94 @@ def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workpl
     publish_run(place.spec)
     more_rows(place.spec, None, rows=20)
     restore(place, before)
-    told(
-        "recover", "--ledger", str(place.ledger), "--releases", str(place.releases),
-        "--key", str(place.root / "state" / "keys" / "test.pub"),
-        "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0",
-    )  # fmt: skip
+    recover(place, place.releases)
     assert spent(place).epsilon == 2
     steps.reserve(_next(place))
     codes = [finding.code for finding in audited(place).findings]
     assert codes == ["recovered"]
+
+
+ROWS, OTHER_ROWS, FIRST = "rows20", "rows30", "once-"
+
+
+@pytest.mark.parametrize(
+    "given", [[ROWS], [ROWS, OTHER_ROWS], [FIRST, ROWS], [OTHER_ROWS, ROWS, FIRST]], ids=len
+)
+def test_folders_of_the_same_draws_are_charged_once(make_workplace: Any, given: list[str]) -> None:
+    """The host died: the ledger was restored, the workspace is gone, some folders are lost."""
+    place = make_workplace(weights="none")
+    before = place.ledger.read_bytes()
+    run, first = publish_run(place.spec)
+    folders = {FIRST: first} | {
+        f"rows{rows}": more_rows(place.spec, None, rows=rows) for rows in (20, 30)
+    }
+    kept = shutil.copytree(first, place.root / "found later" / first.name)
+    restore(place, before)
+    shutil.rmtree(run.directory)
+    if FIRST not in given:
+        shutil.rmtree(first)
+        with pytest.raises(SpecError, match="--previous-lost"):
+            recover(place, *(folders[name] for name in given))
+    recover(place, *(folders[name] for name in given), previous_lost=FIRST not in given)
+    assert spent(place).epsilon == 2
+    steps.reserve(_next(place))  # folders that were not given are known, too
+    codes = [finding.code for finding in audited(place).findings]
+    assert codes == ["recovered"] + ["folder_missing"] * (FIRST not in given)
+    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+        recover(place, kept, *folders.values() if FIRST in given else ())
+    found = audited(place, [kept, folders[ROWS], folders[OTHER_ROWS]])
+    assert [finding.code for finding in found.findings] == ["recovered"]
+    place.spec.write_text(place.spec.read_text().replace("name: village", "name: town"))
+    with pytest.raises(AlreadyPaidError):
+        steps.reserve(prepared_with(place, "synthetic_rows: 300", "synthetic_rows: 301"))
+
+
+def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace: Any) -> None:
+    """Two releases and more rows of the first; the first's own folder is lost."""
+    place = make_workplace(epsilon="9", weights="none")
+    place.spec.write_text(place.spec.read_text().replace("cadence: once", "cadence: yearly"))
+    before = place.ledger.read_bytes()
+    _, first = publish_run(place.spec, period="2025")
+    rows = more_rows(place.spec, "2025", rows=20)
+    between = place.ledger.read_bytes()
+    _, second = publish_run(place.spec, period="2026")
+    moved = shutil.move(first, place.root / first.name)
+    for at in (between, before):  # the ledger knows the first, or neither
+        restore(place, at)
+        recover(place, rows, second, previous_lost=at is before)
+        assert spent(place).epsilon == 4
+        steps.reserve(_next(place, "2025"))
+        place.spec.write_text(place.spec.read_text().replace("name: village", "name: town"))
+    assert verify(Path(moved))
+
+
+def test_folders_of_the_same_draws_under_other_heads_are_refused(make_workplace: Any) -> None:
+    place = make_workplace(weights="none")
+    publish_run(place.spec)
+    more_rows(place.spec, None, rows=20)
+    one, other = (verify(folder) for folder in release_folders(place.releases))
+    certificate = replace(other.certificate, ledger_head="0" * 64)
+    mixed = replace(other, certificate=certificate)
+    for releases in ([one, mixed], [mixed, one], [other, mixed]):
+        with pytest.raises(LedgerConflictError, match="different heads"):
+            missing_releases(Ledger.open(place.ledger), releases)
+
+
+def recover(place: Any, *folders: Path, previous_lost: bool = False) -> None:
+    told(
+        "recover", "--ledger", str(place.ledger),
+        *(word for folder in folders for word in ("--releases", str(folder))),
+        "--key", str(place.root / "state" / "keys" / "test.pub"),
+        "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0",
+        *["--previous-lost"] * previous_lost,
+    )  # fmt: skip
+
+
+def prepared_with(place: Any, old: str, new: str) -> ReleaseRun:
+    text = place.spec.read_text()
+    assert old in text
+    place.spec.write_text(text.replace(old, new))
+    return prepared(place)
 
 
 def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace: Any) -> None:
@@ -238,10 +320,10 @@ def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace: Any) ->
     assert len(table.drop_duplicates()) > 700
 
 
-def _next(place: Any) -> ReleaseRun:
+def _next(place: Any, period: str | None = None) -> ReleaseRun:
     """A run of another name: the population spends again, whatever lies beside its releases."""
     place.spec.write_text(place.spec.read_text().replace("name: town", "name: village"))
-    return prepared(place)
+    return prepared(place, period=period)
 
 
 def test_a_folder_that_claims_another_first_is_no_release(

@@ -208,9 +208,10 @@ def test_who_agreed_to_pay_again_draws_beside_the_first(workplace: Any) -> None:
     assert again.measurement("fit_generator").exists()
 
 
+@pytest.mark.parametrize("name", ["town", "village", None])
 @pytest.mark.parametrize("rows", ["", "rows450-"])
-def test_a_recovered_release_is_paid_too(workplace: Any, rows: str) -> None:
-    """Its reservation was lost with the ledger; its folder, or more rows', says whose it is."""
+def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | None) -> None:
+    """Its reservation was lost with the ledger; only a folder, or more rows', says whose it is."""
     first, ledger = prepared(workplace), Ledger.open(workplace.ledger)
     charge = Charge(cost=cost())
     ledger.recover("town", [RecoveredRelease(
@@ -219,12 +220,43 @@ def test_a_recovered_release_is_paid_too(workplace: Any, rows: str) -> None:
     )], loss=NONE)  # fmt: skip
     rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
     run = prepared(workplace)
-    check_ahead(workplace.spec, None)  # whose release it was, nobody knows
-    folder = workplace.releases / f"town-once-{rows}{first.key[:8]}"
-    folder.mkdir(parents=True)
-    refused(workplace, lambda: check_ahead(workplace.spec, None))
-    folder.rmdir()
-    steps.reserve(run)
+    if name:
+        folder = workplace.releases / f"{name}-once-{rows}{first.key[:8]}"
+        folder.mkdir(parents=True)
+    if name == "village":
+        check_ahead(workplace.spec, None)
+    else:
+        refused(workplace, lambda: check_ahead(workplace.spec, None))
+    if name:
+        folder.rmdir()
+    steps.reserve(run, pay_again=True)
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch, state: RunState
+) -> None:
+    """Earlier versions reserved without a name; the ledger's own look at the draw refuses, too."""
+    reserved = Ledger.reserve
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Ledger, "reserve", lambda self, **facts: reserved(self, **facts | {"release": None})
+        )
+        first = prepared(workplace)
+        brought(first, state)
+    ledger = Ledger.open(workplace.ledger)
+    assert ledger.run(first.key).release is None
+    rewrite(workplace, "name: town", "name: village")
+    run = prepared(workplace)
+    if state in (RunState.RESERVED, RunState.VOIDED):
+        steps.reserve(run)
+        if state is RunState.RESERVED:
+            ledger.arm(first.key, 1, "fit_generator", beside=frozenset())
+            with pytest.raises(AlreadyPaidError):
+                ledger.arm(run.key, 1, "fit_generator", beside=frozenset())
+        return
+    assert "--rows" not in str(refused(workplace, lambda: steps.reserve(run)))
+    steps.reserve(run, pay_again=True)
 
 
 def test_a_plan_says_that_a_release_would_be_refused(

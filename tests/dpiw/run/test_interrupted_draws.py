@@ -1,0 +1,286 @@
+"""A stage that dies between two of its draws: never a second look at the data that nobody paid.
+
+Of every registered method: each start that died is on record, as lost and paid once more or as
+resumed within what was paid, and the last one is published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpiw.audit import audit
+from dpiw.audit.findings import Severity
+from dpiw.errors import SpecError, StageFailedError
+from dpiw.ledger import EntryKind, Ledger, StageState
+from dpiw.methods.generators.registry import GENERATORS
+from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.folders import release_folders
+from dpiw.release.verification import verify
+from dpiw.run import more_rows as more_rows_module
+from dpiw.run import steps
+from dpiw.run.more_rows import more_rows
+from dpiw.run.run import ReleaseRun
+from tests.crash.harness import ForkServer, Place
+from tests.golden.make_releases import prepare, spec_of
+from tests.support.whole_runs import finish, publish_run
+
+DRAWS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax",
+         "gaussian_vector")  # fmt: skip
+"""What a source of noise adds or selects with. Whom a training or a deal takes is no release."""
+
+GENERATOR_SETTINGS: dict[str, dict[str, Any]] = {
+    "privbayes": {"bins": 4}, "dpgan": {"steps": 12}, "dpcgan": {"steps": 12},
+    "pategan": {"teachers": 4, "queries": 20},
+}  # fmt: skip
+WEIGHT_SETTINGS: dict[str, dict[str, Any]] = {
+    "measured": {"frequencies": 10, "omega_seed": 1}, "dp_mlp": {"steps": 12, "hidden": [4]},
+    "output_noised": {"allow_more_rows": True},
+}  # fmt: skip
+METHODS = (
+    [(method, "none", GENERATOR_STAGE) for method in GENERATORS if method != "external"]
+    + [("histogram", method, WEIGHTS_STAGE) for method in WEIGHTS if method != "discriminator"]
+    + [("dpgan", "discriminator", GENERATOR_STAGE)]
+)
+"""Every registered method that draws, and the stage; discriminator weights are of that training."""
+
+SLOW = {"aim", "mst", "privbayes", "pategan", "dpcgan", "dp_mlp"}
+
+
+class GoneError(Exception):
+    """That nobody foresaw."""
+
+
+class Cut(SecureNoise):
+    """Draws so often and is gone: by an exception, or as a process."""
+
+    def __init__(self, draws: int | None, *, killed: bool = False) -> None:
+        self.drawn, self.gone, self._draws, self._killed = 0, False, draws, killed
+
+    def count(self) -> None:
+        if self.drawn == self._draws:
+            if self._killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.gone = True
+            raise GoneError
+        self.drawn += 1
+
+
+def _counted(name: str) -> Any:
+    def draw(self: Cut, *words: Any, **options: Any) -> Any:
+        self.count()
+        return getattr(super(Cut, self), name)(*words, **options)
+
+    return draw
+
+
+for _name in DRAWS:
+    setattr(Cut, _name, _counted(_name))
+
+
+def prepared(root: Path, generator: str, weights: str, *, attempts: int = 1) -> Path:
+    """A spec of two methods, which may pay so often, in a workplace of its own."""
+    prepare(root)
+    spec = json.loads(spec_of("levels-none" if generator == "levels" else "bayes-none", root)
+                      .read_text())  # fmt: skip
+    chosen = {"method": weights, "settings": WEIGHT_SETTINGS.get(weights, {})}
+    spec |= {
+        "generator": {"method": generator, "settings": GENERATOR_SETTINGS.get(generator, {})},
+        "weights": chosen | ({} if weights == "none" else {"when_infeasible": "keep"}),
+        "max_attempts": attempts,
+    }
+    (root / "release.yaml").write_text(json.dumps(spec))
+    return root / "release.yaml"
+
+
+def all_draws(run: ReleaseRun, stage: str, noise: Cut) -> None:
+    """Every stage that draws; that one by this noise."""
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=noise if stage == GENERATOR_STAGE else SecureNoise())
+    steps.draw_synthetic(run)
+    steps.fit_weights(run, noise=noise if stage == WEIGHTS_STAGE else SecureNoise())
+
+
+def check_paid(run: ReleaseRun, stage: str, *, died: int) -> None:
+    """Each start that died is on record; the account holds what all attempts cost."""
+    ledger = run.open_ledger()
+    record = ledger.run(run.key)
+    kinds = [entry.kind for entry in ledger.entries(run_key=run.key) if entry.stage == stage]
+    assert kinds.count(EntryKind.LOSE) + kinds.count(EntryKind.RESUME) == died
+    assert kinds.count(EntryKind.ARM) == 1 + kinds.count(EntryKind.LOSE)
+    assert len(record.attempts) == 1 + kinds.count(EntryKind.LOSE)
+    assert ledger.spent("town").epsilon_units == sum(
+        attempt.charge.cost.epsilon_units for attempt in record.attempts
+    )
+    assert record.stages[stage].state is StageState.COMMITTED
+    assert ledger.verify().ok
+
+
+def published_as_paid(root: Path, folder: Path) -> None:
+    key = root / "state" / "keys" / "test.pub"
+    report = audit(f"sqlite:///{root / 'state' / 'ledger.sqlite'}",
+                   release_folders(root / "state" / "releases"), [key])  # fmt: skip
+    assert [finding for finding in report.findings if finding.severity is Severity.ERROR] == []
+    assert verify(folder, public_key=[key])
+
+
+def cut_off(run: ReleaseRun, stage: str, cuts: tuple[int, ...]) -> None:
+    """A start for each cut, one without, and one that finds everything done."""
+    died = 0
+    for cut in cuts:
+        noise = Cut(cut)
+        with contextlib.suppress(StageFailedError):
+            all_draws(run, stage, noise)
+        died += noise.gone
+    last = Cut(None)
+    all_draws(run, stage, last)
+    assert died > 0
+    assert last.drawn > 0 or died < len(cuts)
+    check_paid(run, stage, died=died)
+    nothing = Cut(0)
+    all_draws(run, stage, nothing)
+    assert not nothing.gone
+
+
+@pytest.mark.parametrize(
+    ("generator", "weights", "stage"),
+    [pytest.param(*case, marks=[pytest.mark.nightly] * (bool(SLOW & {*case})
+                  or case[:2] == ("dpgan", "none"))) for case in METHODS],
+)  # fmt: skip
+def test_a_draw_that_was_cut_off_is_paid_again_or_resumed(
+    generator: str, weights: str, stage: str, tmp_path: Path
+) -> None:
+    """By an error that nobody foresaw: before the first draw, and behind it."""
+    spec = prepared(tmp_path, generator, weights, attempts=3)
+    cut_off(ReleaseRun.prepare(spec, period=None), stage, (0, 1))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    warm = ForkServer()
+    warm.wait_until_warm()
+    yield warm
+    warm.close()
+
+
+def killed_at(watch: Any, task: dict[str, Any]) -> None:
+    """In a child of the server: the process is gone behind so many draws of the stage."""
+    noise = Cut(task["cut"], killed=True)
+    real = getattr(steps, task["stage"])
+    setattr(steps, task["stage"], lambda run, **_: real(run, noise=noise))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("generator", "weights", "stage"), METHODS)
+def test_a_process_that_was_killed_between_two_draws(
+    generator: str, weights: str, stage: str, tmp_path: Path, server: ForkServer
+) -> None:
+    spec = prepared(tmp_path, generator, weights, attempts=6)
+    place = Place(root=tmp_path, url=f"sqlite:///{tmp_path / 'state' / 'ledger.sqlite'}")
+    task = {"changes": [f"{__name__}:killed_at"], "stage": stage}
+    ends = [server.run(place, **task, cut=cut) for cut in (0, 1, 2, 5)]
+    if ends[-1] == -signal.SIGKILL:
+        assert server.run(place) == 0
+    died = ends.count(-signal.SIGKILL)
+    assert ends == [-signal.SIGKILL] * died + [0] * (4 - died)
+    assert died > 0
+    run = ReleaseRun.prepare(spec, period=None)
+    check_paid(run, stage, died=died)
+    published_as_paid(tmp_path, finish(run))
+
+
+# --- more rows of every method --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("generator", "weights"),
+    [("dpgan", "discriminator"),
+     *(pytest.param(*case[:2], marks=pytest.mark.nightly) for case in METHODS
+       if case[1] != "discriminator"),
+     pytest.param("dpcgan", "discriminator", marks=pytest.mark.nightly),
+     pytest.param("dpgan", "measured", marks=pytest.mark.nightly)],
+)  # fmt: skip
+def test_more_rows_of_every_method(generator: str, weights: str, tmp_path: Path) -> None:
+    """From the draws that are kept: for nothing, with weights of their own; or refused by name."""
+    spec = prepared(tmp_path, generator, weights)
+    run, first = publish_run(spec)
+    ledger = Ledger.open(tmp_path / "state" / "ledger.sqlite")
+    before, spent = len(ledger.entries()), ledger.spent("town")
+    run.snapshot.unlink()
+    (tmp_path / "data.csv").unlink()
+    if weights == "output_noised":
+        with pytest.raises(SpecError, match="output_noised"):
+            more_rows(spec, None, rows=90)
+        assert len(ledger.entries()) == before
+        return
+    folder = more_rows(spec, None, rows=90)
+    assert more_rows(spec, None, rows=90) == folder
+    assert ledger.spent("town") == spent
+    assert [entry.kind for entry in ledger.entries()[before:]] == [EntryKind.PUBLISH]
+    one, other = verify(first), verify(folder)
+    assert (other.manifest.facts.rows, other.manifest.facts.rows_of) == (90, one.manifest.digest)
+    published_as_paid(tmp_path, folder)
+
+
+# --- `--rows`, killed -----------------------------------------------------------------------------
+
+STEPS = ("link_file", "draw_synthetic", "debias", "diagnose", "clean", "certify_more_rows", "build",
+         "make_visible")  # fmt: skip
+"""Of `dpiw.run.more_rows`, in order."""
+
+
+def rows_killed_at(watch: Any, task: dict[str, Any]) -> None:
+    """In a child of the server: `--rows` alone, gone before or behind one of its steps."""
+    from tests.crash import child
+
+    if task["step"] is not None:
+        owner = Ledger if task["step"] == "publish_rows" else more_rows_module
+        real = getattr(owner, task["step"])
+
+        def dies(*words: Any, **named: Any) -> Any:
+            if task["behind"]:
+                real(*words, **named)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(owner, task["step"], dies)
+    child.take_all_steps = lambda run, watch: more_rows(task_spec(task), None, rows=task["rows"])
+
+
+def task_spec(task: dict[str, Any]) -> Path:
+    return Path(task["root"]) / "release.yaml"
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("behind", [False, True])
+def test_more_rows_that_were_killed_leave_nothing_half_written(
+    behind: bool, tmp_path: Path, server: ForkServer
+) -> None:
+    """After each kill the releases are whole ones; the same command ends with one folder more."""
+    spec = prepared(tmp_path, "dpgan", "discriminator")
+    run, _ = publish_run(spec)
+    place = Place(root=tmp_path, url=f"sqlite:///{tmp_path / 'state' / 'ledger.sqlite'}")
+    ledger = Ledger.open(tmp_path / "state" / "ledger.sqlite")
+    spent, releases = ledger.spent("town"), tmp_path / "state" / "releases"
+    task = {"changes": [f"{__name__}:rows_killed_at"], "behind": behind}
+    for rows, step in enumerate((*STEPS, "publish_rows"), start=70):
+        assert server.run(place, **task, step=step, rows=rows) == -signal.SIGKILL, step
+        for folder in release_folders(releases):
+            assert verify(folder)
+        assert server.run(place, **task, step=None, rows=rows) == 0, step
+        assert [path.name for path in releases.iterdir() if "rows" in path.name].count(
+            f"bayes-none-once-rows{rows}-{run.key[:8]}"
+        ) == 1
+        assert ledger.spent("town") == spent
+        assert len(ledger.run(run.key).further) == rows - 69
+        assert not [path for path in releases.iterdir() if path.name.startswith(".")]
+        published_as_paid(tmp_path, sorted(releases.iterdir())[-1])
