@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import enum
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -374,29 +373,6 @@ class PostProcessing:
                 for step in self.steps
             )
         )
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """One public sentence per step."""
-        return tuple(step.text for step in self.steps)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """JSON values; `parse_post_processing` reads them back."""
-        return [_to_json(step) for step in self.steps]
-
-    @classmethod
-    def from_json(cls, value: Sequence[Mapping[str, Any]]) -> PostProcessing:
-        """Read what `to_json` wrote."""
-        return parse_post_processing(value)
-
-
-def _to_json(step: Step) -> dict[str, Any]:
-    settings: dict[str, Any] = {"step": step.step}
-    for name in (field.name for field in fields(step)):
-        value = getattr(step, name)
-        if value is not None:
-            settings[name] = value.value if isinstance(value, enum.Enum) else value
-    return settings
 
 
 def _step(value: object) -> Step:

@@ -118,7 +118,10 @@ def test_noise_passes_through_the_slope(tables):
     p /= p.sum()
     f = 0.5 * slope[:, None] * base.features(synthetic)
     np.testing.assert_allclose(weights.noise, 0.01 * np.linalg.norm(f - p @ f, axis=1))
-    assert weights.steps == (*steps.texts, "self-normalise")  # and no factor
+    assert weights.steps == (
+        *(step.text for step in steps.steps),
+        "self-normalise",
+    )  # and no factor
     # The signal is asked of the base.
     fit = FitFacts(penalty=10.0, nominal_rows=2000, synthetic_rows=2000)
     fitted = replace(base, fit=fit)
