@@ -146,8 +146,10 @@ def _missing(run: ReleaseRun, record: RunRecord | None) -> str:
 
 
 def _cost(record: RunRecord | None, charge: Charge | None) -> str:
-    if record is None or charge is not None:
-        return "" if charge is None else f"{charge.cost}"
+    if charge is not None:
+        return f"{charge.cost}"
+    if record is None:
+        return "nothing"
     if record.state is RunState.PUBLISHED:
         return "nothing: it is published"
     return f"nothing more: its run holds {record.held}"
