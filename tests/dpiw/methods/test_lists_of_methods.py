@@ -27,8 +27,6 @@ JUDGED = {
 """The methods for which the reasons below were written."""
 
 PARTIAL = {
-    "benchmarks/test_weights_table.py": "a page of networks and the marginal methods beside them",
-    "benchmarks/test_paper.py": "the generators that the paper's tables hold",
     "dpiw/analysis/test_weight_distribution.py": "intervals of measured weights: three generators",
     "dpiw/methods/generators/test_contract.py": "settings that keep networks small; count methods",
     "dpiw/methods/generators/test_game_state.py": "networks that have checkpoints of a game",
