@@ -24,12 +24,12 @@ help:
 	@echo "make local       reports that are private before they are collected, from simulated people"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
 	@echo "make bench DATA=folder            speed: ours against peers and the machine, in ratios (resumes)"
-	@echo "make bench-weights DATA=folder    weights on four data sets at equal total epsilon (resumes)"
+	@echo "make bench-weights DATA=folder    measured weights on five data sets, one total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
 	@echo "make bench-mnist DATA=folder      images by convolutions at the paper's epsilon, on torch"
 	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
 	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
-	@echo "make paper DATA=folder            10 runs, with peers in their own environment (resumes)"
+	@echo "make paper DATA=folder            10 runs, MNIST too; an hour of two cores (resumes)"
 
 $(VENV)/.pipeline: pyproject.toml $(LOCK)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
