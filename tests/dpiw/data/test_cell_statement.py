@@ -1,13 +1,10 @@
 """The custodian's statement: exact counts, in the private folder, deciding nothing."""
 
 import argparse
-import datetime as dt
 import io
 import json
 import re
-from fractions import Fraction
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +14,8 @@ from hypothesis import strategies as st
 
 from dpiw.cli.workspace import add_workspace_commands
 from dpiw.data import cell_statement
-from dpiw.data.cell_counts import count_cells
 from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_cells, canonical_frame
+from dpiw.data.cell_reading import canonical_frame
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
@@ -48,62 +44,6 @@ def figures(text):
         if match:
             counts[match[1]] = tuple(int(group.replace(",", "")) for group in match.groups()[1:])
     return counts
-
-
-# Two ways to one count
-
-
-def slow_number(text, written):
-    """A number as declared, character by character; None: no number."""
-    if text.lower().lstrip("+-") in ("inf", "infinity") and text.lower().count("i") <= 3:
-        return float(text)
-    sign, text = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
-    mantissa, *exponents = re.split("[eE]", text)
-    whole, *fractions = mantissa.split(written.decimal)
-    if len(exponents) > 1 or len(fractions) > 1:
-        return None
-    first, *groups = whole.split(written.thousands) if written.thousands != "none" else [whole]
-    if groups and not (1 <= len(first) <= 3 and all(len(group) == 3 for group in groups)):
-        return None
-    digits, fraction = first + "".join(groups), "".join(fractions)
-    power = exponents[0] if exponents else "0"
-    parts = (digits + fraction, power.lstrip("+-") if power[:1] in ("+", "-") else power)
-    if not all(part and set(part) <= set("0123456789") for part in parts):
-        return None
-    return sign * Fraction(int(digits + fraction), 10 ** len(fraction)) * Fraction(10) ** int(power)
-
-
-def slow_verdict(column, text, written):
-    """0 fine, or 1 + the place of the count in the statement's table."""
-    text = (text or "").strip()
-    if not text or text in written.missing:
-        return 1
-    if column.name == "id":
-        return 0
-    if column.name == "b":
-        return 0 if text.lower() in ("ja", "nein") else 2
-    if column.name in ("c", "o"):
-        return (
-            0 if text.lower() in ("a", "z") * (column.name == "c") or text in column.levels else 5
-        )
-    if column.name in ("d", "t"):
-        pattern = written.date_format if column.name == "d" else written.datetime_format
-        try:
-            read = dt.datetime.fromisoformat if pattern == "iso" else None
-            moment = read(text) if read else dt.datetime.strptime(text, pattern)
-        except ValueError:
-            return 2
-        low, high = dt.datetime(2020, 1, 1), dt.datetime(2024, 12, 31)
-        if column.name == "d":
-            moment = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        return 0 if low <= moment <= high else 3
-    number = slow_number(text, written)
-    if number is None:
-        return 2
-    if column.name == "income":
-        return 0 if 0 <= number <= 5000 else 3
-    nearest = number if isinstance(number, float) else round(number)
-    return 3 if not -5 <= nearest <= 5000 else 0 if nearest == number else 4
 
 
 TEXTS = st.one_of(
@@ -150,52 +90,6 @@ TEXTS = st.one_of(
     ),
     st.text("0123456789.,-", min_size=1, max_size=9),
 )
-
-
-@PROPERTY
-@given(
-    name=st.sampled_from([column.name for column in SCHEMA.columns]),
-    texts=st.lists(TEXTS, min_size=1, max_size=12),
-    written=st.sampled_from([CANONICAL, GERMAN]),
-)
-def test_counts_are_those_of_a_slow_reading(name, texts, written):
-    column = SCHEMA.column(name)
-    # ISO has shapes (20200101, 2020-W01) that make dates of digits: the slow reading shares them
-    counts = count_cells(column, canonical_cells(column, pd.Series(texts, dtype="str"), written))
-    tallied = (counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown)
-    verdicts = [slow_verdict(column, text, written) for text in texts]
-    assert tallied == tuple(verdicts.count(place) for place in range(1, 6))
-
-
-@PROPERTY
-@given(texts=st.lists(TEXTS, min_size=1, max_size=12), written=st.sampled_from([CANONICAL, GERMAN]))
-def test_counts_agree_with_what_was_released_from(texts, written):
-    """Of a nullable column: what the snapshot lacks is what was counted missing or unreadable."""
-    column = SCHEMA.column("n")
-    cells = canonical_cells(column, pd.Series(texts, dtype="str"), written)
-    counts = count_cells(column, cells)
-    table = SCHEMA.scale(frame_of(n=texts).assign(n=cells))
-    assert np.isnan(table.columns["n"]).sum() == counts.missing + counts.unreadable
-
-
-@pytest.mark.parametrize(
-    ("name", "cells", "expected"),
-    [
-        ("income", pd.Series([1.5, None, -0.1, 5000.0, np.inf]), (1, 0, 2, 0, 0)),
-        ("income", pd.Series([1.5, None, 5000.5], dtype="float32"), (1, 0, 1, 0, 0)),
-        ("n", pd.Series([1, None, -6, 2**62], dtype="Int64"), (1, 0, 2, 0, 0)),
-        ("n", pd.Series([1, 2**64 - 1], dtype="uint64"), (0, 0, 1, 0, 0)),
-        ("d", pd.Series(pd.to_datetime(["2020-01-01", None, "2025-01-01"])), (1, 0, 1, 0, 0)),
-        ("t", pd.Series(pd.to_datetime(["2020-01-01T00:00Z", "2024-12-31T00:00Z", None], utc=True)),
-         (1, 0, 1, 0, 0)),
-        ("b", pd.Series(["ja", None, "si"], dtype="str"), (1, 1, 0, 0, 0)),
-        ("b", pd.Series([True, False]), (0, 0, 0, 0, 0)),
-        ("b", pd.Series([7, None], dtype="Int64"), (1, 1, 0, 0, 0)),
-    ],
-)  # fmt: skip
-def test_typed_cells_are_counted_too(name, cells, expected):
-    counts = count_cells(SCHEMA.column(name), cells)
-    assert tuple(vars(counts).values()) == expected
 
 
 # What it says

@@ -266,7 +266,7 @@ def test_more_rows_that_were_killed_leave_nothing_half_written(
     behind: bool, tmp_path: Path, server: ForkServer
 ) -> None:
     """After each kill the releases are whole ones; the same command ends with one folder more."""
-    spec = prepared(tmp_path, "dpgan", "discriminator")
+    spec = prepared(tmp_path, "histogram", "none")
     run, _ = publish_run(spec)
     place = Place(root=tmp_path, url=f"sqlite:///{tmp_path / 'state' / 'ledger.sqlite'}")
     ledger = Ledger.open(tmp_path / "state" / "ledger.sqlite")
