@@ -25,12 +25,10 @@ from dpiw.errors import DPIWError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
 from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
-from dpiw.release.report.report import load_report
 from dpiw.run.ahead import current_label, paid_anew, period_line, question, source_fault
 from dpiw.run.commands import filled_in, program, release_command
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.failure import failure_file, failure_text
-from dpiw.run.launch import stages_ahead
 from dpiw.run.more_rows import more_rows
 from dpiw.run.periods import nearest_period
 from dpiw.run.publish import published
@@ -230,24 +228,19 @@ def _ask(parsed: argparse.Namespace) -> bool:
 def _publish(
     flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
 ) -> Path:
-    """Start the server; plan, start the stages and import while it comes up; run the flow.
+    """Plan, wait for the server, run the flow; returns the published folder.
 
     What a person agreed to is reserved here: a flow's parameters cannot agree to anything.
     """
     from flows.server import prefect_server
 
     check_ahead(parsed.spec, parsed.period, pay_again=parsed.pay_again)
-    with prefect_server() as wait_for_server:
-        heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
-        _announce(run, parsed)
-        with stages_ahead(run.directory, meanwhile=load_report):
-            import flows.release  # noqa: F401 - while the server comes up
-
-            wait_for_server()
-            if agreed:
-                reserve(run, pay_again=parsed.pay_again)
-            with typed_here():
-                return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
+    heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
+    _announce(run, parsed)
+    with prefect_server(), typed_here():
+        if agreed:
+            reserve(run, pay_again=parsed.pay_again)
+        return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:

@@ -14,7 +14,6 @@ import contextlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,6 @@ from dpiw.data.sources import open_csv, open_parquet
 from dpiw.data.validation import (
     Results,
     ScaledFacts,
-    load_checks,
     validate_scaled,
     validate_structure,
     validate_values,
@@ -98,14 +96,12 @@ def ingest(
     names = [column.name for column in schema.columns]
     snapshot, tally, facts, rows = directory / SNAPSHOT, CellTally(schema), ScaledFacts(), 0
     with contextlib.ExitStack() as stack:
-        checks = stack.enter_context(ThreadPoolExecutor(1)).submit(load_checks)  # meanwhile
         copy = stack.enter_context(_copied(source, directory))
         raw = stack.enter_context(
             open_csv(copy, names, limits=limits, encoding=encoding, delimiter=delimiter)
             if file_format == "csv"
             else open_parquet(copy, names, limits=limits)
         )
-        checks.result()
         structure = validate_structure(raw.types, schema, file_format=file_format)
         append = stack.enter_context(snapshot_writer(snapshot))
         within = None if person is None else _within_unit(raw, person, unit, formats, directory)

@@ -263,13 +263,6 @@ def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
     return pd.DataFrame(extremes, dtype=np.float64)
 
 
-def load_checks() -> None:
-    """Import Great Expectations, which takes longer than to run it; no table is needed for that."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import great_expectations  # noqa: F401
-
-
 def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
     """Run expectations on a frame; verdicts only.
 

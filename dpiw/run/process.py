@@ -2,9 +2,8 @@
 
     python -m dpiw.run.process STAGE RUN_FOLDER [SOCKET]
 
-With the descriptor SOCKET the process waits on it, its imports done, for one byte: before that it
-has looked at nothing of the run. Progress is a line `step steps` on it now and then: two numbers
-that the spec fixes, read by whoever started the stage as nothing else.
+Progress is a line `step steps` on the descriptor SOCKET now and then: two numbers that the spec
+fixes, read by whoever started the stage as nothing else.
 
 The process runs with a private umask, no core dumps, a scrubbed environment and, on the CPU, a
 memory limit.
@@ -22,7 +21,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dpiw.data.validation import load_checks
 from dpiw.errors import (
     BudgetExceededError,
     ClusterError,
@@ -112,21 +110,7 @@ def main(arguments: list[str]) -> int:
     stage, directory = arguments[0], Path(arguments[1])
     if not arguments[2:]:
         return run_stage(stage, directory)
-    pipe = int(arguments[2])
-    _get_ready(stage)
-    if not os.read(pipe, 1):
-        return 0  # whoever started it is gone, and told it nothing
-    return run_stage(stage, directory, progress=_telling(pipe))
-
-
-def _get_ready(stage: str) -> None:
-    """Import what a stage will import; what is broken is for the stage itself to find."""
-    with contextlib.suppress(Exception):
-        if stage == "ingest":
-            load_checks()
-        else:  # what a plan's noise is found with
-            import scipy.optimize
-            import scipy.special  # noqa: F401
+    return run_stage(stage, directory, progress=_telling(int(arguments[2])))
 
 
 if __name__ == "__main__":

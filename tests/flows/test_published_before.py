@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
@@ -50,15 +49,6 @@ import atexit; atexit.register(told)
 runpy.run_module("flows.release", run_name="__main__", alter_sys=True)
 """
 
-ALONE = "; ".join(
-    (
-        "import contextlib",
-        "from flows import console",
-        "console.stages_ahead = lambda *_, **__: contextlib.nullcontext()",
-    )
-)
-"""No stage is started ahead of its time."""
-
 
 @pytest.fixture
 def started_here(
@@ -71,7 +61,6 @@ def started_here(
 
     url = f"http://127.0.0.1:{free_port()}/api"
     monkeypatch.setattr(subprocess, "Popen", refused)
-    monkeypatch.setattr(console, "stages_ahead", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(console, "quiet_prefect", lambda: console.StepLog(Console()))
     monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
     monkeypatch.setenv("PREFECT_API_URL", url)
@@ -104,7 +93,7 @@ def test_a_run_that_is_new_asks_the_server(
 ) -> None:
     """The control: what is not published goes the whole way, and tells of Prefect's folder."""
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "new" / "prefect"))
-    first = start(workplace, ALONE)
+    first = start(workplace)
     assert f"made {os.path.relpath(tmp_path, ROOT)}/new/prefect: Prefect's record" in first.stdout
     assert first.returncode == ServerUnreachableError.exit_code, first.stdout + first.stderr
     assert "loaded: prefect\n" in first.stdout

@@ -29,8 +29,7 @@ from dpiw.release.report.formats import (
     three_digits_above,
 )
 from dpiw.release.report.rows_shown import RowsShown
-from dpiw.release.report.svg import axes_of, drawing_of
-from dpiw.release.report.template import compiled, render
+from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
 
 Array = NDArray[np.float64]
@@ -136,13 +135,6 @@ def build_report(
         settings=tuple(_settings(stage) for stage in certificate.stages),
     )
     return render(_PAGE, view)
-
-
-def load_report() -> None:
-    """Import what draws, and compile the page's template: ahead of a release that needs both."""
-    with axes_of(72.0, left=8.0, bottom=8.0) as (figure, _):
-        drawing_of(figure, "")
-    compiled(_PAGE)
 
 
 def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:
