@@ -135,10 +135,8 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
         # Prefect keeps a flow's parameters, even of one that fails at once.
         check_location(parsed.ledger, error=SpecError)
         refuse_release(Path(parsed.out), field="out")
-        with prefect_server() as wait_for_server:
-            wait_for_server()
-            with typed_here():
-                text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
+        with prefect_server(), typed_here():
+            text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
         text = shown(error.full or error, most=None, lines=True)
         sys.stdout.write(f"\n{type(error).__name__}: {text}\n")

@@ -226,21 +226,19 @@ def _ask(parsed: argparse.Namespace) -> bool:
 def _publish(
     flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
 ) -> Path:
-    """Start the server, plan while it comes up, and run the flow.
+    """Plan, start the server, and run the flow.
 
     What a person agreed to is reserved here: a flow's parameters cannot agree to anything.
     """
     from flows.server import prefect_server
 
     check_ahead(parsed.spec, parsed.period, pay_again=parsed.pay_again)
-    with prefect_server() as wait_for_server:
-        heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
-        _announce(run, parsed)
-        wait_for_server()
+    heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
+    _announce(run, parsed)
+    with prefect_server(), typed_here():
         if agreed:
             reserve(run, pay_again=parsed.pay_again)
-        with typed_here():
-            return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
+        return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:

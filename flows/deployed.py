@@ -9,16 +9,17 @@ privacy that came with an upgrade arrives.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound
 from prefect.flows import load_flow_arguments_from_entrypoint
+from ruamel.yaml import YAML
 
 
 def full_name(entry: dict[str, Any]) -> str:
@@ -49,7 +50,9 @@ def _schedule(there: DeploymentSchedule) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Write the file as it is to be deployed now; say what keeps its settings."""
     file, out = arguments
-    wanted = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    reader = YAML(typ="safe", pure=True)
+    reader.version = (1, 1)  # as Prefect reads it
+    wanted = reader.load(Path(file).read_text(encoding="utf-8"))
     entries, kept = [], []
     with get_client(sync_client=True) as client:
         for entry in wanted["deployments"]:
@@ -59,7 +62,7 @@ def main(arguments: list[str]) -> int:
                 kept.append(name)
             except ObjectNotFound:
                 entries.append(entry)
-    text = yaml.safe_dump(wanted | {"deployments": entries}, sort_keys=False)
+    text = json.dumps(wanted | {"deployments": entries}, default=str)  # YAML, too
     Path(out).write_text(text, encoding="utf-8")
     sys.stdout.write(f"{' '.join(kept)}\n")
     return 0

@@ -53,10 +53,8 @@ def main(run: Callable[[str], str], arguments: list[str]) -> int:
     quiet_prefect()
     try:
         load_local_spec(spec)  # a slip is told before a server is started
-        with prefect_server() as wait_for_server:
-            wait_for_server()
-            with typed_here():
-                folder = Path(run(str(spec)))
+        with prefect_server(), typed_here():
+            folder = Path(run(str(spec)))
         lines = verify_local(folder).described()
     except DPIWError as error:
         text = shown(error.full or error, most=None, lines=True)

@@ -19,7 +19,6 @@ if __name__ == "__main__":  # before Prefect is imported: what is published need
 
     sys.exit(console.main(console.release_flow, sys.argv[1:]))
 
-import fastapi.encoders  # noqa: F401 - Prefect's own for parameters, else imported when a run starts
 from prefect import flow
 from prefect.runtime import flow_run
 from prefect.tasks import Task

@@ -1,36 +1,30 @@
-"""The Prefect server of a run that a person starts: theirs, or a short-lived one of the run's own.
+"""The Prefect server of a run that a person starts: theirs, or one of the run's own.
 
 A server that starts, or restarts, or is busy makes a run late: Prefect repeats a request that was
 not answered in time, but gives up at once where nobody listens yet. So such a run waits before its
-flow, when nothing is read or spent. Prefect would start a short-lived server too, but only when the
-flow begins, after importing the whole server; ours starts first, and the run gets ready beside it.
+flow, when nothing is read or spent. The server of a run's own is `prefect server start`. The one
+that Prefect starts by itself outlives a run that is killed, ends with the first Ctrl-C, before the
+step under way, and writes to the terminal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from dpiw.errors import DPIWError
-from dpiw.run.shield import shielded
 
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.5
 """Between two attempts."""
 
-ONE_RUN = {
-    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
-}
-"""What a server of one run does without: types of blocks, and automations. What is set wins."""
+_WITH_ITS_RUN = 'exec 3<&0; { read -r _ <&3; kill $$; } & exec "$@" 3<&- </dev/null'
+"""A shell's words: become a command, and end it by SIGTERM when standard input is closed."""
 
 _STOP_SECONDS = 5.0
 
@@ -48,26 +42,25 @@ class ServerLostError(ServerUnreachableError):
 
 
 @contextlib.contextmanager
-def prefect_server() -> Iterator[Callable[[], None]]:
-    """The Prefect server for the flows inside.
+def prefect_server() -> Iterator[None]:
+    """The Prefect server for the flows inside, once it has answered.
 
-    That is the one at `PREFECT_API_URL`; without it a short-lived one, stopped on the way out.
+    That is the one at `PREFECT_API_URL`, of the environment or of a profile of Prefect's; without
+    it a short-lived one, stopped on the way out.
 
-    Yields:
-        Waits for its first answer, as `wait_for_server`. What needs no server comes before that.
+    Raises:
+        ServerUnreachableError: as `wait_for_server`; nothing inside was run.
+        ServerLostError: it went away while something inside ran.
     """
-    with _told_if_lost(), contextlib.ExitStack() as stack:
-        server = None
-        if not os.environ.get("PREFECT_API_URL"):
-            server = stack.enter_context(_own_server())
-        from prefect.settings import PREFECT_API_URL  # while it comes up
+    from prefect.settings import PREFECT_API_URL
 
-        if server is None or PREFECT_API_URL.value():  # a profile of Prefect's may name one, too
-            stack.close()
-            yield wait_for_server
-            return
-        stack.enter_context(_at(server.url))
-        yield lambda: wait_for_server(server)
+    with contextlib.ExitStack() as stack:
+        server = None
+        if not PREFECT_API_URL.value():
+            server = stack.enter_context(_own_server())
+        wait_for_server(server)
+        with _told_if_lost():
+            yield
 
 
 @contextlib.contextmanager
@@ -96,49 +89,40 @@ def _shown_log() -> str:
     return os.path.relpath(_log_file())
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OwnServer:
-    url: str
-    process: subprocess.Popen[bytes]
-
-
 @contextlib.contextmanager
-def _own_server() -> Iterator[_OwnServer]:
-    """Start a server in a process of its own; it may not answer yet.
+def _own_server() -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server in a process of its own, and let Prefect ask it; it may not answer yet.
 
-    It inherits a socket that listens already: no other process can take its port, and what is
-    asked early is answered when it is up. It inherits a pipe, too, of which the other end is held
-    here alone: when this process ends, by whatever signal, so does the server. What it says goes to
-    a file beside its database, and not to a person's terminal.
+    Its standard input is a pipe, of which the other end is held here alone: when this process ends,
+    by whatever signal, so does the server. It has a session of its own: what a terminal sends to
+    stop the run is for the run to hear. What it says goes to a file beside its database.
     """
-    process = None
+    port, process = _free_port(), None
     held, life = os.pipe()
     try:
-        with open(held, "rb"), socket.socket() as listening:
-            listening.bind(("127.0.0.1", 0))
-            listening.listen()
-            port = int(listening.getsockname()[1])
-            handed = listening.fileno()
-            log = os.open(_log_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            # It lives on when a step is to end first.
-            with os.fdopen(log, "ab") as output, shielded():
-                process = subprocess.Popen(  # noqa: S603 - our own module, our own argument
-                    [sys.executable, "-m", "flows.server", str(handed), str(held)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=[handed, held],
-                    env=ONE_RUN | os.environ,
-                )
-        yield _OwnServer(url=f"http://127.0.0.1:{port}/api", process=process)
-    finally:  # also of a Ctrl-C that was held back while it started
+        log = os.open(_log_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(held, "rb") as pipe, os.fdopen(log, "ab") as output:
+            process = subprocess.Popen(  # noqa: S603 - our own words and arguments
+                ["/bin/sh", "-c", _WITH_ITS_RUN, "sh", sys.executable, "-m", "prefect",
+                 "--no-prompt", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+                stdin=pipe, stdout=output, stderr=output, start_new_session=True,
+                env={"PREFECT_SERVER_UI_ENABLED": "false"} | os.environ,
+            )  # fmt: skip
+        with _at(f"http://127.0.0.1:{port}/api"):
+            yield process
+    finally:
         os.close(life)
         if process is not None:
             _stop(process)
 
 
+def _free_port() -> int:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
+
+
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
     try:
         process.wait(timeout=_STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -148,31 +132,25 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _at(url: str) -> Iterator[None]:
-    """Prefect's threads find the address too: it is one of the environment's.
-
-    The flow's thread tells no heartbeats, whatever a person set: nobody at a server of one run
-    listens for them, and at its end a flow waits up to a second for the thread that tells them.
-    """
+    """Prefect's threads find the address too: it is one of the environment's."""
     from prefect.context import refresh_global_settings_context
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     os.environ["PREFECT_API_URL"] = url
     refresh_global_settings_context()
     try:
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            yield
+        yield
     finally:
         del os.environ["PREFECT_API_URL"]
         refresh_global_settings_context()
 
 
-def wait_for_server(own: _OwnServer | None = None) -> None:
+def wait_for_server(own: subprocess.Popen[bytes] | None = None) -> None:
     """Return when the Prefect server at `PREFECT_API_URL` has answered.
 
-    Waits for `DPIW_SERVER_WAIT_SECONDS`, and says so once.
+    Waits for `DPIW_SERVER_WAIT_SECONDS`, and says so once where it is not the run's own.
 
     Args:
-        own: the short-lived server that is meant; if it ends, nothing is waited for.
+        own: the process of a short-lived one; if it ends, nothing is waited for.
 
     Raises:
         ServerUnreachableError: it did not answer.
@@ -180,9 +158,9 @@ def wait_for_server(own: _OwnServer | None = None) -> None:
     seconds = float(os.environ["DPIW_SERVER_WAIT_SECONDS"])
     deadline, is_announced = time.monotonic() + seconds, False
     while not _answers():
-        if own is not None and own.process.poll() is not None:
+        if own is not None and own.poll() is not None:
             raise ServerUnreachableError(
-                f"the run's own Prefect server ended with code {own.process.returncode} before it"
+                f"the run's own Prefect server ended with code {own.returncode} before it"
                 f" answered; nothing was read or spent. What it said stands in {_shown_log()}"
             )
         if time.monotonic() > deadline:
@@ -190,7 +168,7 @@ def wait_for_server(own: _OwnServer | None = None) -> None:
                 f"no Prefect server answered for {seconds:.0f} s (DPIW_SERVER_WAIT_SECONDS);"
                 " nothing was read or spent. Is the server of PREFECT_API_URL up?"
             )
-        if not is_announced:
+        if own is None and not is_announced:
             sys.stdout.write(f"  waiting for the Prefect server, up to {seconds:.0f} s\n")
             sys.stdout.flush()
             is_announced = True
@@ -213,31 +191,4 @@ def _answers() -> bool:
         return False
 
 
-def _end_with(life: int) -> None:
-    """Wait until nobody holds the other end of a pipe; then end as by a signal."""
-    os.read(life, 1)
-    _hear_sigterm()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _hear_sigterm() -> None:
-    """In this thread; it was held back where the server was started."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-
-
-def _serve(descriptor: int, life: int) -> None:
-    """Be the short-lived server, on a socket that listens already, as long as its run lives."""
-    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    import uvicorn
-    from prefect.server.api.server import create_app
-
-    app = create_app(ephemeral=True, final=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
-    server.run(sockets=[socket.socket(fileno=descriptor)])
-    _hear_sigterm()  # and end by it
-
-
 __all__ = ["ServerLostError", "ServerUnreachableError", "prefect_server", "wait_for_server"]
-
-if __name__ == "__main__":
-    _serve(*map(int, sys.argv[1:]))

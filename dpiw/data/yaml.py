@@ -8,6 +8,7 @@ floats are typed (tests/hostile/bad_inputs/rows.py, row 50).
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -15,7 +16,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
 
 from dpiw.errors import DPIWError, SpecError, nearest
 
@@ -41,7 +46,7 @@ _REASONS = {
     "found character '\\t'": "a tab; indent with spaces",
     "found character": "a text that begins with a sign of YAML stands in quotes",
 }
-"""What a person should look for, by a part of what PyYAML says; none of it is the file's."""
+"""What a person should look for, by a part of what ruamel.yaml says; none of it is the file's."""
 
 _COMMA = "a number without a key; decimals have a point, such as 18.5, and no comma"
 
@@ -49,7 +54,7 @@ _BEGINS = ("simple key", "flow", "quoted scalar")
 """Where the fault is better shown where the thing began than where it was noticed."""
 
 
-class _Refusal(yaml.MarkedYAMLError):
+class _Refusal(MarkedYAMLError):  # noqa: N818 - as the library's own are caught
     """A refusal of ours, in our own words."""
 
 
@@ -57,7 +62,7 @@ def _refusal(problem: str, place: Any) -> _Refusal:
     return _Refusal(problem=problem, problem_mark=place.start_mark)
 
 
-def _reason(problem: yaml.MarkedYAMLError) -> tuple[str, yaml.Mark | None]:
+def _reason(problem: MarkedYAMLError) -> tuple[str, Any]:
     """What is wrong, in words of ours alone, and where."""
     message, mark = problem.problem or "", problem.problem_mark
     if isinstance(problem, _Refusal):
@@ -68,87 +73,87 @@ def _reason(problem: yaml.MarkedYAMLError) -> tuple[str, yaml.Mark | None]:
     return f"not valid YAML: {cause}" if cause else "not valid YAML", mark
 
 
-def _line(mark: yaml.Mark | None) -> str:
+def _line(mark: Any) -> str:
     return f", line {mark.line + 1}" if mark else ""
 
 
-def _place(mark: yaml.Mark | None) -> str:
+def _place(mark: Any) -> str:
     return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without aliases, tags, duplicate keys and YAML 1.1's implicit types."""
+def _nodes(text: str) -> Any:
+    """The nodes of one document, each with its place; None: there is nothing in it.
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+    Events come one by one, so what is refused here is never built.
+    """
+    if found := _OTHER_BREAKS.search(text):
+        before = text[: found.start()].split("\n")
+        place = StringMark("", found.start(), len(before) - 1, len(before[-1]), None, 0)
+        raise _Refusal(problem="U+0085, U+2028 or U+2029; end a line as usual", problem_mark=place)
     depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+    for event in YAML(typ="safe", pure=True).parse(text):
+        if isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if not isinstance(event, NodeEvent):
+            continue
+        if isinstance(event, AliasEvent) or event.anchor is not None:
             raise _refusal("anchors and aliases (& and *) are not allowed", event)
         if getattr(event, "tag", None) is not None:
             raise _refusal("tags (!) are not allowed", event)
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
+        if depth == _MAX_DEPTH:
             raise _refusal("nested too deeply", event)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise _refusal(
-                    "a key is not plain text; with a bracket or ? in it, it stands in quotes", key
-                )
-            if key.value in seen:
-                raise _refusal("duplicate key", key)
-            seen.add(key.value)
-            if re.fullmatch(r"\d{1,20}", key.value) and _is_empty(value):
-                raise _refusal(_COMMA, key)
-        return super().construct_mapping(node, deep=True)
+        depth += isinstance(event, CollectionStartEvent)
+    return YAML(typ="safe", pure=True).compose(text)
 
 
-def _is_empty(node: yaml.Node) -> bool:
-    return bool(node.start_mark.index == node.end_mark.index)
+_OTHER_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""Line breaks in one version of YAML, and text in another."""
 
-
-def _resolve(tag: str, pattern: str, first: str) -> None:
-    _StrictLoader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first)
-    )
-
-
-_resolve("bool", r"^(?:true|false)$", "tf")
-_resolve("null", r"^(?:null|~|)$", "n~")
-_StrictLoader.yaml_implicit_resolvers[""] = [("tag:yaml.org,2002:null", re.compile(r"^$"))]
-_resolve("int", r"^[-+]?(?:0|[1-9][0-9]{0,4000})$", "-+0123456789")
-_resolve(
-    "float",
-    r"^[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
-    r"|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|nan))$",
-    "-+.0123456789",
+_NULL = re.compile(r"(?:null|~|)")
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,4000})")
+_DECIMAL = re.compile(
+    r"[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
+    r"|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|nan))"
 )
 
 
-def _construct_float(loader: _StrictLoader, node: yaml.ScalarNode) -> float:
-    return float(str(loader.construct_scalar(node)).replace(".inf", "inf").replace(".nan", "nan"))
+def _value(node: Any, *, exact: bool) -> Any:
+    """What a node holds; decimals exact (`0.1` is the decimal 0.1), or as the nearest float."""
+    if isinstance(node, MappingNode):
+        return _mapping(node, exact=exact)
+    if isinstance(node, SequenceNode):
+        return [_value(item, exact=exact) for item in node.value]
+    text = str(node.value)
+    if node.style is not None:  # in quotes, or a block
+        return text
+    if _NULL.fullmatch(text):
+        return None
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        number = text.replace(".inf", "inf").replace(".nan", "nan")
+        return Decimal(number) if exact else float(number)
+    return text
 
 
-_StrictLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
-
-
-class _ExactLoader(_StrictLoader):
-    """The same, with decimals kept exact: `0.1` is the decimal 0.1, not the nearest float."""
-
-
-def _construct_decimal(loader: _ExactLoader, node: yaml.ScalarNode) -> Decimal:
-    text = str(loader.construct_scalar(node))
-    return Decimal(text.replace(".inf", "Infinity").replace(".nan", "NaN"))
-
-
-_ExactLoader.add_constructor("tag:yaml.org,2002:float", _construct_decimal)
+def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key, value in node.value:
+        if not isinstance(key, ScalarNode):
+            raise _refusal(
+                "a key is not plain text; with a bracket or ? in it, it stands in quotes", key
+            )
+        if key.style is None and not key.value:
+            raise _refusal("a value without a key", key)
+        if key.value in seen:
+            raise _refusal("duplicate key", key)
+        seen.add(key.value)
+        is_empty = value.start_mark.index == value.end_mark.index
+        if is_empty and re.fullmatch(r"\d{1,20}", key.value):
+            raise _refusal(_COMMA, key)
+    return {_value(key, exact=exact): _value(value, exact=exact) for key, value in node.value}
 
 
 def load_text(
@@ -168,13 +173,14 @@ def load_text(
     """
     failure, at = ": not valid YAML", what
     try:
-        return yaml.load(text, Loader=_ExactLoader if exact else _StrictLoader)  # noqa: S506 (a SafeLoader subclass)
-    except yaml.MarkedYAMLError as problem:
+        root = _nodes(text)
+        return None if root is None else _value(root, exact=exact)
+    except MarkedYAMLError as problem:
         reason, mark = _reason(problem)
         failure, at = f"{_place(mark)}: {reason}", f"{what}{_line(mark)}"
-    except yaml.reader.ReaderError:
+    except ReaderError:
         failure = ": not valid YAML: a character that no text file holds"
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (YAMLError, ValueError, RecursionError):
         pass
     refusal = error(f"{what}{failure}")
     refusal.at = at
@@ -215,7 +221,12 @@ def _is_named_otherwise(path: Path) -> bool:
 
 def flow_text(mapping: dict[str, Any]) -> str:
     """One line of YAML, for people to put into a file."""
-    return yaml.safe_dump(mapping, default_flow_style=True, sort_keys=False, width=10**6).strip()
+    writer, text = YAML(typ="safe", pure=True), io.StringIO()
+    writer.default_flow_style = True  # type: ignore[assignment] - None until it is set
+    writer.width = 10**6
+    writer.sort_base_mapping_type_on_output = False
+    writer.dump(mapping, text)
+    return text.getvalue().strip()
 
 
 def _unreadable(path: Path, problem: OSError) -> str:
@@ -261,7 +272,7 @@ def _second(path: Path, message: str) -> str:
     """The line of the second of two columns, where a message begins with both names."""
     pair = re.match(r"columns (.+) and (.+): equal", message)
     _, columns = _step(_root(path), "columns") if pair else (None, None)
-    if pair is None or not isinstance(columns, yaml.SequenceNode):
+    if pair is None or not isinstance(columns, SequenceNode):
         return ""
     nodes = [item for item in columns.value if _item_name(item) in pair.groups()]
     return f"; the second is in line {nodes[1].start_mark.line + 1}" if nodes[1:] else ""
@@ -273,13 +284,12 @@ def _item_name(item: Any) -> str | None:
 
 def _root(path: Path) -> Any:
     """The nodes of a file that was read before; None where it cannot be read any more."""
-    with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
-        loader = _StrictLoader(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
-        return loader.get_single_node()
+    with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
+        return _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
     return None
 
 
-def _mark_of(path: Path, message: str) -> yaml.Mark | None:
+def _mark_of(path: Path, message: str) -> Any:
     """Where the field stands that a message begins with, or the nearest thing around it."""
     item = re.match(r"(column|constraint)s? (.+?)(?: and .+?)?: ([\w/]*)", message)
     field = re.match(r"[\w.]+", message)
@@ -292,7 +302,7 @@ def _mark_of(path: Path, message: str) -> yaml.Mark | None:
     return _walk(_root(path), keys)
 
 
-def _walk(node: Any, keys: list[str]) -> yaml.Mark | None:
+def _walk(node: Any, keys: list[str]) -> Any:
     mark = None
     for key in keys:
         at, node = _step(node, key)
@@ -304,11 +314,11 @@ def _walk(node: Any, keys: list[str]) -> yaml.Mark | None:
 
 def _step(node: Any, key: str) -> tuple[Any, Any]:
     """Mark and node below a key, an index, or the item of that name; None, None: there is none."""
-    if isinstance(node, yaml.MappingNode):
+    if isinstance(node, MappingNode):
         for name, value in node.value:
             if name.value == key:
                 return name.start_mark, value
-    if isinstance(node, yaml.SequenceNode):
+    if isinstance(node, SequenceNode):
         for number, item in enumerate(node.value):
             names = (_step(item, field)[1] for field in ("name", "step"))
             if key in (str(number), *(getattr(name, "value", None) for name in names)):

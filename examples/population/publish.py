@@ -11,6 +11,7 @@ stage: for simulated rows only.
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
 from decimal import Decimal
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import simulate
-import yaml
 
+from dpiw.data.yaml import load_file
 from dpiw.ledger import Ledger, Population
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation
@@ -59,7 +60,7 @@ def publish(folder: Path, *, rows: int = 50_000, **changes: Any) -> tuple[Path, 
     key = folder / "curator.key"
     if not key.exists():
         create_key_pair(folder, "curator")
-    spec = yaml.safe_load((HERE / "release.yaml").read_text()) | {
+    spec = load_file(HERE / "release.yaml", what="release.yaml") | {
         "source": {"path": f"people-{rows}.csv", "format": "csv"},
         "schema": str(HERE / "schema.yaml"),
         "public_truth": str(HERE / "truth.json"),
@@ -74,7 +75,7 @@ def publish(folder: Path, *, rows: int = 50_000, **changes: Any) -> tuple[Path, 
     if not people.exists():
         simulate.population(rows=rows, seed=secrets.randbits(64)).to_csv(people, index=False)
     path = folder / f"{spec['name']}.yaml"
-    path.write_text(yaml.safe_dump(spec))
+    path.write_text(json.dumps(spec))
     Ledger.create(folder / "state" / "ledger.sqlite").register(
         Population(
             name=spec["population"],

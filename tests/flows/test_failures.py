@@ -299,8 +299,8 @@ def test_what_a_server_of_the_run_s_own_says_is_kept(
     real = subprocess.Popen
     words = ["sh", "-c", "echo Traceback >&2; exit 3"]
     monkeypatch.setattr(servers.subprocess, "Popen", lambda _, **given: real(words, **given))
-    with servers.prefect_server() as wait, pytest.raises(ServerUnreachableError) as caught:
-        wait()
+    with pytest.raises(ServerUnreachableError) as caught, servers.prefect_server():
+        pass
     log = tmp_path / "run-server.log"
     assert str(caught.value).endswith(f"stands in {os.path.relpath(log)}")
     assert log.read_text() == "Traceback\n"

@@ -196,7 +196,7 @@ def test_what_a_person_agreed_to_is_held_before_the_flow_begins(
 ) -> None:
     """The flow's own parameters cannot agree to anything."""
     weekly(workplace)
-    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext())
     monkeypatch.setattr("sys.stdin", Terminal("1000-w01\n"))
     held = []
 

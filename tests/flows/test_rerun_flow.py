@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.ledger import Ledger, StageState
@@ -153,11 +154,11 @@ class Site:
 
     def run(self, place: Any) -> str:
         """Deploy a workplace's spec and start it now, by the API; the flow run's id."""
-        file = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
+        file = YAML(typ="safe").load((ROOT / "deployments/prefect.yaml").read_text())
         deployment = file["deployments"][0] | {"parameters": {"spec": str(place.spec)}}
         del deployment["schedules"]
         path = self.patch / "prefect.yaml"
-        path.write_text(yaml.safe_dump(file | {"deployments": [deployment]}))
+        path.write_text(json.dumps(file | {"deployments": [deployment]}))
         self.prefect("work-pool", "create", "dpiw", "--type", "process", "--overwrite")
         self.prefect("deploy", "--all", "--prefect-file", str(path))
         found = self.server.api("deployments/name/dpiw-release/monthly", method="GET")

@@ -13,10 +13,11 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from prefect.events.schemas.automations import AutomationCore
+from ruamel.yaml import YAML
 
 from dpiw.ledger import Ledger
 from dpiw.plan.spec import load_schema, load_spec
@@ -29,6 +30,10 @@ from tests.support.patience import SECONDS, until
 pytestmark = pytest.mark.flow
 DONE = ("COMPLETED", "FAILED", "CRASHED")
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def document(name: str) -> dict[str, Any]:
+    return YAML(typ="safe").load((ROOT / f"deployments/{name}.yaml").read_text())
 
 
 def free_port():
@@ -59,7 +64,7 @@ def wait_until(condition, *, process, log):
 
 
 def test_the_deployments_are_module_path_entries():
-    deployments = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"]
+    deployments = document("prefect")["deployments"]
     monthly, audit, training, collection = deployments
     assert monthly["entrypoint"] == training["entrypoint"] == "flows.release.release"
     assert audit["entrypoint"] == "flows.audit.audit"
@@ -80,7 +85,7 @@ def test_the_deployments_are_module_path_entries():
 
 def test_the_example_automations_are_prefect_s():
     """One tells a person, one finds runs that fell silent; none starts a release again."""
-    automations = yaml.safe_load((ROOT / "deployments/automations.yaml").read_text())["automations"]
+    automations = document("automations")["automations"]
     read = [AutomationCore.model_validate(automation) for automation in automations]
     kinds = [action.type for automation in read for action in automation.actions]
     assert kinds == ["send-notification", "change-flow-run-state"]
@@ -90,7 +95,7 @@ def test_the_example_automations_are_prefect_s():
 
 def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
     """One spec twice: on the pool of GPU workers it may use one, in the example it does not."""
-    training = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())["deployments"][2]
+    training = document("prefect")["deployments"][2]
     assert training["work_pool"]["name"] == "dpiw-gpu"
     assert training["work_pool"]["work_queue_name"] == "trainings"
     assert "schedules" not in training  # nothing is late where no such worker runs
@@ -107,14 +112,14 @@ def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
 @pytest.mark.crash
 def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace, tmp_path):
     place = make_workplace()
-    settings = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
+    settings = document("prefect")
     # The shipped deployment, but soon and on the test's own spec.
     settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
     settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
     del settings["deployments"][3:]  # audit and collection have tests of their own
     del settings["deployments"][1]
     file = tmp_path / "prefect.yaml"
-    file.write_text(yaml.safe_dump(settings))
+    file.write_text(json.dumps(settings))
     port, log = free_port(), tmp_path / "serve.log"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")} | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from tests.support.patience import SECONDS, until
 
@@ -198,8 +198,8 @@ def test_what_people_set_stays_and_all_else_is_the_file_s(
         shown, complaints = served.communicate(timeout=SECONDS)
     assert not complaints
     assert lines_of(tmp_path / "notes.deploy") == ["--no-prompt deploy --all --prefect-file"]
-    file = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
-    sent = yaml.safe_load((tmp_path / "notes.yaml").read_text())
+    file = YAML(typ="safe").load((ROOT / "deployments/prefect.yaml").read_text())
+    sent = YAML(typ="safe").load((tmp_path / "notes.yaml").read_text())
     assert sent["pull"] == file["pull"]
     for name, entry, wanted in zip(NAMES, sent["deployments"], file["deployments"], strict=True):
         people_s = {key: entry.pop(key, None) for key in ("parameters", "schedules", "paused")}

@@ -20,7 +20,6 @@ from prefect.client.orchestration import get_client
 from prefect.settings import (
     PREFECT_API_URL,
     Settings,
-    get_current_settings,
     temporary_settings,
 )
 from rich.console import Console
@@ -134,10 +133,10 @@ def without_a_server(home: Path, *command: str, **more: str) -> subprocess.Compl
 
 
 HELD = """
-import time, urllib.request
-from flows.server import _own_server
-with _own_server() as server:
-    print(urllib.request.urlopen(server.url + "/health").read().decode(), server.url, flush=True)
+import os, time
+from flows.server import prefect_server
+with prefect_server():
+    print(os.environ["PREFECT_API_URL"], flush=True)
     time.sleep(600)
 """
 """A run under way, once its own server is up."""
@@ -145,17 +144,18 @@ with _own_server() as server:
 
 @pytest.mark.crash
 @pytest.mark.flow
-def test_a_run_that_sigterm_ends_leaves_no_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+def test_a_run_that_a_signal_ends_leaves_no_server(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HELD], stdout=subprocess.PIPE, text=True, cwd=ROOT,
         env=os.environ | {"PREFECT_HOME": str(tmp_path)},
     )  # fmt: skip
     assert process.stdout is not None
-    answer, url = process.stdout.readline().split()
-    assert answer == "true"
-    process.terminate()
+    url = process.stdout.readline().strip()
+    assert _healthy(url)
+    process.send_signal(number)
     assert process.communicate(timeout=SECONDS)[0] == ""
-    assert process.returncode == -signal.SIGTERM
+    assert process.returncode == -number
     until(lambda: not _healthy(url), what="the end of the server")
 
 
@@ -172,19 +172,8 @@ def test_an_own_server_that_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     real = subprocess.Popen
     monkeypatch.setattr(waiting.subprocess, "Popen", lambda *_, **__: real(["sh", "-c", "exit 3"]))
-    with waiting.prefect_server() as wait, pytest.raises(ServerUnreachableError, match="code 3 "):
-        wait()
-
-
-def test_a_flow_tells_a_server_of_its_own_no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its end it would wait for the thread that tells them: up to a second."""
-    monkeypatch.setenv("PREFECT_API_URL", "http://before")
-    before = get_current_settings().flows.heartbeat_frequency
-    with waiting._at("http://127.0.0.1:9/api"):
-        settings = get_current_settings()
-        assert settings.api.url == "http://127.0.0.1:9/api"
-        assert settings.flows.heartbeat_frequency is None
-    assert get_current_settings().flows.heartbeat_frequency == before is not None
+    with pytest.raises(ServerUnreachableError, match="code 3 "), waiting.prefect_server():
+        pass
 
 
 def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,32 +188,14 @@ def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> N
     ] == [float(flows.PATIENCE[name]) for name in flows.PATIENCE if "PREFECT" in name]  # fmt: skip
 
 
-def test_prefect_knows_what_a_server_of_one_run_does_without(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in waiting.ONE_RUN.items():
-        monkeypatch.setenv(name, value)
-    server = Settings().server
-    assert [server.register_blocks_on_start, server.services.triggers.enabled] == [False, False]
-    assert server.services.task_run_recorder.enabled
-
-
 def test_a_server_that_a_profile_names_is_the_run_s(
-    nobody: str, monkeypatch: pytest.MonkeyPatch
+    comes: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of the run's own starts before Prefect can be asked, and ends at once."""
+    comes(0.0)
     monkeypatch.delenv("PREFECT_API_URL")
-    started: list[subprocess.Popen[bytes]] = []
-    real = subprocess.Popen
-
-    def seen(*command: Any, **settings: Any) -> subprocess.Popen[bytes]:
-        started.append(real(*command, **settings))
-        return started[0]
-
-    monkeypatch.setattr(waiting.subprocess, "Popen", seen)
-    with waiting.prefect_server() as wait:
-        assert wait is wait_for_server
-        assert [process.returncode for process in started] == [-signal.SIGTERM]
+    monkeypatch.setenv("DPIW_SERVER_WAIT_SECONDS", "0")
+    monkeypatch.setattr(waiting, "_own_server", None)  # which would fail
+    with waiting.prefect_server():
         assert "PREFECT_API_URL" not in os.environ
 
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
+from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, SchemaError, SpecError
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
@@ -52,7 +52,7 @@ def _of_dictionary(field: str) -> Callable[[Any, str], None]:
 
 
 def _schema(place: Any, path: str) -> None:
-    spec = yaml.safe_load(place.spec.read_text())
+    spec = load_file(place.spec, what="spec")
     place.spec.write_text(json.dumps(spec | {"schema": path}))
     load_schema(load_spec(place.spec))
 
