@@ -212,7 +212,7 @@ MOVED = (
     _moved("crash", "dpiw/ledger/test_tamper.py::test_every_column_of_an_entry_is_bound",
            "dpiw/ledger/test_tamper.py::test_every_column_of_an_entry_is_bound",
            "[postgresql-1]", "[postgresql-2]", "[postgresql-6]", "[postgresql-10]"),
-    _moved("crash", "flows/test_server.py::test_a_run_that_sigterm_ends_leaves_no_server",
+    _moved("crash", "flows/test_server.py::test_a_run_that_a_signal_ends_leaves_no_server",
            "flows/test_interrupts.py::test_a_draw_is_let_end_and_nothing_is_lost"),
     _moved("nightly", "hostile/fuzz/test_fuzz.py::"
            "test_a_dead_hanging_or_greedy_reader_is_noticed",

@@ -183,6 +183,7 @@ def test_before_a_run_is_prepared_nothing_is_hidden(
 
 def test_a_server_that_went_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr(servers, "wait_for_server", lambda _: None)  # it answered before
     again = "start the same command again"
     with pytest.raises(ServerLostError, match=again) as caught, servers.prefect_server():
         raise httpx.ConnectError("[Errno 111] Connection refused")
