@@ -56,7 +56,7 @@ def prefect_server() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         server = None
-        if not PREFECT_API_URL.value():
+        if not (os.environ.get("PREFECT_API_URL") or PREFECT_API_URL.value()):
             server = stack.enter_context(_own_server())
         wait_for_server(server)
         with _told_if_lost():

@@ -35,7 +35,7 @@ def test_the_audit_flow_is_started_with_a_sound_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.audit.quiet_prefect", lambda: None)
-    monkeypatch.setattr("flows.audit.prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    monkeypatch.setattr("flows.audit.prefect_server", lambda: contextlib.nullcontext())
     given: list[object] = []
     run = lambda *parameters: given.extend(parameters) or "page"  # noqa: E731
     assert main(run, ["--ledger", "sqlite:///l", "--releases", "r", "--out", "o"]) == 0

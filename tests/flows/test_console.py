@@ -27,7 +27,7 @@ from flows.summary import advice
 def without_server(monkeypatch):
     """Flows are called as they are, and steps are shown to nobody."""
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
-    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext())
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def flow(monkeypatch):
     """Put a flow in the place of the one that `dpiw release` runs: no server, no Prefect."""
     monkeypatch.delitem(sys.modules, "flows.release", raising=False)  # it is run anew
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
-    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext(lambda: None))
+    monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext())
     return partial(monkeypatch.setattr, console, "release_flow")
 
 
