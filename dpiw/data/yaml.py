@@ -222,9 +222,9 @@ def _is_named_otherwise(path: Path) -> bool:
 def flow_text(mapping: dict[str, Any]) -> str:
     """One line of YAML, for people to put into a file."""
     writer, text = YAML(typ="safe", pure=True), io.StringIO()
-    writer.default_flow_style = True  # type: ignore[assignment] - None until it is set
+    writer.default_flow_style = True
     writer.width = 10**6
-    writer.sort_base_mapping_type_on_output = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.dump(mapping, text)
     return text.getvalue().strip()
 
