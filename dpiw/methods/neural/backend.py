@@ -27,8 +27,15 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @cache
 def library() -> Any:
-    """Torch; ImportError where it is not installed."""
-    import torch
+    """Torch.
+
+    Raises:
+        SpecError: it cannot be loaded: it is not installed, or for another machine.
+    """
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        raise SpecError(f"torch cannot be loaded here; run: {install('neural')}") from error
 
     return torch
 
