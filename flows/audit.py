@@ -30,8 +30,8 @@ from flows.console import quiet_prefect
 from flows.parameters import below_root, ledger_below_root, spec_below_root, typed_here
 from flows.server import prefect_server
 from tasks.audit import audit as audit_task
+from tasks.audit import report_audit
 from tasks.failures import only_our_own, told_briefly
-from tasks.report_audit import report_audit
 
 
 @flow(name="dpiw-audit", retries=0, persist_result=False, log_prints=False)

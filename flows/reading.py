@@ -41,8 +41,7 @@ def read_source(
         The stages `reserve` and `ingest` alone: nothing is drawn, and nothing leaves the
         confidential zone. What a custodian decides on its statement may depend on rows.
     """
-    from tasks.ingest import ingest
-    from tasks.reserve import reserve
+    from tasks.stages import ingest, reserve
 
     check_ahead(spec, period, pay_again=pay_again)
     heard.run = run = ReleaseRun.prepare(spec, period=period)

@@ -32,17 +32,19 @@ from dpiw.run.continuation import Rerun, rerun
 from dpiw.run.run import ReleaseRun
 from flows.due import due, pause, reruns, scheduled_before
 from flows.parameters import spec_below_root
-from tasks.debias import debias
-from tasks.diagnose import diagnose
-from tasks.draw_synthetic import draw_synthetic
 from tasks.failures import StepFailedError, only_our_own, record, told_briefly
-from tasks.fit_generator import fit_generator
-from tasks.fit_weights import fit_weights
-from tasks.ingest import ingest
 from tasks.plan import plan
-from tasks.publish import publish
-from tasks.reserve import reserve
-from tasks.wait import wait
+from tasks.stages import (
+    debias,
+    diagnose,
+    draw_synthetic,
+    fit_generator,
+    fit_weights,
+    ingest,
+    publish,
+    reserve,
+    wait,
+)
 
 GPU = "gpu"
 """Tag of a task that trains on a GPU: a server's concurrency limit on it makes such tasks queue."""

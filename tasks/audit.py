@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpiw.audit import AuditReport
+from dpiw.audit import AuditReport, write_report
 from dpiw.audit import audit as run_audit
 from tasks.step import step
 
@@ -14,3 +14,9 @@ from tasks.step import step
 def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) -> AuditReport:
     """Return what was found, however bad it is."""
     return run_audit(ledger, releases, public_keys)
+
+
+@step("report", done="the report is written", reads_named_files=True)
+def report_audit(report: AuditReport, folder: Path) -> Path:
+    """Return the page for people; `audit.json` lies beside it."""
+    return write_report(report, folder)[1]

@@ -31,8 +31,8 @@ from flows import release
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
 from tasks import window
-from tasks.fit_generator import fit_generator
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
+from tasks.stages import fit_generator
 from tasks.step import StepFailedError, _guarded
 from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION

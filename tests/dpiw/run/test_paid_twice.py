@@ -18,7 +18,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import draw, steps
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
-from tasks.reserve import reserve as reserve_task
+from tasks.stages import reserve as reserve_task
 from tests.support.ledger import NONE, cost, digest
 from tests.support.whole_runs import prepared
 

@@ -7,11 +7,11 @@
     self_normalise   scales weights to mean one
     resample         redraws rows by weight; the weights are then one
 
-They are applied in this order, each at most once, by `dpiw.methods.weights.weigh.weigh`. The first
-two act on the log-linear ratio and come before debiasing, because the debiasing factor must know
-them; a tail is fitted before it is cut, because a cut tail is none. Every step is a function of
-released values and public constants, so it costs nothing; a beta calibration is fitted on declared
-public rows (`calibration` beside this file).
+They are applied in this order, each at most once, by `dpiw.methods.weights.paper.weigh.weigh`. The
+first two act on the log-linear ratio and come before debiasing, because the debiasing factor must
+know them; a tail is fitted before it is cut, because a cut tail is none. Every step is a function
+of released values and public constants, so it costs nothing; a beta calibration is fitted on
+declared public rows (`calibration` beside this file).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build, sign and publish the folder of a local collection."""
+"""The steps of a local collection; nothing in its reports is confidential."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from pathlib import Path
 
 from dpiw.plan.local import LocalSpec
 from dpiw.run import local
-from dpiw.run.local_reports import Reports
+from dpiw.run.local_reports import Reports, read_reports
 from tasks.step import step
+
+
+@step("collect", done="every report is one that an honest client may send", reads_named_files=True)
+def collect_reports(spec: LocalSpec) -> Reports:
+    """Return the reports, each person's once."""
+    return read_reports(spec)
 
 
 @step("publish", done="signed and published", reads_named_files=True)
