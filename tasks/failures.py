@@ -181,7 +181,6 @@ def record(error: BaseException, name: str, *given: object) -> None:
 
 __all__ = [
     "DRAWN_ADVICE",
-    "STOPS",
     "DrawnStepFailedError",
     "OwnFailures",
     "StepFailedError",
@@ -189,5 +188,6 @@ __all__ = [
     "only_our_own",
     "record",
     "show_sentences",
+    "stops",
     "told_briefly",
 ]
