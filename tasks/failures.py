@@ -19,20 +19,25 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from httpx import HTTPError
-from prefect.exceptions import ExternalSignal, PrefectSignal
 
 from dpiw.errors import DPIWError
 
 _TASKS: Final = "prefect.task_runs"
 _FLOWS: Final = "prefect.flow_runs"
-STOPS: Final = (
-    KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, PrefectSignal,
-    ExternalSignal,
-)  # fmt: skip
-"""What ends a process or a run by intent; Prefect has words of its own for each."""
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def stops() -> tuple[type[BaseException], ...]:
+    """What ends a process or a run by intent; Prefect has words of its own for each."""
+    from prefect.exceptions import ExternalSignal, PrefectSignal  # a published run needs none
+
+    return (
+        KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, PrefectSignal,
+        ExternalSignal,
+    )  # fmt: skip
 
 
 class StepFailedError(Exception):
@@ -130,7 +135,7 @@ def only_our_own(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return body(*words, **named)
             except (DPIWError, StepFailedError) as error:
                 failure = error
-            except STOPS:
+            except stops():
                 raise
             except HTTPError as error:  # a person is told that the server went away
                 failure = HTTPError(f"{name} failed: {type(error).__name__}")
@@ -176,7 +181,6 @@ def record(error: BaseException, name: str, *given: object) -> None:
 
 __all__ = [
     "DRAWN_ADVICE",
-    "STOPS",
     "DrawnStepFailedError",
     "OwnFailures",
     "StepFailedError",
@@ -184,5 +188,6 @@ __all__ = [
     "only_our_own",
     "record",
     "show_sentences",
+    "stops",
     "told_briefly",
 ]

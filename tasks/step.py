@@ -19,12 +19,12 @@ from prefect.tasks import Task
 from dpiw.errors import DPIWError, PrivacyError, SchemaError, SpecError
 from tasks.failures import (
     DRAWN_ADVICE,
-    STOPS,
     DrawnStepFailedError,
     StepFailedError,
     brief,
     record,
     show_sentences,
+    stops,
 )
 from tasks.window import Window
 
@@ -61,7 +61,7 @@ def _guarded(
             failure = shown.with_traceback(None)
             if drawn and error.advice in _BEFORE_A_DRAW:
                 failure.advice = DRAWN_ADVICE
-        except STOPS:
+        except stops():
             raise
         except BaseException as error:  # of a library in Rust, too
             record(error, name, *args)

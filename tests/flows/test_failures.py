@@ -201,7 +201,6 @@ BODIES = {
                                "found")),
               {"ledger": "l.sqlite", "releases": "inside"}),
     "local": (("flows.local", ("collect_reports", "publish_reports")), {"spec": "r.yaml"}),
-    "assurance": (("flows.assurance", ("subprocess",)), {"suites": ["proof"]}),
 }  # fmt: skip
 """Every flow, and what its body calls, one after the other."""
 
@@ -235,8 +234,6 @@ def test_what_a_flow_s_own_body_runs_into_is_its_class(
                 raise error  # noqa: B904 - what led to it must not leave either
 
         monkeypatch.setattr(module, called[place], mock.MagicMock(side_effect=breaks))
-        if name == "assurance":
-            monkeypatch.setattr(module, "subprocess", mock.MagicMock(**{"run.side_effect": breaks}))
         if called[place] == "published":
             monkeypatch.setattr(module, "reruns", lambda: 0)
         with pytest.raises((StepFailedError, httpx.HTTPError)) as refusal:

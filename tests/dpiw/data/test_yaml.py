@@ -96,7 +96,7 @@ def test_a_fault_names_line_and_column_of_its_field(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("a: 1\nsource:\n  path: x\ncolumns:\n  - {name: age, lower: 3}\n")
     for message, place in (
-        ("source.path: no", "line 3, column 3"), ("column age: lower: no", "line 5, column 16"),
+        ("source.path: no", "line 3, column 3"), ("column age: lower: no", "line 5, column 17"),
         ("source.other: no", "line 2, column 1"),
     ):  # fmt: skip
         with pytest.raises(SpecError) as refused, told_in(path, SpecError):

@@ -173,7 +173,8 @@ def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: 
     def asked(**changes: Any) -> RecoveredRelease:
         certificate = dataclasses.replace(whole.certificate, account=account | changes)
         release = dataclasses.replace(whole, certificate=certificate)
-        return recovered_release(MissingRelease(release=release, after=None), population)
+        found = MissingRelease(release=release, digest=whole.manifest.digest, after=None)
+        return recovered_release(found, population)
 
     assert asked().held == asked().drawn == Charge(cost=cost("2", "1e-6"))
     for change, text in (
@@ -258,7 +259,8 @@ def test_a_new_ledger_under_other_terms_does_not_take_a_release(
         {"id_column": "person", "max_rows": 2}, {"composition": CompositionRule.RENYI},
     ):  # fmt: skip
         own = {"epsilon": Decimal(5), "delta": Decimal("1e-4")}
-        found = MissingRelease(release=verify(folder), after=None)
+        verified = verify(folder)
+        found = MissingRelease(release=verified, digest=verified.manifest.digest, after=None)
         with pytest.raises(LedgerConflictError, match="other terms"):
             recovered_release(found, terms(**{**own, **change}))
     fresh = Ledger.create(tmp_path / "fresh.sqlite")
