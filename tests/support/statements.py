@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
 from dpiw.data.cell_reading import canonical_frame
@@ -43,3 +45,56 @@ def stated(
     tally = CellTally(schema)
     tally.add(frame, canonical_frame(frame, schema, formats))
     return statement(tally, schema, formats, tally.rows)
+
+
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
+
+GERMAN = CellFormat(
+    decimal=",", thousands=".", date_format="%d.%m.%Y", datetime_format="%d.%m.%Y %H:%M",
+    missing=("NA", "-9"),
+)  # fmt: skip
+
+TEXTS = st.one_of(
+    st.none(),
+    st.sampled_from(
+        [
+            "",
+            "  ",
+            "NA",
+            "-9",
+            "nan",
+            "inf",
+            "-Infinity",
+            "ja",
+            "NEIN",
+            "a",
+            "z",
+            "lo",
+            "REST",
+            "x",
+            "1669,78",
+            "1.669,78",
+            "1669.78",
+            "1.669",
+            "5000,01",
+            "5000.004",
+            "4999,5",
+            "5000,4",
+            "-5,5",
+            "-5.4",
+            "1e3",
+            "1E+400",
+            ",5",
+            "0",
+            "31.12.2024",
+            "01.01.2020 00:00",
+            "31.12.2019 23:59",
+            "2024-12-31",
+            "2019-12-31T23:59:59",
+            "31.02.2021",
+            "2020-01-01 00:00",
+            "9" * 30,
+        ]
+    ),
+    st.text("0123456789.,-", min_size=1, max_size=9),
+)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.cell_formats import CANONICAL
 from dpiw.data.cell_reading import canonical_cells
-from tests.dpiw.data.test_cell_statement import GERMAN, PROPERTY, TEXTS
-from tests.support.statements import SCHEMA, frame_of
+from tests.support.statements import GERMAN, PROPERTY, SCHEMA, TEXTS, frame_of
 
 
 def slow_number(text, written):

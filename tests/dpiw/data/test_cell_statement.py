@@ -25,15 +25,9 @@ from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun, cells_file
-from tests.support.statements import SCHEMA, frame_of, stated
+from tests.support.statements import GERMAN, PROPERTY, SCHEMA, TEXTS, frame_of, stated
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-
-GERMAN = CellFormat(
-    decimal=",", thousands=".", date_format="%d.%m.%Y", datetime_format="%d.%m.%Y %H:%M",
-    missing=("NA", "-9"),
-)  # fmt: skip
 
 
 def figures(text):
@@ -44,52 +38,6 @@ def figures(text):
         if match:
             counts[match[1]] = tuple(int(group.replace(",", "")) for group in match.groups()[1:])
     return counts
-
-
-TEXTS = st.one_of(
-    st.none(),
-    st.sampled_from(
-        [
-            "",
-            "  ",
-            "NA",
-            "-9",
-            "nan",
-            "inf",
-            "-Infinity",
-            "ja",
-            "NEIN",
-            "a",
-            "z",
-            "lo",
-            "REST",
-            "x",
-            "1669,78",
-            "1.669,78",
-            "1669.78",
-            "1.669",
-            "5000,01",
-            "5000.004",
-            "4999,5",
-            "5000,4",
-            "-5,5",
-            "-5.4",
-            "1e3",
-            "1E+400",
-            ",5",
-            "0",
-            "31.12.2024",
-            "01.01.2020 00:00",
-            "31.12.2019 23:59",
-            "2024-12-31",
-            "2019-12-31T23:59:59",
-            "31.02.2021",
-            "2020-01-01 00:00",
-            "9" * 30,
-        ]
-    ),
-    st.text("0123456789.,-", min_size=1, max_size=9),
-)
 
 
 # What it says

@@ -26,41 +26,15 @@ from dpiw.privacy.accounting import (
 from dpiw.privacy.bounded_range import selection_curve
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.events import (
-    DeclaredEvent,
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    PoissonSampledGaussianEvent,
     PrivacyEvent,
     merge_events,
 )
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
+from tests.support.events import gaussian, laplace, selection, sgd
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "accounting.json").read_text())
 GENERATOR = event_from_json(GOLDEN["generator"])
-
-
-def gaussian(multiplier: float, count: int = 1) -> GaussianEvent:
-    return GaussianEvent(noise_multiplier=multiplier, count=count)
-
-
-def laplace(multiplier: float, count: int = 1) -> LaplaceEvent:
-    return LaplaceEvent(noise_multiplier=multiplier, count=count)
-
-
-def selection(of: float, count: int = 1) -> ExponentialMechanismEvent:
-    return ExponentialMechanismEvent(epsilon=of, count=count)
-
-
-def declared(of: float, delta: float = 0.0) -> DeclaredEvent:
-    return DeclaredEvent(epsilon=of, delta=delta)
-
-
-def sgd(multiplier: float, count: int, probability: float = 0.01) -> PoissonSampledGaussianEvent:
-    return PoissonSampledGaussianEvent(
-        sampling_probability=probability, noise_multiplier=multiplier, count=count
-    )
 
 
 def plan(rho: float) -> list[PrivacyEvent]:

@@ -24,7 +24,7 @@ from dpiw.privacy.events import (
     merge_events,
 )
 from dpiw.privacy.partition_selection import ThresholdEvent
-from tests.dpiw.privacy.test_accounting import declared, gaussian, laplace, selection, sgd
+from tests.support.events import declared, gaussian, laplace, selection, sgd
 
 
 @pytest.mark.parametrize(

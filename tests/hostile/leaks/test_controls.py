@@ -236,7 +236,8 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
     "", "analysis", "audit", "cli", "data", "ledger", "ledger/stores", "methods",
-    "methods/generators", "methods/local", "methods/neural", "methods/weights", "plan",
+    "methods/generators", "methods/local", "methods/neural", "methods/weights",
+    "methods/weights/paper", "plan",
     "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
 )  # fmt: skip
 """Every folder of dpiw."""
@@ -246,11 +247,14 @@ MAY_SEED = {
     "run/weigh.py", "run/publish.py",
     # post-processing as well, from the digest of the measurement
     "methods/weights/weigh_measured.py",
+    "methods/weights/paper/beta.py", "methods/weights/paper/output.py",
+    # one public row, before a draw
+    "methods/neural/clipping.py",
     # public random features, from a public seed in the spec
     "methods/weights/public_normals.py",
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
-    "methods/generators/adversarial.py", "methods/weights/dp_mlp.py",
+    "methods/generators/adversarial.py", "methods/weights/paper/mlp.py",
     "methods/neural/ratio_training.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
     "analysis/intervals.py",

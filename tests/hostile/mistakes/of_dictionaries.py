@@ -71,8 +71,6 @@ DICTIONARIES: dict[str, Mistake] = {
     "a provenance misspelt": in_dictionary(
         "upper: 100}", "upper: 100, provenance: codebok}", PLACE + "4, column 54",
         "at most, not 'codebok'; did you mean 'codebook'?"),
-    "a name with a question mark": in_dictionary(
-        "name: age", "name: age?", PLACE + "4, column 5", "one of ? : , # [ ] { } in it stands in"),
     "a name in braces": in_dictionary(
         "name: age", "name: {{age}}", PLACE + "4, column 13: a key is not plain text; with a bra"),
     "a name with a space before it": in_dictionary(
