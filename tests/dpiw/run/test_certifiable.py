@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -29,6 +28,7 @@ from dpiw.privacy.units import NoiseKind
 from dpiw.release.certificate import CertifiedStage
 from dpiw.run.certifiable import check_certifiable, stage_record
 from dpiw.run.run import ReleaseRun
+from tasks import stages
 from tasks.failures import DRAWN_ADVICE, DrawnStepFailedError, StepFailedError
 from tests.support import made_elsewhere, specs
 from tests.support.whole_runs import draw, finish
@@ -244,7 +244,7 @@ def drawn(make_workplace: Callable[..., Any]) -> ReleaseRun:
 
 def run_step(name: str, run: ReleaseRun) -> Path:
     """As Prefect runs it, without Prefect."""
-    task = getattr(importlib.import_module(f"tasks.{name}"), name)
+    task = getattr(stages, name)
     folder: Path = task.fn(run.directory)
     return folder
 
