@@ -2,9 +2,12 @@
 
 A server that starts, or restarts, or is busy makes a run late: Prefect repeats a request that was
 not answered in time, but gives up at once where nobody listens yet. So such a run waits before its
-flow, when nothing is read or spent. The server of a run's own is `prefect server start`. The one
-that Prefect starts by itself outlives a run that is killed, ends with the first Ctrl-C, before the
-step under way, and writes to the terminal.
+flow, when nothing is read or spent. The server of a run's own serves what `prefect server start`
+does, on a socket that the run has opened: nobody else can take its port and be told what runs. The
+one that Prefect starts by itself outlives a run that is killed, ends with the first Ctrl-C, before
+the step under way, and writes to the terminal.
+
+    python -P flows/server.py    (that server; its socket is descriptor 4)
 """
 
 from __future__ import annotations
@@ -23,8 +26,13 @@ from dpiw.errors import DPIWError
 PAUSE_SECONDS = 0.5
 """Between two attempts."""
 
-_WITH_ITS_RUN = 'exec 3<&0; { read -r _ <&3; kill $$; } & exec "$@" 3<&- </dev/null'
-"""A shell's words: become a command, and end it by SIGTERM when standard input is closed."""
+_WITH_ITS_RUN = 'exec 3<&0 4>&1 >&2; { read -r _ <&3; kill $$; } 4>&- & exec "$@" 3<&- </dev/null'
+"""A shell's words: become a command, and end it by SIGTERM when standard input is closed.
+
+Standard output is the socket to serve on, which the command gets as descriptor 4.
+"""
+
+_SOCKET = 4
 
 _STOP_SECONDS = 5.0
 
@@ -96,16 +104,23 @@ def _own_server() -> Iterator[subprocess.Popen[bytes]]:
     Its standard input is a pipe, of which the other end is held here alone: when this process ends,
     by whatever signal, so does the server. It has a session of its own: what a terminal sends to
     stop the run is for the run to hear. What it says goes to a file beside its database.
+
+    Its socket listens before it starts, and is open in that process alone: when it ends, nobody
+    listens there.
     """
-    port, process = _free_port(), None
+    process = None
     held, life = os.pipe()
     try:
         log = os.open(_log_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with open(held, "rb") as pipe, os.fdopen(log, "ab") as output:
+        with (
+            open(held, "rb") as pipe,
+            os.fdopen(log, "ab") as output,
+            socket.create_server(("127.0.0.1", 0)) as listener,
+        ):
+            port = int(listener.getsockname()[1])
             process = subprocess.Popen(  # noqa: S603 - our own words and arguments
-                ["/bin/sh", "-c", _WITH_ITS_RUN, "sh", sys.executable, "-m", "prefect",
-                 "--no-prompt", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-                stdin=pipe, stdout=output, stderr=output, start_new_session=True,
+                ["/bin/sh", "-c", _WITH_ITS_RUN, "sh", sys.executable, "-P", __file__],
+                stdin=pipe, stdout=listener.fileno(), stderr=output, start_new_session=True,
                 env={"PREFECT_SERVER_UI_ENABLED": "false"} | os.environ,
             )  # fmt: skip
         with _at(f"http://127.0.0.1:{port}/api"):
@@ -116,10 +131,16 @@ def _own_server() -> Iterator[subprocess.Popen[bytes]]:
             _stop(process)
 
 
-def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
+def _serve() -> int:
+    """Serve on a socket that is open already, as `prefect server start` does on one of its own."""
+    import uvicorn
+    from prefect.server.api.server import create_app
+    from prefect.settings import PREFECT_SERVER_LOGGING_LEVEL
+
+    level = PREFECT_SERVER_LOGGING_LEVEL.value().lower()
+    server = uvicorn.Server(uvicorn.Config(create_app(final=True), log_level=level))
+    server.run([socket.socket(fileno=_SOCKET)])
+    return 0 if server.started else ServerUnreachableError.exit_code
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -192,3 +213,7 @@ def _answers() -> bool:
 
 
 __all__ = ["ServerLostError", "ServerUnreachableError", "prefect_server", "wait_for_server"]
+
+
+if __name__ == "__main__":
+    sys.exit(_serve())

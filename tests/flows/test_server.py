@@ -6,9 +6,11 @@ import http.server
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,36 @@ def test_an_own_server_that_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(waiting.subprocess, "Popen", lambda *_, **__: real(["sh", "-c", "exit 3"]))
     with pytest.raises(ServerUnreachableError, match="code 3 "), waiting.prefect_server():
         pass
+
+
+@pytest.mark.parametrize("option", [None, socket.SO_REUSEADDR, socket.SO_REUSEPORT])
+def test_nobody_takes_the_port_of_an_own_server_while_it_starts(
+    monkeypatch: pytest.MonkeyPatch, option: int | None
+) -> None:
+    """Another person's server there would be told what runs; once ours is gone, nobody listens."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    real = subprocess.Popen
+
+    def starts(command: list[str], **facts: Any) -> subprocess.Popen[bytes]:
+        with socket.socket() as other, socket.socket(fileno=os.dup(facts["stdout"])) as held:
+            if option is not None:
+                other.setsockopt(socket.SOL_SOCKET, option, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind(held.getsockname())
+        return real([*command[:4], "sleep", "600"], **facts)
+
+    monkeypatch.setattr(waiting.subprocess, "Popen", starts)
+    with waiting._own_server() as process:
+        port = int(os.environ["PREFECT_API_URL"].split(":")[2].split("/")[0])
+        socket.create_connection(("127.0.0.1", port)).close()
+        process.kill()
+        process.wait()
+        refused = False
+        for _ in range(100):  # the shell's other half may hold it for some moments more
+            with socket.socket() as asked:
+                refused = refused or asked.connect_ex(("127.0.0.1", port)) != 0
+            time.sleep(0 if refused else 0.05)
+        assert refused
 
 
 def test_prefect_takes_the_stated_patience(monkeypatch: pytest.MonkeyPatch) -> None:
