@@ -38,7 +38,7 @@ $(VENV)/.pipeline: pyproject.toml $(LOCK)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.pipeline
-	@echo "installing the test tools and torch (0.2 GB for the CPU, 2.7 GB with CUDA) into $(VENV) (once)"
+	@echo "installing the test tools and torch (0.2 GB for the CPU, gigabytes with CUDA) into $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,neural,test,docs]'
 	@touch $@
 
