@@ -16,13 +16,12 @@ from sqlalchemy.engine import Connection
 from dpiw.errors import GrantSpentError, LedgerTamperedError, SpecError
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.authors import Actor, operator
-from dpiw.ledger.book import Book
+from dpiw.ledger.book import Book, known_run, known_stage
 from dpiw.ledger.entries import Entry, LedgerHead, PublishedHead, authored, from_stored
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.replay import Fault, FaultKind, LedgerSnapshot, VerifyReport, replay
 from dpiw.ledger.stores.store import Store
-from dpiw.ledger.transitions import known_run, known_stage
 from dpiw.ledger.values import (
     Grant,
     RunRecord,

@@ -16,7 +16,7 @@ from dpiw.privacy.units import PrivacyCost
 
 
 class StageState(enum.Enum):
-    """Where one stage of one attempt stands; `dpiw.ledger.transitions` says what follows."""
+    """Where one stage of one attempt stands; `dpiw.ledger.book` says what follows."""
 
     RESERVED = "reserved"
     ARMED = "armed"

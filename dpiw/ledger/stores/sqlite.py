@@ -35,7 +35,7 @@ from dpiw.ledger.stores.files import (
 )
 from dpiw.ledger.stores.store import ASKING, CHARGING, DRAWING, Store, entries, metadata
 
-# The rules live in `dpiw.ledger.transitions`; these repeat the ones that must never fail, in SQL.
+# The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
 _BUDGET = (
     """
     CREATE TRIGGER entries_<unit> BEFORE INSERT ON entries WHEN NEW.kind IN <asking>

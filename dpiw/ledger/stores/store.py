@@ -10,7 +10,6 @@ same rules; the test suite runs on each of them unchanged.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import Connection
 
 from dpiw.errors import LedgerError
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
-from dpiw.ledger.location import EXPECTED, check_location
 
 CHARGING = "('reserve', 'conflict', 'void', 'recover')"
 """The kinds that change what a population holds, for the budget guard of every store."""
@@ -126,31 +124,3 @@ class Store(ABC):
         condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
         if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
             raise LedgerError(f"ledger {self.location}: the database did not keep the entry")
-
-
-def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> Store:
-    """The store a ledger's path or URL names; nothing is read or written yet.
-
-    Args:
-        url: a path, `sqlite:///PATH` or `postgresql+psycopg://USER@HOST/DATABASE`.
-        busy_timeout_seconds: how long a writer queues for the lock.
-
-    Raises:
-        LedgerError: the URL names something else, or holds a password. Its text is not repeated,
-            for the same reason.
-    """
-    from dpiw.ledger.stores.sqlite import SQLiteStore, sqlite_store
-
-    text = os.fspath(url)
-    check_location(text, error=LedgerError)
-    if "://" not in text:
-        return SQLiteStore(Path(text).absolute(), busy_timeout_seconds=busy_timeout_seconds)
-    try:
-        parsed = make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError(f"ledger: {EXPECTED}") from None
-    if parsed.get_backend_name() == "sqlite":
-        return sqlite_store(parsed, busy_timeout_seconds=busy_timeout_seconds)
-    from dpiw.ledger.stores.postgresql import PostgreSQLStore
-
-    return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)
