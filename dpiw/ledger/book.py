@@ -1,35 +1,29 @@
-"""The transitions: which entry about a run may come next, and what the run is after it.
+"""The book: what all entries so far amount to, and which entry may come next.
 
-There is one set of rules. `Ledger` asks it before it writes; `verify` replays every stored entry
-through it. The rules, per stage of an attempt (docs/privacy.md section 3):
+`Ledger` asks these rules before it writes; `verify` replays every stored entry through them.
+Per stage of an attempt (docs/privacy.md, section 3):
 
     (none) -> RESERVED -> ARMED -> COMMITTED        a run is PUBLISHED once, from all COMMITTED
                  |          |
                VOIDED     LOST                      nothing armed is ever refunded
 
 * An ARMED stage that was reserved with terms of resumption (`dpiw.privacy.resumption`) may leave
-  checkpoints, the first at step 0 and no two further apart than those terms say. While it is ARMED
-  it may be resumed from the last one, as often as they say: the right to draw goes to a new token,
-  and the one before is worth nothing.
-
+  checkpoints: the first at step 0, no two further apart than the terms allow. It may be resumed
+  from the last one as often as the terms allow. A resume moves the right to draw to a new token.
 * A run's first reservation fixes its population, plan, period, `max_attempts`, stages and events.
-* Attempts are numbered 1, 2, ... without gaps. A further attempt may hold only stages that are
-  LOST, or VOIDED. An attempt voided before anything was armed cost nothing: its number stays used
-  for ever, but it does not count against `max_attempts`.
-* Nothing is armed while the account is overdrawn (a recovery or a conflict may charge more than
-  was left), not even what was reserved before. It may still be voided.
-* A read of the confidential table is an entry too, made before its first byte is read. It is paid
-  for once a draw of its attempt is committed. Unpaid reads (of runs that stopped, for whatever
-  reason, or were given back; and every fit that died: LOST, or resumed) are counted for the
-  population's life: how a read ended can be seen, and no epsilon pays for that. Their number is a
-  term of the registration; when it is reached, nothing is read, armed or resumed any more.
-* A run whose release was recovered (`dpiw.ledger.recovery`) is spent: it is neither reserved nor
-  armed nor voided again.
-* A published run may publish more rows of the same draws, as often as is wanted: a `publish` entry
-  that names the run's first manifest (`rows_of`), another manifest, and no cost.
-* A certificate is written behind an entry of its own, whose hash is the head that it carries. That
-  entry holds 256 random bits, so that its hash tells nothing of the entries before it: of other
-  populations, of failures, or of how many there are.
+* Attempts are numbered 1, 2, ... without gaps. A further attempt holds only LOST or VOIDED stages.
+  A voided attempt keeps its number but does not count against `max_attempts`.
+* Nothing is armed while the account is overdrawn (by a recovery or a conflict), not even what was
+  reserved before. It may still be voided.
+* A read of the confidential table is an entry made before its first byte is read. A committed
+  draw of its attempt pays for it. Unpaid reads, and fits that died (LOST or resumed), count for
+  the population's life: how they ended can be seen, and no epsilon pays for that. At the
+  registered limit nothing is read, armed or resumed any more.
+* A run whose release was recovered (`dpiw.ledger.recovery`) is never reserved, armed or voided.
+* A published run may publish more rows of the same draws: a `publish` entry with the run's first
+  manifest (`rows_of`), another manifest, and no cost.
+* A certificate carries the hash of a `certify` entry of its own. That entry holds 256 random bits,
+  so its hash reveals nothing of earlier entries: other populations, failures, or their number.
 * Held = every attempt not voided, plus the attempt's cost again for each conflicting output: two
   outputs under one grant are two draws.
 """
@@ -79,7 +73,7 @@ class Book:
         self._places: dict[str, int] = {}
 
     def account(self, name: str) -> Account:
-        """What a population holds against its budget, or UnknownPopulationError."""
+        """Return what a population holds against its budget, or raise UnknownPopulationError."""
         if name not in self._accounts:
             command = REGISTER.format(name=name, ledger="PATH")
             near = nearest(name, self._accounts)
@@ -93,7 +87,7 @@ class Book:
         return self._accounts[name]
 
     def drawn_by(self, name: str, hash: str) -> Charge:
-        """What a population's account held after an entry that could never be given back since."""
+        """What a population's account had irrevocably drawn after the entry with this hash."""
         history = self._drawn[name]
         before = bisect_right(history, self._places[hash], key=lambda pair: pair[0])
         if before == 0:
@@ -101,11 +95,11 @@ class Book:
         return history[before - 1][1]
 
     def in_chain(self, hash: str) -> bool:
-        """Whether the chain has an entry of this hash."""
+        """Whether the chain has an entry with this hash."""
         return hash in self._places
 
     def knows(self, head: PublishedHead) -> bool:
-        """Whether the chain has this head, or a recovery put this release of it on record."""
+        """Whether the chain has this head, or a recovery recorded its release."""
         return self.in_chain(head.hash) or any(
             (release.hash, release.manifest_digest) == (head.hash, head.manifest_digest)
             for release in recovered(self.recoveries)
@@ -340,7 +334,7 @@ def _publish_rows(run: RunRecord, entry: Entry) -> RunRecord:
 
 
 def known_run(book: Book, run_key: str | None) -> RunRecord:
-    """The run, or LedgerConflictError."""
+    """Return the run, or raise LedgerConflictError."""
     run = book.runs.get(run_key or "")
     if run is None:
         raise LedgerConflictError(
@@ -357,14 +351,14 @@ def _own_run(book: Book, entry: Entry) -> RunRecord:
 
 
 def known_attempt(run: RunRecord, attempt: int | None) -> AttemptRecord:
-    """The attempt, or LedgerConflictError."""
+    """Return the attempt, or raise LedgerConflictError."""
     if attempt is None or not 1 <= attempt <= len(run.attempts):
         raise LedgerConflictError(f"attempt {attempt}: this run has no such attempt")
     return run.attempts[attempt - 1]
 
 
 def known_stage(run: RunRecord, attempt: int | None, stage: str | None) -> StageRecord:
-    """The stage, or LedgerConflictError."""
+    """Return the stage, or raise LedgerConflictError."""
     record = known_attempt(run, attempt).stages.get(stage or "")
     if record is None:
         raise LedgerConflictError(f"attempt {attempt} has no stage {stage!r}")
@@ -406,4 +400,4 @@ _RULES: dict[EntryKind, Callable[[Book, Entry], RunRecord]] = {
     EntryKind.CERTIFY: _certify,
     EntryKind.PUBLISH: _publish,
 }
-"""By the kind of entry: raises unless it is legal now; the run as it is afterwards."""
+"""For each kind of entry: raises unless it is legal now; returns the run after it."""

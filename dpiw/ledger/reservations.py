@@ -1,4 +1,4 @@
-"""What a request for a reservation says, and whether it is one that was made before."""
+"""Reservations: what an entry states, which attempt may come next, what repeats another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reservation_payload(
     resumptions: Mapping[str, Resumption],
     release: str | None = None,
 ) -> dict[str, Any]:
-    """What a `reserve` entry states. Raises SpecError: something is malformed."""
+    """What a `reserve` entry states. Raises SpecError if something is malformed."""
     payload = {
         "relation": charge.cost.relation.value,
         **charge.to_payload(),
@@ -66,7 +66,7 @@ def check_same_reservation(
 
 
 def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
-    """The run with the attempt that a reserving entry adds; `run` as it is, None: a new one.
+    """The run with the attempt that a reserving entry adds; `run` None: a new run.
 
     Raises:
         GrantSpentError, LedgerConflictError, SpecError: it may not come next.
@@ -99,7 +99,7 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
 
 
 def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
-    """The terms of the stages that may be resumed, of a reserving entry's payload.
+    """Terms of the stages that may be resumed, from a reserving entry's payload.
 
     Raises:
         SpecError: a stage is not reserved there, or its events do not pay for what it may repeat.
@@ -161,7 +161,7 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
 
 
 def _lost(run: RunRecord) -> str:
-    """Which attempts a draw that left no output has cost."""
+    """Names the attempts that a draw without output has cost."""
     numbers = [
         str(attempt.attempt)
         for attempt in run.attempts

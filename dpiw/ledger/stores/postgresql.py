@@ -1,24 +1,28 @@
 """The ledger in a PostgreSQL database, for many hosts: `postgresql+psycopg://USER@HOST/DATABASE`.
 
-One ledger per database, in its schema `dpiw`. The password never stands in the URL: libpq takes
-it from the file that PGPASSFILE names.
+One ledger per database, in its schema `dpiw`. The URL holds no password: libpq reads it from the
+file that PGPASSFILE names.
 
-Isolation. A writer first takes `LOCK TABLE entries IN EXCLUSIVE MODE`, before it reads anything,
-at READ COMMITTED. So all it reads, it reads after the last writer's commit, and nobody writes
-until its own. (At REPEATABLE READ the snapshot could be older than the lock.) The lock is the
-table's own, so that it holds against every writer, also one that never heard of us; it needs no
-row to exist; it ends with the transaction or with its client's death; readers do not wait for it.
-An advisory lock would bind only those who know its number, and locking a row would write to an
-append-only table. Should the lock ever fail, the chain guard and the primary key still let one of
-two writers through at most (tests/dpiw/ledger/test_isolation.py takes each layer away in turn).
+Isolation. A writer takes `LOCK TABLE entries IN EXCLUSIVE MODE` before it reads anything, at READ
+COMMITTED, so it reads after the last writer's commit and nobody writes until its own. (At
+REPEATABLE READ the snapshot could be older than the lock.) The table's own lock holds against
+every writer, needs no row, and ends with the transaction or its client's death; readers do not
+wait. An advisory lock would bind only those who know its number; locking a row would write to an
+append-only table. If the lock ever failed, the chain guard and the primary key still let at most
+one of two writers through (tests/dpiw/ledger/test_isolation.py removes each layer in turn).
 A reader sees one snapshot, REPEATABLE READ and READ ONLY.
 
-Durability. Every transaction first asks the server for its settings. A standby is refused: what
-it shows may be stale. So are fsync=off, full_page_writes=off, and synchronous_commit other than
-`on` or `remote_apply`: with `off` an acknowledged entry can be lost; with `local` or
-`remote_write` it can be missing on the synchronous standby that takes over. The value found is
-pinned for the transaction, so that a reload in between cannot weaken it. A failover to a standby
-that is not synchronous is a restore: published heads show it.
+Durability. Every transaction first reads the server's settings. It refuses a standby, whose data
+may be stale; fsync=off; full_page_writes=off; and synchronous_commit other than `on` or
+`remote_apply`: with `off` an acknowledged entry can be lost, with `local` or `remote_write` it can
+be missing on the standby that takes over. The setting is pinned for the transaction, so a reload
+cannot weaken it. A failover to a standby that is not synchronous is a restore: published heads
+show it.
+
+Guards. Triggers refuse what SQLite's refuse (`dpiw.ledger.stores.sqlite`): changes of the table,
+entries off the chain, charges over budget. They are enabled ALWAYS, also for a session that calls
+itself a replica. They cannot stop the table's owner from dropping it or them, so the pipeline's
+role should not be the owner (docs/operations.md); opening the ledger detects changes.
 """
 
 from __future__ import annotations
@@ -65,14 +69,14 @@ _OBJECTS = """
       SELECT 1 FROM pg_catalog.pg_namespace n WHERE n.nspname = 'dpiw') AS schema"""
 
 _LONGEST_SILENCE = "60s"
-"""Between two statements of one transaction; then the server ends it, and its lock with it."""
+"""Longest pause between two statements; then the server ends the transaction and its lock."""
 
 _KEEPALIVES = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-"""How soon the server sees that a client's host is gone, in seconds; a socket has no such thing."""
+"""When the server notices that a client's host is gone, in seconds; not for sockets."""
 
 # SQLSTATE, or its class -> what the caller is told
 _REASONS = {
@@ -98,9 +102,9 @@ class PostgreSQLStore(Store):
         busy_timeout_seconds: how long a writer queues for the lock.
 
     Raises:
-        LedgerError: the URL holds a password or options that are not admissible, or names no user,
-            host or database (none may come from the environment, which differs between the
-            processes of a run); or psycopg is not installed.
+        LedgerError: the URL holds a password or inadmissible options, or lacks user, host or
+            database (the environment may differ between processes of a run); or psycopg is not
+            installed.
     """
 
     def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
@@ -121,7 +125,7 @@ class PostgreSQLStore(Store):
         connection.exec_driver_sql(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
 
     def check_structure(self) -> None:
-        """Refuse a database that holds no ledger, or where its guards were changed."""
+        """Refuse a database that holds no ledger, or whose guards were changed."""
         with self._checked(write=False) as connection:
             objects = connection.exec_driver_sql(_OBJECTS).one()
             if not objects.entries and not objects.remains:
@@ -197,10 +201,10 @@ class PostgreSQLStore(Store):
 
     @contextmanager
     def _as_ledger_error(self) -> Iterator[None]:
-        """Database errors become LedgerError; their text is not repeated, it may hold statements.
+        """Turn database errors into LedgerError without their text, which may hold statements.
 
-        After an error at the commit nobody but the database knows whether the entry is kept: the
-        next operation reads it there.
+        After an error at the commit only the database knows whether the entry is kept; the next
+        operation reads it there.
         """
         try:
             yield
@@ -238,7 +242,7 @@ _LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 
 
 def _check_encryption(url: URL, host: str) -> None:
-    """Over a network, a server that is not the ledger's could grant anything."""
+    """Require an authenticated server over a network: another could grant anything."""
     if host.startswith(("/", "@")) or _LOOPBACK.fullmatch(host):
         return
     if url.query.get("sslmode") == "verify-full" or url.query.get("gssencmode") == "require":
