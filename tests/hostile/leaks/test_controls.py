@@ -306,7 +306,7 @@ def test_secrets_never_choose_a_noise_value():
             assert name in {
                 "cli/rehearse.py", "data/files.py", "data/ingest.py", "data/person_bound.py",
                     "data/public_rows.py",
-                "ledger/draws.py", "ledger/ledger.py", "methods/local/client.py",
+                "ledger/ledger.py", "methods/local/client.py",
                 "privacy/randomness.py", "release/publication.py", "run/public_files.py",
                 "run/publish.py", "run/weigh.py",
             }, name  # fmt: skip
