@@ -8,6 +8,7 @@ stand-ins are canonical.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +20,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiw.data.cell_formats import CANONICAL, ISO, THOUSANDS, CellFormat, date_pattern
+from dpiw.data.cell_formats import (
+    CANONICAL,
+    ISO,
+    ONLY_CSV,
+    THOUSANDS,
+    CellFormat,
+    date_pattern,
+)
 from dpiw.data.cells import (
     MINUS_SIGNS,
     cell_texts,
@@ -30,6 +38,7 @@ from dpiw.data.cells import (
 )
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema
+from dpiw.errors import SchemaError
 
 UNREADABLE = "\ufffd"
 WHITE_SPACE = (
@@ -40,6 +49,36 @@ WHITE_SPACE = (
 
 _INFINITE = r"(?i)^[+-]?inf(inity)?$"
 _EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
+
+
+def settled_formats(
+    schema: PublicSchema, source: CellFormat, *, file_format: str
+) -> dict[str, CellFormat]:
+    """Return each column's format: the column's own setting, else the source's.
+
+    Args:
+        schema: the public schema, identifiers included.
+        source: format of the whole file; states every field.
+        file_format: `csv` or `parquet`.
+
+    Returns:
+        Formats by column name; settings that do not apply to a column are canonical.
+
+    Raises:
+        SchemaError: names column and field that do not fit together.
+    """
+    settled = {}
+    for column in schema.columns:
+        merged = column.written.over(source)
+        fault = column.format_fault(merged)
+        typed = [field for field in column.written.stated() if field != "missing"]
+        if fault is None and file_format == "parquet" and typed:
+            fault = typed[0], ONLY_CSV
+        if fault is not None:
+            raise SchemaError(f"column {column.name}: {fault[0]}: {fault[1]}")
+        fields = {name: getattr(merged, name) for name in column.format_fields}
+        settled[column.name] = dataclasses.replace(CANONICAL, **fields)
+    return settled
 
 
 def canonical_frame(

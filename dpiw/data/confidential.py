@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpiw.data.names import folded_name
+from dpiw.data.declarations import folded_name
 from dpiw.errors import DPIWError, SpecError
 
 _DELIMITERS = (",", ";", "\t", "|", ":", "^", "~")

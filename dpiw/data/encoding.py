@@ -27,7 +27,7 @@ from dpiw.data.dates import (
     seconds_from_local,
     zone_offsets,
 )
-from dpiw.data.levels import level_reader, text_reader
+from dpiw.data.levels import level_reader
 from dpiw.data.plain_numbers import plain_numbers
 
 _INT64 = np.iinfo(np.int64)
@@ -46,10 +46,10 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
     Returns:
         Shape (rows,). Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing.
         Discrete kinds: int32 level indices, -1 = missing. Missing only if the column is nullable.
-        Of unseen levels: texts, as `dpiw.data.levels.text_reader` reads them.
+        Unseen levels: texts, as `Column.unlisted_level` reads them.
     """
     if column.unseen:
-        return _looked_up(cell_texts(cells), text_reader(column), "", object)
+        return _looked_up(cell_texts(cells), column.unlisted_level, "", object)
     if column.is_discrete:
         return _filled_codes(column, _codes(column, cells))
     numbers, missing = _whole(column, cells) if column.is_whole else _real(column, cells)

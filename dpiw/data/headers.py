@@ -16,7 +16,7 @@ import os
 import shlex
 from collections.abc import Iterable, Sequence
 
-from dpiw.data.names import folded_name
+from dpiw.data.declarations import folded_name
 from dpiw.errors import SchemaError, SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_cells, canonical_frame
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.cell_reading import canonical_cells, canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, leave_statement
 from dpiw.data.columns import Column, ColumnRole
 from dpiw.data.files import write_durably

@@ -23,8 +23,8 @@ from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.confidential import Confidential
 from dpiw.data.constraints import Constraint, in_order, read_constraint
+from dpiw.data.declarations import folded_name
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
-from dpiw.data.names import folded_name
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
 from dpiw.errors import SchemaError, SourceError, each
@@ -121,6 +121,7 @@ class PublicSchema:
     @classmethod
     def from_yaml(cls, path: Path | str, *, confidential: Confidential | None = None) -> Self:
         """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
+        # Imported here, because analysts load schemas without the YAML library.
         from dpiw.data.dictionary import read_dictionary
         from dpiw.data.yaml import told_in
 

@@ -164,7 +164,7 @@ class UnseenLevels:
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
         That a cell is empty is no text: its count is kept in any case. What is no admissible text
-        (`dpiw.data.levels.text_reader`) is not counted.
+        (`dpiw.data.columns.Column.unlisted_level`) is not counted.
 
         Privacy:
             Unit: `calibrated.unit`; a column's counts are a marginal of L2 = k = max_rows under

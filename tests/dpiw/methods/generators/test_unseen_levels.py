@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpiw.data.columns import MOST_LETTERS
 from dpiw.data.dictionary import read_dictionary
-from dpiw.data.levels import MOST_LETTERS
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError, UncalibratedError
