@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from dpiw.data.cells import cell_texts, word_form
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
-from dpiw.data.encoding import exact_number, read_cells
+from dpiw.data.encoding import exact_number, plain_numbers, read_cells
 from dpiw.data.levels import known_texts
-from dpiw.data.plain_numbers import plain_numbers
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6

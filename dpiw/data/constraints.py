@@ -12,11 +12,52 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from dpiw.data.columns import Column
-from dpiw.data.regions import Condition
 from dpiw.errors import SchemaError, one_of
 
 CONSTRAINT_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
 _BOUNDS = ("at_most", "equals")
+
+
+_RANGE = frozenset({"lower", "upper"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """What a cell is asked: whether it is one of some values, or between bounds.
+
+    Attributes:
+        values: levels, numbers, dates, true or false; None: a missing cell.
+        lower, upper: inclusive bounds instead, in own units; one may be left out.
+    """
+
+    values: tuple[Any, ...] = ()
+    lower: Any = None
+    upper: Any = None
+
+    @classmethod
+    def of(cls, declared: Any) -> Condition:
+        """From a value, a list of values, or `{lower: ..., upper: ...}`.
+
+        Raises:
+            SchemaError: it is none of these.
+        """
+        if isinstance(declared, Mapping):
+            if not declared or not set(declared) <= _RANGE:
+                raise SchemaError("expected the keys lower, upper, or both")
+            if any(bound is None for bound in declared.values()):
+                raise SchemaError("lower/upper: expected a value")
+            return cls(**declared)
+        values = declared if isinstance(declared, list | tuple) else (declared,)
+        if not values or any(isinstance(value, list | tuple | Mapping) for value in values):
+            raise SchemaError("expected a value, a list of values, or {lower: ..., upper: ...}")
+        return cls(values=tuple(values))
+
+    def to_json(self) -> Any:
+        """What `of` reads as this."""
+        bounds = {"lower": self.lower, "upper": self.upper}
+        if not self.values:
+            return {name: bound for name, bound in bounds.items() if bound is not None}
+        return self.values[0] if len(self.values) == 1 else list(self.values)
 
 
 class Repair(enum.Enum):

@@ -26,12 +26,11 @@ from dpiw.data.cell_statement import CellTally, leave_statement
 from dpiw.data.columns import Column, ColumnRole
 from dpiw.data.files import write_durably
 from dpiw.data.person_bound import rows_within_unit
-from dpiw.data.prefetch import prefetched
-from dpiw.data.private_copy import copy_source
-from dpiw.data.raw_source import IngestLimits, RawSource
+from dpiw.data.raw_source import IngestLimits, RawSource, copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import snapshot_writer
 from dpiw.data.sources import open_csv, open_parquet
+from dpiw.data.threads import prefetched
 from dpiw.data.validation import (
     Results,
     ScaledFacts,

@@ -6,7 +6,7 @@ Both are row-local and looked up in nothing but the cell: they cost no budget, a
 and published is the group or the bucket. Levels are never selected from the table itself.
 
 `unseen`: nobody knows the levels. Only the generator `levels` takes such a column, and pays for it
-(`dpiw.privacy.partition_selection`); no other method meets one.
+(`dpiw.privacy.events`); no other method meets one.
 """
 
 from __future__ import annotations

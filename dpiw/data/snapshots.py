@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpiw.data.files import durable_file
-from dpiw.data.prefetch import prefetched
 from dpiw.data.schema import ScaledTable
+from dpiw.data.threads import prefetched
 from dpiw.errors import SchemaError, SourceError
 
 BATCH_ROWS = 1 << 16

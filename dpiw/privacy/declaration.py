@@ -8,8 +8,7 @@ from decimal import Decimal
 from dpiw.errors import SpecError
 from dpiw.privacy.events import DeclaredEvent
 from dpiw.privacy.renyi import BEYOND, exactly
-from dpiw.privacy.rounding import float_above
-from dpiw.privacy.units import EPSILON_UNIT, NeighbouringRelation, PrivacyUnit
+from dpiw.privacy.units import EPSILON_UNIT, NeighbouringRelation, PrivacyUnit, float_above
 
 _MOST_EPSILON = int(BEYOND * EPSILON_UNIT)
 """Of a group: nothing can pay as much, and its exponential is still a decimal."""

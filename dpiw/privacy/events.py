@@ -10,24 +10,104 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from dpiw.errors import PrivacyError
-from dpiw.privacy.bounded_range import block_curve, selection_curve
-from dpiw.privacy.event_base import (
-    EventKind,
-    NoiseEvent,
-    bounded_pld,
-    library,
-    pld_library,
-    rounding,
-)
-from dpiw.privacy.partition_selection import ThresholdEvent
+import numpy as np
+
+from dpiw.errors import PrivacyError, UncalibratedError
+from dpiw.privacy.bounded_range import FloatArray, block_curve, selection_curve
 from dpiw.privacy.units import NoiseKind
+
+
+class EventKind(ABC):
+    """What every kind says: of one of its `count` mechanisms, where nothing else is said."""
+
+    count: int
+    exact = True
+    """Whether the PLD's curve is the mechanism's own; if not, it bounds it from above."""
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """What must be finite and positive: a noise multiplier or an epsilon."""
+
+    @property
+    def pure(self) -> float:
+        """Epsilon of all `count` at delta = 0; infinite if there is none."""
+        return math.inf
+
+    def check(self) -> None:
+        """Raise as `check_event`."""
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise PrivacyError("privacy event: expected a whole count >= 1")
+        if not (math.isfinite(self.strength) and self.strength > 0):
+            raise UncalibratedError(
+                f"{type(self).__name__}: expected a finite noise multiplier or epsilon > 0"
+            )
+
+    @abstractmethod
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Upper bound of the Renyi divergence at `order` > 1, in the caller's decimal context."""
+
+    @abstractmethod
+    def dp_event(self) -> Any:
+        """The form in `dp_accounting`."""
+
+    @abstractmethod
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """The PLD of `dp_accounting` on a grid, rounded up; `down` (only if `exact`): down."""
+
+
+class NoiseEvent(EventKind):
+    """The kinds whose cost is that of noise with a `noise_multiplier`."""
+
+    noise_multiplier: float
+    laws: ClassVar[frozenset[NoiseKind]]
+    """Laws of noise that the kind accounts for."""
+
+    @property
+    def strength(self) -> float:
+        """The noise multiplier."""
+        return self.noise_multiplier
+
+
+def library() -> Any:
+    """Loaded when the first event needs it."""
+    import dp_accounting
+
+    return dp_accounting
+
+
+def pld_library() -> Any:
+    """Its privacy loss distributions."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution
+
+
+def rounding(grid: float, down: bool) -> dict[str, Any]:
+    """How a PLD is put on a grid, as that library's arguments."""
+    return {
+        "value_discretization_interval": grid,
+        "pessimistic_estimate": not down,
+        "use_connect_dots": not down,
+    }
+
+
+def bounded_pld(grid: float, largest: float, curve: Callable[[FloatArray], FloatArray]) -> Any:
+    """The PLD of a curve above a mechanism's own, for losses of at most `largest`."""
+    from dp_accounting.pld import pld_pmf
+
+    reach = math.ceil(largest / grid)
+    support = np.arange(-reach, reach + 1)
+    above = np.clip(curve((support * grid).astype(np.float64)), 0.0, 1.0)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(grid, support, above)
+    return pld_library().PrivacyLossDistribution(pmf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +291,43 @@ class DeclaredEvent(EventKind):
         return pld_library().from_privacy_parameters(pure, value_discretization_interval=grid)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ThresholdEvent(EventKind):
+    """`count` columns of noisy counts, of each of which only those above a threshold are shown.
+
+    With probability `delta` at most each shows a level that one unit alone holds; else nothing that
+    the noise on the counts, an event of its own, does not pay for. The total's delta is the sum.
+    """
+
+    delta: float
+    count: int = 1
+    exact = False
+
+    @property
+    def strength(self) -> float:
+        """Delta."""
+        return self.delta
+
+    def check(self) -> None:
+        """Also that delta is one."""
+        super().check()
+        if self.delta >= 1:
+            raise PrivacyError("privacy event: expected a delta in (0, 1)")
+
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Infinite: what shows has probability zero without the unit."""
+        return Decimal("Infinity")
+
+    def dp_event(self) -> Any:
+        """None there; what its delta does not cover is nothing."""
+        return library().NoOpDpEvent()
+
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """Likewise: none."""
+        assert not down
+        return pld_library().identity(grid)
+
+
 PrivacyEvent = (
     GaussianEvent
     | LaplaceEvent
@@ -284,3 +401,40 @@ def pure_epsilon(events: Sequence[PrivacyEvent]) -> float:
         total += event.pure
         total = total if exact else math.nextafter(total, math.inf)
     return total
+
+
+# Partition selection
+
+_LATTICE = 2.0**-20
+"""Most of a lattice step, in noise scales (`dpiw.privacy.mechanisms`): its tail is no heavier than
+the continuous one a step nearer."""
+
+_UP = 1 + 1e-9
+"""Against the error of the quantile."""
+
+
+def level_threshold(*, scale: float, rows: int, delta: float) -> float:
+    """The least noisy count at which a level is shown.
+
+    A unit's rows lie on levels that nobody else has, c_l on level l. With q(c) the chance that
+    Gaussian noise takes a count c to the threshold, one shows with probability sum_l q(c_l) at
+    most, by the union bound. q is convex below the threshold, so the sum is largest with all rows
+    on one level or each on its own: max(q(rows), rows q(1)).
+
+    Args:
+        scale: standard deviation of the noise on the lattice of `mechanisms.noisy_counts`, in rows.
+        rows: most rows of one unit.
+        delta: of the column, in (0, 1/2).
+
+    Returns:
+        In rows, rounded up.
+
+    Raises:
+        UncalibratedError: no noise, no rows, or a delta outside (0, 1/2).
+    """
+    from scipy.special import ndtri
+
+    if not (math.isfinite(scale) and scale > 0 and rows >= 1 and 0 < delta < 0.5):
+        raise UncalibratedError("threshold: expected noise, rows >= 1 and 0 < delta < 1/2")
+    whole, single = (-float(ndtri(part)) for part in (delta, delta / rows))
+    return (max(rows + scale * whole, 1 + scale * single) + scale * _LATTICE) * _UP

@@ -15,9 +15,11 @@ from __future__ import annotations
 import decimal
 import math
 import os
+import re
 import secrets
 from collections.abc import Callable
 from decimal import Decimal
+from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +27,6 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.privacy.keystream import bernoulli_rows, keystream_normals, keystream_uniforms
-from dpiw.privacy.noise_library import check_noise_library
 
 LARGEST_SCALE = 2.0**50
 """Largest scale in lattice units; a draw beyond 2^62 then has probability below exp(-4000)."""
@@ -315,3 +316,22 @@ def _normals(count: int, draw: Callable[[], Decimal]) -> list[Decimal]:
             factor = (-2 * square.ln() / square).sqrt()
             values += [first * factor, second * factor]
     return values[:count]
+
+
+# The library
+
+OLDEST_OPENDP = (0, 14, 2)
+"""In 0.14.0 and 0.14.1 the discrete Gaussian is not the law it is said to be: of 300 samples of
+20,000 draws, half at scale 0.7 and half at 4, 145 and 135 are refuted at 1e-4, of 0.14.2 none."""
+
+
+def check_noise_library() -> None:
+    """Refuse a version of OpenDP whose noise has another law.
+
+    Raises:
+        PrivacyError: it is older than `OLDEST_OPENDP`.
+    """
+    text = version("opendp")
+    if tuple(int(part) for part in re.findall(r"\d+", text)[:3]) < OLDEST_OPENDP:
+        oldest = ".".join(map(str, OLDEST_OPENDP))
+        raise PrivacyError(f"opendp {text}: its noise has another law; expected {oldest} or later")

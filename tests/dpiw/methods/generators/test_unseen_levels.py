@@ -18,8 +18,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError, UncalibratedError
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.generators.unseen_levels import UnseenLevels
-from dpiw.privacy.events import GaussianEvent
-from dpiw.privacy.partition_selection import ThresholdEvent
+from dpiw.privacy.events import GaussianEvent, ThresholdEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
