@@ -1,8 +1,13 @@
-"""One way to write a JSON value as bytes, and a reader that accepts no other way.
+"""Canonical JSON documents, and typed records of public values in them.
 
-Keys are sorted, two spaces indent, text is UTF-8 without escapes that are not needed, a newline
-ends the file, and there are no numbers JSON does not know. Reading writes the value again and
-compares, so two different files never mean the same thing.
+Keys are sorted, indent is two spaces, text is UTF-8 without needless escapes, a newline ends the
+file, and non-finite numbers are refused. Reading writes the value again and compares, so that two
+different files never mean the same thing.
+
+A record is a frozen dataclass whose type hints are checked in writing and reading: text, number,
+truth value, enum, another record, `X | None`, `tuple[X, ...]` (a list in JSON), `Mapping[str, X]`,
+`Any` (any JSON value), and `Annotated[X, check]`, an X that `check(value, what=..., error=...)`
+accepts. Errors name field and kind, no value.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ def plain(value: Any) -> Any:
     """Return `value` as plain JSON types, the same on every machine.
 
     Tuples become lists, dataclasses objects, enums their values, decimals their text, numpy scalars
-    and arrays numbers and lists. A number JSON cannot hold becomes the text `inf`, `-inf` or `nan`.
+    and arrays numbers and lists. A number that JSON cannot hold becomes `inf`, `-inf` or `nan`.
 
     Raises:
         ReleaseError: a value has no JSON form.
@@ -57,7 +62,7 @@ def plain(value: Any) -> Any:
 
 
 def document_json(value: Any) -> bytes:
-    """Write plain JSON types as the one sequence of bytes that means them."""
+    """Write plain JSON types as their only valid sequence of bytes."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
@@ -65,14 +70,8 @@ def document_json(value: Any) -> bytes:
 def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
     """Read what `document_json` wrote.
 
-    Args:
-        data: the file's bytes.
-        what: the file's name, for messages.
-        error: the class to raise.
-
     Raises:
-        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or other bytes than
-            `document_json` would write.
+        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or not in canonical form.
     """
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -154,24 +153,19 @@ def _label(text: str, *, what: str, error: type[ReleaseError]) -> None:
 
 
 Label = Annotated[str, _label]
-"""A short name without spaces, so that no sentence can be made of it."""
+"""A short name without spaces, so that it cannot hold a sentence."""
 
 Count = Annotated[int, _count]
 """A whole number >= 0."""
 
 
 def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
-    """Give every field of a record the form that its hint says; for `__post_init__`.
+    """Convert every field of a record to the type of its hint; for `__post_init__`.
 
-    Fields may hold JSON values, then, as a file has them: this is all of its reading but the names.
-
-    Args:
-        made: the record.
-        what: the file's name, for messages.
-        error: the class to raise.
+    Fields may hold JSON values, so this reads a file's record except for the field names.
 
     Raises:
-        ReleaseError: (as `error`) a field is not as its hint says, or a record in it has an unknown
+        ReleaseError: (as `error`) a field does not match its hint, or a record in it has an unknown
             or a missing field.
     """
     for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
@@ -223,7 +217,7 @@ def _settled(value: Any, hint: Any, what: str, error: type[ReleaseError]) -> Any
 
 
 def _plain_texts(value: Any, what: str, error: type[ReleaseError]) -> Any:
-    """The value, if no text in it, of any depth, has a character that could steer a terminal."""
+    """Refuse text, at any depth, with a character that could steer a terminal."""
     if isinstance(value, str):
         if not is_plain(value):
             raise error(f"{what}: text with control or invisible characters, or line ends")

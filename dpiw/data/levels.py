@@ -1,12 +1,12 @@
-"""The levels of a column: which texts mean which, and two public rules that make many few.
+"""Levels of a column: which texts mean which, and two public rules that reduce many to few.
 
 `members`: public texts that stand for a level, such as 10,000 codes of a classification for its 20
-chapters. `hash_buckets`: where there is no public list, a text's bucket by a hash that has no key.
-Both are row-local and looked up in nothing but the cell: they cost no budget, and what is modelled
-and published is the group or the bucket. Levels are never selected from the table itself.
+chapters. `hash_buckets`: without a public list, a text's bucket by a hash without a key. Both are
+row-local and depend on the cell alone, so they cost no budget; the group or bucket is what is
+modelled and published. Levels are never selected from the table itself.
 
 `unseen`: nobody knows the levels. Only the generator `levels` takes such a column, and pays for it
-(`dpiw.privacy.events`); no other method meets one.
+(`dpiw.privacy.events.ThresholdEvent`).
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from collections.abc import Callable, Iterable
 from dpiw.data.columns import Column
 
 _LONGEST = 1000
-"""Characters; a longer text is hashed as it stands: ordering the marks of such a text takes long"""
+"""Characters; longer texts are hashed unnormalised, as normalising their marks takes long."""
 
 _MAX_SHRINKING = 32
-"""No text is this many times as long as its normal form."""
+"""Bound on the length of a text over that of its normal form."""
 
 _NEAR, _FEW_LEVELS = 0.5, 10
 """Share of `nominal_rows` from which on listed texts may be the table's own; fewer never are."""
 
 NOISY_COUNT = "noisy_count"
-"""Names the second column of a list of found levels; its first has the column's own name."""
+"""Name of the second column in a list of found levels; the first has the column's own name."""
 
 _FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].+", re.DOTALL)
 _SIGNED = re.compile(r"[+-][0-9]{1,30}([.,][0-9]{1,30})?%?")
 _GUARD = "'"
-"""What makes a spreadsheet take a cell for text; it shows no such sign itself."""
+"""Makes a spreadsheet read a cell as text; the spreadsheet does not show it."""
 
 
 def bucket_of(text: str, buckets: int) -> int:
-    """The bucket of a normalised text: the first 8 bytes of its SHA-256 in UTF-8, modulo `buckets`.
+    """Return a normalised text's bucket: the first 8 bytes of its SHA-256, modulo `buckets`.
 
-    Without key or salt: everybody can find a text's bucket, and every release has the same.
+    Without key or salt: everybody can compute it, and every release has the same.
     """
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:8], "big") % buckets
 
 
 def level_file(place: int) -> str:
-    """The name, in a release, of the list of its column of found levels number `place`, from 1."""
+    """Return the file name of the list of found levels of column number `place`, from 1."""
     return f"levels-{place:03}.csv"
 
 
@@ -55,7 +55,7 @@ def is_formula(text: str) -> bool:
 
 
 def guarded(text: str) -> str:
-    """A text as a published list holds it: with an apostrophe first where it is a formula."""
+    """Return a text for a published list: with an apostrophe in front of a formula."""
     return _GUARD + text if is_formula(text.lstrip(_GUARD)) else text
 
 
@@ -66,7 +66,7 @@ def unguarded(text: str) -> str:
 
 
 def level_reader(column: Column) -> Callable[[str], int | None]:
-    """Return what reads one cell's text: a level's index, -1 where it is empty, None: no level.
+    """Return the reader of a cell's text: a level's index, -1 if empty, None if no level.
 
     Total and fast on every text. A level reads as itself, so released rows read as they are.
     """
@@ -88,7 +88,7 @@ def level_reader(column: Column) -> Callable[[str], int | None]:
 
 
 def marker(word: str, levels: Iterable[object]) -> str:
-    """A word of ours beside a column's levels, in as many brackets as make it none of them."""
+    """Put a word of ours into brackets until it is none of a column's levels."""
     taken = {str(level) for level in levels}
     while word in taken:
         word = f"({word})"
@@ -96,13 +96,13 @@ def marker(word: str, levels: Iterable[object]) -> str:
 
 
 def known_texts(column: Column) -> Callable[[str], bool]:
-    """Return what says whether a text is, or means, one of the column's levels."""
+    """Return the function that says whether a text is, or means, one of the column's levels."""
     read = column.unlisted_level if column.unseen else level_reader(column)
     return lambda text: read(text) is not None
 
 
 def level_warning(column: Column, *, nominal_rows: int) -> str | None:
-    """What a plan says of a column that lists nearly as many texts as there are rows; or None."""
+    """Return a plan's warning on a column that lists nearly as many texts as rows, or None."""
     listed = 0 if column.hash_buckets is not None else len(column.level_codes())
     if listed < max(_FEW_LEVELS, nominal_rows * _NEAR):
         return None
@@ -113,7 +113,7 @@ def level_warning(column: Column, *, nominal_rows: int) -> str | None:
 
 
 def level_caveat(column: Column) -> str | None:
-    """What a reader of released rows must know of the column's levels; None: nothing."""
+    """Return a caveat on the column's levels for readers of released rows, or None."""
     if column.unseen:
         return (
             f"Column {column.name}: its levels are those whose noisy count reached a public"

@@ -1,7 +1,9 @@
-"""Public labelled rows that a spec names, for a beta calibration that costs nothing.
+"""Rows of public files: a free beta calibration, and rows that another tool made.
 
 The curator declares that they are public; nothing can check it. The file's SHA-256 is one of the
 plan's decisions and stands in the certificate, so that everybody sees which rows were meant.
+Messages name columns, kinds and public ranges, and never a cell, a name or a digest of the file: it
+may be another one than its owner thinks.
 """
 
 from __future__ import annotations
@@ -29,14 +31,11 @@ FIELD = "weights.post_processing: beta_calibrate.rows"
 
 
 def named_file(step: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """A `beta_calibrate` step with its file's absolute path and SHA-256.
+    """Return a `beta_calibrate` step with its file's absolute path and SHA-256.
 
-    A file whose digest is stated is not looked at, and one that is gone leaves it open: a run that
-    keeps a copy of the rows goes on without them.
-
-    Args:
-        step: as the spec has it.
-        path: the file, which is not confidential (`dpiw.data.confidential`).
+    A file whose digest is stated is not read, and a missing file leaves it open: a run that keeps a
+    copy of the rows goes on without them. The path must not be confidential
+    (`dpiw.data.confidential`).
     """
     digest = step.get("sha256")
     if digest is None:
@@ -64,12 +63,7 @@ def read_public_rows(
 ) -> ScaledTable:
     """Read a CSV file of public rows: UTF-8, commas, exactly the schema's released columns.
 
-    Args:
-        path: the file.
-        sha256: of the bytes the plan was made for.
-        schema: the release's.
-        directory: where a copy may lie while it is read.
-        limits: what the file may be at most.
+    A copy lies in `directory` while it is read.
 
     Raises:
         SpecError: the file has changed, is not such a CSV file, or holds no rows.
@@ -102,12 +96,9 @@ _LIMITS = IngestLimits(max_memory_bytes=1 << 30)
 
 
 def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
-    """Refuse a file that is not the one meant, or that is the confidential table. Reads no row.
+    """Refuse a file that has another SHA-256, or is the confidential table. Reads no row.
 
-    Args:
-        path: the file.
-        sha256: that its bytes must have.
-        source: the confidential file, which is compared by name and by inode, and never opened.
+    Compares with `source` by name and inode, and never opens it.
 
     Raises:
         SpecError: the confidential file, no readable regular file, or other bytes.
@@ -123,9 +114,8 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
     Nothing is clamped or filled: what the data dictionary does not admit is refused.
 
     Raises:
-        SpecError: other bytes than stated, other columns or types, a cell that is missing,
-            unreadable, out of bounds or no level where the dictionary has it otherwise, no rows, or
-            a row that breaks a constraint of the dictionary.
+        SpecError: other bytes, columns or types, an inadmissible cell, no rows, or a row that
+            breaks a constraint.
     """
     check_digest(path, sha256, field=ROWS_FIELD)
     raw, reason = None, ""

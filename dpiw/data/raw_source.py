@@ -1,4 +1,8 @@
-"""Raw cells of a file, batch by batch, and what a file may be at most."""
+"""A private copy of a file, its raw cells batch by batch, and limits on its size.
+
+The copy is whole, of one moment, and removed as soon as possible. Errors of libraries quote cells,
+so they are dropped, not chained: our error is raised after their handler has ended.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,13 @@ from dpiw.errors import SourceError, SpecError
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 42
-"""Bytes of a file that is copied at all: far more than a machine copies in a day."""
+"""Most bytes of a file that is copied: far more than a machine copies in a day."""
 
 NO_MEMORY = (
     "reading it takes more memory than source.max_memory_bytes admits, or than there is; a smaller"
     " source.max_cell_bytes reads a wide CSV file in smaller blocks"
 )
-"""The same whatever was being read."""
+"""The same message whatever was read."""
 
 _CHUNK = 1 << 20
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
@@ -40,22 +44,21 @@ _FAILURES = (
 
 
 def _nowhere(error: Exception) -> str:
-    """Nothing is known of the place of a failure."""
     return ""
 
 
 def attempt(
     action: Callable[[], T], failure: str, *, place: Callable[[Exception], str] = _nowhere
 ) -> T:
-    """Do `action`; whatever a library says of it becomes a SourceError that quotes nothing.
+    """Run `action`; any failure of a library becomes a SourceError that quotes nothing.
 
-    A full, read-only or damaged disk is no fault of the source, and stays an OSError. Want of
-    memory is told as such: what was read may be as it should.
+    A full, read-only or damaged disk stays an OSError, as it is no fault of the source. A lack of
+    memory has its own message, as the file may be correct.
 
     Args:
-        action: what a library does.
+        action: the library call.
         failure: the message, the same wherever it fails.
-        place: of a library's error, the `SourceError.place`: a number, and no more of its text.
+        place: extracts `SourceError.place` from the library's error: a number, no text.
     """
     location = ""
     try:
@@ -77,7 +80,7 @@ def copy_source(source: Path, target: Path) -> None:
         target: a new file, created with mode 0600.
 
     Raises:
-        SourceError: not there, not regular, too large, packed, or changed while it was read.
+        SourceError: missing, not regular, too large, packed, or changed while it was read.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = attempt(
@@ -107,7 +110,7 @@ def copy_source(source: Path, target: Path) -> None:
 
 
 def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
-    """SHA-256 of a stream, passed on chunk by chunk; kept in memory only."""
+    """Return the SHA-256 of a stream while passing it on; kept in memory only."""
     digest, size = hashlib.sha256(), 0
     while chunk := stream.read(_CHUNK):
         size += len(chunk)
@@ -120,10 +123,9 @@ def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestLimits:
-    """What a file may be at most. All public settings of the spec, and part of a run's identity.
+    """Limits on a file: public settings of the spec, and part of a run's identity.
 
-    There is no limit on rows, nor on bytes but of what is copied: what fails at one tells their
-    number.
+    There is no limit on rows, nor on bytes except of the copy: a failure would reveal the number.
 
     Attributes:
         max_columns: columns in it.
@@ -143,12 +145,7 @@ class IngestLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class RawTable:
-    """Raw cells and the physical types they were stored in.
-
-    Attributes:
-        frame: one column per file column, in file order; `str` for text.
-        types: physical type by column: `text` or the Arrow type's name.
-    """
+    """Raw cells in file order, and their physical types: `text` or the Arrow type's name."""
 
     frame: pd.DataFrame
     types: dict[str, str]
@@ -159,12 +156,12 @@ class RawTable:
 
 @dataclass(frozen=True, kw_only=True)
 class RawSource:
-    """A file of raw cells that is open, and how to read it once more. Confidential.
+    """An open file of raw cells that can be read several times. Confidential.
 
     Attributes:
         types: physical type by column, in file order: `text` or the Arrow type's name.
-        tables: the rows of some columns in batches of bounded size; any number of batches.
-        to_frame: of a batch.
+        tables: yields the rows of some columns in batches of bounded size.
+        to_frame: converts a batch.
         max_cell_bytes: bytes of one text cell.
     """
 
@@ -177,20 +174,17 @@ class RawSource:
         return "RawSource"
 
     def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """The rows in order, batch by batch; at least one batch, perhaps of no rows.
-
-        Args:
-            columns: of which columns; None: of all, in file order.
+        """Yield the rows of some columns (None: all) in order; at least one batch.
 
         Raises:
             SourceError: as soon as the file is damaged or ragged; a cell that is too long, once all
-                rows were read. Neither tells where.
+                rows were read. The message gives no place.
         """
         for table in self._checked(columns):
             yield attempt(partial(self.to_frame, table), "the file could not be read")
 
     def whole(self, *, most_bytes: int) -> RawTable:
-        """All rows at once, of a public file.
+        """Return all rows of a public file.
 
         Raises:
             SourceError: as `frames`; or the table takes more memory.
@@ -226,17 +220,12 @@ class RawSource:
 
 
 def data_row(index: int) -> str:
-    """A row as `SourceError.place` names it.
-
-    Args:
-        index: 0 for the first row of data, which follows a CSV file's header; empty lines and line
-            breaks within quotes are none.
-    """
+    """Name a row for `SourceError.place`; index 0 is the first row below the header."""
     return f"row {index + 1} of the data (the header, and empty lines, are not counted)"
 
 
 def _first_longer(column: pa.ChunkedArray, most: int) -> int | None:
-    """Where a text of more than `most` bytes stands first; None in other columns."""
+    """Index of the first text of more than `most` bytes; None if there is none."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     lengths = pc.binary_length(column)

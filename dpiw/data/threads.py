@@ -1,4 +1,4 @@
-"""A function of many items, worked on by as many threads as there are cores; in order."""
+"""Work in threads: make the next batch ahead, or map a function over many items, in order."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Batch = TypeVar("Batch")
 
 
 def prefetched(batches: Iterable[Batch]) -> Generator[Batch]:
-    """The same batches in order, each made while the one before it is worked on.
+    """Yield the same batches in order, making each while the one before it is processed.
 
-    Worth it where both sides spend their time outside of Python: in files, Arrow and NumPy. At most
-    one batch is ahead, and none is None. Who stops early closes this, or lets go of it: that waits
-    for the batch that is being made, so that what it is read from may be closed. (One prefetch
-    within another is waited for in the main thread, where stages run, and not in every other.)
+    Useful where both sides work outside of Python: files, Arrow, NumPy. At most one batch is ahead,
+    and none is None. Closing or dropping the generator waits for the batch in the making, so that
+    its source may be closed. (A prefetch within another is waited for only in the main thread,
+    where stages run.)
 
     Raises:
-        Exception: what making a batch raised, when that batch is asked for.
+        Exception: what making a batch raised, when that batch is requested.
     """
     source, user = iter(batches), threading.current_thread()
     thread = ThreadPoolExecutor(max_workers=1)
@@ -47,16 +47,11 @@ _MOST = 4
 def in_threads(
     function: Callable[[Item], Found], items: Iterable[Item], *, is_large: bool = False
 ) -> Generator[Found]:
-    """What a function makes of each item, in the order of the items.
+    """Yield the function's result for each item, in order, computed in threads.
 
-    Worth it where the function spends its time outside of Python, on blocks so large that threads
-    seldom wait for one another's calls. Items are asked for in the caller's thread, twice as many
-    as are worked on at most: so few items and answers are held. A single item needs no thread.
-
-    Args:
-        function: of an item.
-        items: in any number.
-        is_large: the answers are: one item more is asked for than are worked on, at most.
+    Useful where the function works outside of Python on large blocks. Items are requested in the
+    caller's thread, at most twice as many as run at once, so few items and results are held. A
+    single item needs no thread. `is_large`: results are large, so hold fewer.
     """
     left = iter(items)
     first = deque(islice(left, 2))

@@ -1,13 +1,13 @@
-"""Where noise comes from: integer draws in lattice units, so no float ever carries a secret.
+"""Sources of noise: integer draws in lattice units, so that no float ever carries a secret.
 
 Every law is drawn on the integers. `dpiw.privacy.mechanisms` puts the confidential values on a
-dyadic lattice, adds these integers exactly, and turns the sum into floats last: two neighbouring
+dyadic lattice, adds these integers exactly, and converts the sum to floats last: two neighbouring
 inputs then have the same set of possible outputs (Mironov 2012; docs/privacy.md section 4).
 
 One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.privacy.keystream`, which
-`dpiw.privacy.mechanisms.noisy_sum` adds and rounds away to a coarse lattice.
+`dpiw.privacy.mechanisms.noisy_sum` adds and rounds to a coarse lattice.
 
-Only `SecureNoise` may be published: who knows the seed of a `SeededNoise` can subtract its noise.
+Only `SecureNoise` may be published: anyone who knows the seed of a `SeededNoise` can subtract it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class NoiseSource(Protocol):
         ...
 
     def whole_below(self, bound: int) -> int:
-        """A whole number from 0 to bound - 1, each as likely as any other, exactly."""
+        """A whole number from 0 to bound - 1, exactly uniform."""
         ...
 
     def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
@@ -121,9 +121,9 @@ def _check_scores(scores: NDArray[np.int64]) -> None:
 class SecureNoise:
     """Exact noise from the operating system's generator. Takes no seed and keeps no state.
 
-    Gaussian, Laplace and Gumbel draws come from OpenDP's exact integer samplers; the spherical
-    law, which OpenDP lacks, from 256-bit arithmetic below; whole numbers from `secrets`. A process
-    forked in between draws other values, because nothing is buffered here.
+    Gaussian, Laplace and Gumbel draws come from OpenDP's exact integer samplers; the spherical law,
+    which OpenDP lacks, from 256-bit arithmetic below; whole numbers from `secrets`. Nothing is
+    buffered, so a forked process draws other values.
 
     Source: Canonne, Kamath & Steinke (2020) for the discrete laws; docs/privacy.md section 4.
     """
