@@ -284,7 +284,7 @@ def test_generators_and_weights_do_not_know_each_other():
     [
         (
             "dp_accounting",
-            {"dpiw.privacy.accounting", "dpiw.privacy.event_base", "dpiw.privacy.events"},
+            {"dpiw.privacy.accounting", "dpiw.privacy.events"},
         ),
         ("opendp", {"dpiw.privacy.randomness"}),
         ("sqlalchemy", {"dpiw.ledger"}),

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from dpiw.data.columns import Column
+from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.levels import is_formula
-from dpiw.data.names import RESERVED_NAMES, folded_name, name_fault
 from dpiw.errors import ReleaseError, nearest
 
 

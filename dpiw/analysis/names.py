@@ -3,7 +3,7 @@
 Python, pandas and formulaic give words such as `inf`, `log` or `1` a meaning of their own, and
 Python changes the Unicode form of an identifier. So a condition or a formula reaches them with
 private names, and a name is looked up here alone: as it is typed, else in the normal form NFKC, in
-which the data dictionary compares names too (`dpiw.data.names.folded_name`).
+which the data dictionary compares names too (`dpiw.data.declarations.folded_name`).
 """
 
 from __future__ import annotations

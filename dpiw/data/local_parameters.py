@@ -16,15 +16,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, settle
+from dpiw.data.documents import (
+    Count,
+    DecimalText,
+    document_json,
+    parse_canonical,
+    plain,
+    record,
+    settle,
+)
 from dpiw.errors import ManifestError, PrivacyError, ReleaseError
 from dpiw.privacy.accounting import LATTICE_MARGIN
 from dpiw.privacy.gaussian import gaussian_delta
 from dpiw.privacy.mechanisms import lattice_slack
 from dpiw.privacy.randomised_response import RandomisedResponse
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import NoiseKind, NoiseLaw
+from dpiw.privacy.units import NoiseKind, NoiseLaw, float_below
 
 FORMAT = "dpiw-local-parameters 1"
 NAME = "parameters.json"

@@ -16,8 +16,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self, get_type_hints
 
-from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
+from dpiw.data.documents import (
+    Count,
+    DecimalText,
+    Label,
+    Sha256,
+    document_json,
+    parse_canonical,
+    plain,
+    record,
+    settle,
+)
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import PrivacyUnit
 from dpiw.release.certificate import Certificate

@@ -22,8 +22,7 @@ from dpiw.privacy.accounting import LATTICE_MARGIN
 from dpiw.privacy.gaussian import gaussian_noise_multiplier, smallest_multiplier
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.randomised_response import RandomisedResponse
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import NoiseKind
+from dpiw.privacy.units import NoiseKind, float_below
 
 MAX_NORM = 1e6
 """Largest guess at a norm of parameters; nothing can be learnt far below it."""

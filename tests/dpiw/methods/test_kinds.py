@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
-from dpiw.data.levels import bucket_names
+from dpiw.data.columns import bucket_names
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError

@@ -59,7 +59,7 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default", *SCAN),
     leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
          " errors raised outside the handler of the library's",
-         "dpiw/run/launch.py::launch_stage dpiw/data/private_copy.py::attempt"
+         "dpiw/run/launch.py::launch_stage dpiw/data/raw_source.py::attempt"
          " tasks/step.py::_guarded",
          *SCAN,
          "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
