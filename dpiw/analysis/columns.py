@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.given import ONE_EACH, row_values
 from dpiw.analysis.names import as_typed, checked_column, known_name, no_column
+from dpiw.analysis.sample import ONE_EACH, row_values
 from dpiw.data.columns import Column as Declared
 from dpiw.data.columns import ColumnKind
 from dpiw.data.dates import is_zone, second_number

@@ -17,8 +17,8 @@ from dpiw.analysis.columns import (
     moment,
     numbers,
 )
+from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.analysis.names import checked_column
-from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, optional
 

@@ -19,14 +19,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis import descriptive, export_files, quantiles, tables
+from dpiw.analysis import export_files
+from dpiw.analysis.errors.law import law_of_release
+from dpiw.analysis.estimators import means, quantiles, tables
 from dpiw.analysis.sample import WeightedSample, copied, sample_of
-from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import nearest, spelt
 from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES
-from dpiw.release.published_rows import as_frame
+from dpiw.release.parquet import as_frame
 from dpiw.release.verification import VerifiedRelease, signed_bytes, verify_and_read
 
 if TYPE_CHECKING:
@@ -109,17 +110,17 @@ class Release:
 
     # The functions of `dpiw.analysis` with this release as their source: `release.mean("age")`.
     # Estimates print with their interval and its verdict; `.value` is the number alone.
-    correlation = descriptive.correlation
+    correlation = means.correlation
     crosstab = tables.crosstab
     describe = tables.describe
     export = export_files.export
-    mean = descriptive.mean
+    mean = means.mean
     median = quantiles.median
     quantile = quantiles.quantile
-    std = descriptive.std
-    total = descriptive.total
+    std = means.std
+    total = means.total
     value_counts = tables.value_counts
-    variance = descriptive.variance
+    variance = means.variance
 
     if not TYPE_CHECKING:  # a type checker knows better what is not there
 

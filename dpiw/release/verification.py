@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpiw.data.documents import parse_canonical
+from dpiw.data.levels import NOISY_COUNT, guarded, level_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.threads import in_threads
 from dpiw.errors import (
@@ -22,6 +25,7 @@ from dpiw.errors import (
     ReleaseError,
     SchemaError,
     SignatureError,
+    is_plain,
     shown,
 )
 from dpiw.release.certificate import Certificate
@@ -38,6 +42,52 @@ from dpiw.release.manifest import (
     listed_row_files,
 )
 from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key, not_by
+
+_ROUNDED = 0.005
+"""What a noisy count, written with two decimals, may have lost; in rows."""
+
+
+def check_levels(lists: Mapping[str, FileBytes], certificate: Certificate) -> None:
+    """Compare a release's lists of found levels with the threshold that its certificate states.
+
+    Args:
+        lists: by name, those that the release holds.
+        certificate: of the release.
+
+    Raises:
+        ManifestError: a list is missing or extra, is no list of its column, or shows a level whose
+            noisy count is below the threshold.
+    """
+    try:
+        expected = {
+            level_file(place): (column, stage.parameters["threshold"])
+            for stage in certificate.stages
+            if "threshold" in stage.parameters
+            for place, column in enumerate(stage.parameters["columns"], start=1)
+        }
+    except (KeyError, TypeError) as error:
+        raise ManifestError("certificate.json: a threshold without columns of levels") from error
+    for name in sorted(lists.keys() ^ expected.keys()):
+        raise ManifestError(f"{name}: certificate and manifest disagree on whether it exists")
+    for name, (column, threshold) in expected.items():
+        try:
+            low = not _reaches(lists[name], column, threshold)
+        except (ValueError, TypeError, csv.Error) as error:
+            raise ManifestError(f"{name}: expected a list of levels and noisy counts") from error
+        if low:
+            raise ManifestError(f"{name}: a level is below the certificate's threshold")
+
+
+def _reaches(file: FileBytes, column: str, threshold: float) -> bool:
+    """Whether all its counts do, of a list that a name or level which is a formula may guard."""
+    lines = csv.reader(io.StringIO(file.data.decode(), newline=""), strict=True)
+    if next(lines, None) not in ([column, NOISY_COUNT], [guarded(column), NOISY_COUNT]):
+        raise ValueError
+    pairs = list(lines)
+    if not all(is_plain(level) for level, _ in pairs):
+        raise ValueError
+    return all(float(count) + _ROUNDED >= threshold for _, count in pairs)
+
 
 STAGING_PREFIX = ".staging-"
 """Folders of this name are being built and are never a release, however complete they look."""
@@ -410,7 +460,7 @@ def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
 
     Where the signer is not trusted, as no key was given, rows are limited by the files' sizes.
     """
-    from dpiw.release.published_rows import RowReader, read_footer
+    from dpiw.release.parquet import RowReader, read_footer
     from dpiw.release.replicate_weights import read_replicate_footer
 
     for name in REQUIRED:
@@ -445,9 +495,9 @@ def _dictionary(file: FileBytes) -> Any:
 
 def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certificate:
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
-    from dpiw.release.levels import check_levels
     from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts
     from dpiw.release.replicate_weights import check_replicates, replicates_promised
+    from dpiw.release.verification import check_levels
 
     certificate: Certificate = contents[CERTIFICATE]
     facts = manifest.facts
