@@ -40,12 +40,7 @@ from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
 
 @dataclass(frozen=True, kw_only=True)
 class NameRule:
-    """Which names a format holds.
-
-    Attributes:
-        expected: in words.
-        refused: those of some names that it does not hold.
-    """
+    """Which names a format holds: `expected` in words, and those of some names it refuses."""
 
     expected: str
     refused: Callable[[Sequence[str]], list[str]]
@@ -58,17 +53,17 @@ class NameRule:
 def renamed(
     columns: Sequence[Column], names: Mapping[str, str], *, weights: Iterable[str], rule: NameRule
 ) -> list[Column]:
-    """Columns by the names that they have in a file; a new one's old name is then its label.
+    """Columns by the names that they have in a file; a renamed column's old name is its label.
 
     Args:
         columns: of a release.
         names: from old to new, where the two differ.
-        weights: names of the columns of weights, which stand in the same file.
+        weights: names of the columns of weights in the same file.
         rule: of the format.
 
     Raises:
-        ReleaseError: `names` is of other columns or holds no name; two names are alike but for
-            their case; or the format does not hold one: the message then has names for all these.
+        ReleaseError: `names` has an unknown column or an inadmissible name, two names differ
+            only in case, or the format cannot hold a name; the message then suggests names.
     """
     _check_new(columns, names)
     new = {column.name: names.get(column.name, column.name) for column in columns}
@@ -198,14 +193,7 @@ _SPSS_WEIGHT = "Synthetic rows. Declare the weights: WEIGHT BY weight."
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Weights:
-    """The columns of weights, and what a file says of them.
-
-    Attributes:
-        columns: `weight`, and the replicates.
-        texts: what each is, by name.
-        stata: what to type in Stata.
-        spss: the same in SPSS, lines of at most 80 characters.
-    """
+    """The columns of weights, what each is, and what to type in Stata and SPSS."""
 
     columns: pd.DataFrame
     texts: dict[str, str]
@@ -285,14 +273,7 @@ def export(
 
 @dataclass(frozen=True, kw_only=True)
 class _Format:
-    """How a format is written and read back.
-
-    Attributes:
-        names: which names it holds.
-        write: a file of rows, columns and weights.
-        changed: names of the columns whose cells or labels are not what was meant, in the file.
-        holds: by kind of column, what it can hold, in words.
-    """
+    """How a format is written and read back, its names, and by kind the values it holds."""
 
     names: NameRule
     write: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], None]
