@@ -149,7 +149,7 @@ class VerifiedRelease:
 
 
 def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> str:
-    """The line for people about a verified folder; without a pinned key, first that nobody vouches."""
+    """Describe a verified folder in a line; without a pinned key, first say that nobody vouches."""
     trust = "the expected key" if pinned else "not pinned: name the key with --key"
     key_id = manifest.signer.key_id
     line = f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
