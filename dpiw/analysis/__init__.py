@@ -1,4 +1,4 @@
-"""What an analyst imports: estimates from weighted synthetic rows, with honest intervals."""
+"""Estimates from weighted synthetic rows, with noise-aware intervals: what analysts import."""
 
 from typing import TYPE_CHECKING
 

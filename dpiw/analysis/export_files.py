@@ -1,7 +1,7 @@
-"""A release's rows in the files of other packages: CSV, Stata and SPSS.
+"""Exports of a release: CSV, Stata and SPSS.
 
-Every file is read back and compared with the rows before it takes its place, because each format
-drops something without a word: zones, digits of large whole numbers, the ends of long labels.
+Each file is read back and compared with the rows before it takes its place, because each format
+silently drops something: time zones, digits of large whole numbers, the ends of long labels.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NameRule:
     refused: Callable[[Sequence[str]], list[str]]
 
     def holds(self, name: str) -> bool:
-        """Whether this one is held."""
+        """Whether the format holds this name."""
         return not self.refused([name])
 
 
@@ -111,7 +111,7 @@ def _check_alike(names: Iterable[str]) -> None:
 
 
 def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str, str]:
-    """A name for each that the format holds and no other column has."""
+    """An admissible, unused name for each column."""
     seen, suggested = set(taken), {}
     for name in bad:
         suggested[name] = next(
@@ -124,7 +124,7 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
 
 
 def _likes(name: str) -> Iterator[str]:
-    """Names like this one: its letters, then those of ASCII, then with a prefix and a number."""
+    """Similar names: its letters, then ASCII letters, then with a prefix and a number."""
     name = name.replace("\N{MICRO SIGN}", "u")
     latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
     ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
@@ -138,7 +138,7 @@ def _likes(name: str) -> Iterator[str]:
 # --- the formats --------------------------------------------------------------------------------
 
 _STATA_NAME, _SPSS_NAME = 32, 64
-"""Longest name: of Stata in letters, of SPSS in bytes."""
+"""Longest name: in Stata in letters, in SPSS in bytes."""
 
 _SPSS_WORDS = frozenset(
     {"ALL", "AND", "BY", "EQ", "GE", "GT", "LE", "LT", "NE", "NOT", "OR", "TO", "WITH"}
@@ -146,7 +146,7 @@ _SPSS_WORDS = frozenset(
 
 
 def _stata_refuses(names: Sequence[str]) -> list[str]:
-    """Asks pandas, which would write another name and only warn: for all at once, then singly."""
+    """Names that pandas would silently replace: tried together first, then one by one."""
     types = [name for name in names if re.fullmatch(r"str\d+", name) or not name.isidentifier()]
     candidates = [name for name in names if name not in types]
     if candidates and not _pandas_writes(candidates):
@@ -210,33 +210,34 @@ def export(
 ) -> Path:
     """Write rows and weights to a file for another package.
 
-    `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their offset from
-    UTC. `.dta` (Stata 14 and later) and `.sav` (SPSS, by the library pyreadstat): levels are
-    numbers from 1 with labels, in the schema's order; truth values 0 and 1; moments are the clock
-    of the column's time zone, which its label names; columns bear the schema's descriptions. None
-    of the formats can bind weights to rows: the last column but the replicates is `weight`, its
-    label says what it is, and the file's label says what to type.
+    `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their UTC offset.
+    `.dta` (Stata 14 and later) and `.sav` (SPSS, needs pyreadstat): levels are numbers from 1 with
+    labels, in the schema's order; truth values are 0 and 1; moments show the clock of the column's
+    time zone, named in its label; columns have the schema's descriptions as labels. No format can
+    bind weights to rows: the column `weight` follows the data, and the file's label says what to
+    type.
 
     The file is read back and compared with the rows before it takes its place.
 
     Args:
         release: a verified release.
-        path: of the file; a folder that is not there is made. What stands there is replaced once
-            the new file is whole: an export that is stopped or refused leaves it as it was.
-        replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels say the scale.
-        names: other names for columns, where the format cannot hold theirs: from old to new. A
-            column without a description has its old name for a label.
+        path: of the file; missing folders are created. An existing file is replaced only by a
+            complete new one.
+        replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels give the
+            scale.
+        names: from old to new, for columns whose names the format cannot hold. A renamed column
+            without a description has its old name as its label.
 
     Returns:
         The path.
 
     Raises:
         ReleaseError: not a release, another ending, no replicate weights, names that the format
-            cannot hold or that are alike but for their case, columns whose values it cannot hold
-            (all of them, by name), a path that cannot be written, or pyreadstat is not installed.
+            cannot hold or that differ only in case, columns whose values it cannot hold (names all
+            of them), a path that cannot be written, or pyreadstat is not installed.
 
     Warns:
-        UserWarning: CSV: columns of text or digits that readers change unless they are told.
+        UserWarning: CSV: readers change columns of text or digits unless told otherwise.
     """
     if not isinstance(getattr(release, "schema", None), Mapping):
         raise ReleaseError(
@@ -288,7 +289,7 @@ def _written(
     columns: Sequence[Column],
     weights: _Weights,
 ) -> list[str]:
-    """Write a file; the columns that it does not hold, and those of which the writer failed."""
+    """Write a file; return the columns that it does not hold, or on which the writer failed."""
     try:
         form.write(draft, table, columns, weights)
         return form.changed(draft, table, columns, weights)
@@ -300,13 +301,13 @@ def _written(
 
 
 _REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.errors.DataError)
-"""What writers raise of values; OSError, of the path, is none of them."""
+"""Errors of writers about values; OSError is about the path."""
 
 
 def _alone(
     form: _Format, draft: Path, table: pd.DataFrame, column: Column, weights: _Weights
 ) -> bool:
-    """Whether a file holds this column, by itself."""
+    """Whether the format holds this column by itself."""
     try:
         form.write(draft, table[[column.name]], [column], weights)
         return not form.changed(draft, table[[column.name]], [column], weights)
@@ -327,7 +328,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _warn_of_readers(table: pd.DataFrame, columns: Sequence[Column]) -> None:
-    """Name the columns that readers of CSV change by default, and what to type instead."""
+    """Warn of columns that readers of CSV change by default, and say what to type."""
     readings = {column.name: (column, why) for column, why in plain_readings(table, columns)}
     if not readings:
         return
@@ -362,7 +363,7 @@ def _weights(release: Published, replicates: bool) -> _Weights:
 
 
 def _csv(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
-    """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
+    """Write truth values as `TRUE` and `FALSE`, which both R and pandas read."""
     recoded = table.copy(deep=False)
     for name, values in table.items():
         if pd.api.types.is_bool_dtype(values.dtype):
@@ -403,7 +404,7 @@ def _spss(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _
 
 
 def _python_dates(values: pd.Series, column: Column) -> pd.Series:
-    """Objects of Python: pyreadstat 1.3 takes pandas' seconds for nanoseconds."""
+    """Dates as Python objects: pyreadstat 1.3 takes pandas' seconds for nanoseconds."""
     days = column.kind is ColumnKind.DATE
     cells = [
         None if pd.isna(cell) else cell.date() if days else cell.to_pydatetime() for cell in values
@@ -426,7 +427,7 @@ def _spss_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
 def _texts(
     columns: Iterable[Column], weights: _Weights, *, room: int, size: Callable[[str], int]
 ) -> dict[str, str]:
-    """Labels of columns: what each is, and of moments whose clock they show, within `room`."""
+    """Labels of columns within `room`; of moments with their time zone."""
     texts = {}
     for column in columns:
         moment = column.kind is ColumnKind.DATETIME
@@ -441,7 +442,7 @@ def _texts(
 
 
 def _coded(values: pd.Series, column: Column) -> Any:
-    """Levels as numbers, moments by the zone's clock without zone; NaN or NaT where missing."""
+    """Levels as numbers, moments on the zone's clock; NaN or NaT where missing."""
     if column.kind is ColumnKind.DATETIME:
         return values.dt.tz_convert(column.time_zone).dt.tz_localize(None)
     if column.kind is ColumnKind.DATE:
@@ -457,7 +458,7 @@ def _rows(table: pd.DataFrame, weights: _Weights) -> pd.DataFrame:
 
 
 def _holds(numbers: str, first_day: str, label: str) -> dict[ColumnKind, str]:
-    """What columns of each kind may hold in a file of doubles, moments and labels."""
+    """Values by kind of column in a file of doubles, moments and labels, in words."""
     labels = f"the schema's levels, as labels of at most {label}"
     return {
         ColumnKind.INTEGER: f"whole numbers to {LARGEST_WHOLE} (2^53), as doubles",
