@@ -35,7 +35,7 @@ from coverage_populations import EVERY, POPULATIONS, Population, truth
 from study import RESULTS, ROOT, table, write
 
 from dpiw import __version__
-from dpiw.analysis.weight_distribution import played_sample
+from dpiw.analysis.errors.law import played_sample
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.play import play

@@ -41,7 +41,7 @@ from paper_weights import NOT_PRIVATE, PAPER_KINDS, UNIT, Tables, alone, estimat
 from study import RESULTS, ROOT, Store, commit, read, records, write
 
 from dpiw import __version__
-from dpiw.analysis.bayes import logistic_posterior
+from dpiw.analysis.estimators.bayes import logistic_posterior
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.generators.base import GenerativeModel

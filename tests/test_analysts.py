@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 from dpiw import analysis
-from dpiw.analysis.group_sizes import PEOPLE_CARE
+from dpiw.analysis.errors.verdicts import PEOPLE_CARE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
 from dpiw.methods.weights import means_verdict

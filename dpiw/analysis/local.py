@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.intervals import Interval
+from dpiw.analysis.errors.intervals import Interval
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
 from dpiw.methods.weights.diagnostics import Verdict

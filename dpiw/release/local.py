@@ -97,7 +97,7 @@ def verify_local_and_read(folder: Path, *, public_key: Path | None) -> tuple[Ver
 def _verified(
     folder: Path, *, public_key: Path | Sequence[Path] | None, rows: bool
 ) -> tuple[VerifiedLocal, Any]:
-    from dpiw.release.published_rows import RowReader, read_footer
+    from dpiw.release.parquet import RowReader, read_footer
 
     def readers(manifest: LocalManifest) -> Readers:
         if set(manifest.files) != _FILES:

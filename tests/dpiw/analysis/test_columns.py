@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.columns import levels
-from dpiw.analysis.group_sizes import NONE, left_open
+from dpiw.analysis.errors.verdicts import NONE, left_open
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Domain

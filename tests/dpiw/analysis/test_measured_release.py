@@ -18,9 +18,9 @@ import pytest
 from scipy.linalg import block_diag
 
 from dpiw import analysis
+from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.export_files import export
 from dpiw.analysis.sample import WeightedSample
-from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable

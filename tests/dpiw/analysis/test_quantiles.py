@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.groups import picked
-from dpiw.analysis.intervals import noise_aware_covariance
-from dpiw.analysis.weight_distribution import played_sample
+from dpiw.analysis.errors.intervals import noise_aware_covariance
+from dpiw.analysis.errors.law import played_sample
+from dpiw.analysis.estimators.estimates import picked
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.play import play

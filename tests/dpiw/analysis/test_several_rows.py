@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw import analysis
-from dpiw.analysis.bayes import scaled_weights
-from dpiw.analysis.group_sizes import EMPTY, FEW, few, size_objections
-from dpiw.analysis.intervals import noise_aware_covariance, variance_parts
+from dpiw.analysis.errors.intervals import noise_aware_covariance, variance_parts
+from dpiw.analysis.errors.verdicts import EMPTY, FEW, few, size_objections
+from dpiw.analysis.estimators.bayes import scaled_weights
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.credit import Misfit

@@ -18,7 +18,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis import local, local_learning
-from dpiw.analysis.estimates import Estimate
+from dpiw.analysis.estimators.estimates import Estimate
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError, WeightError
 from dpiw.methods.weights.means_law import MeansLaw

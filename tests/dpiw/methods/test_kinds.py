@@ -29,8 +29,7 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.parquet import FACTS, write_synthetic
-from dpiw.release.published_rows import as_frame
+from dpiw.release.parquet import FACTS, as_frame, write_synthetic
 from tests.support.kinds import CELLS, KINDS, MANY, Kind, table
 from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD

@@ -21,8 +21,8 @@ from dpiw.methods.weights.paper import weigh
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
 from dpiw.release.report.marginals import BINS, axis, marginals
+from dpiw.release.report.pages import render
 from dpiw.release.report.report import build_report
-from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
 from tests.dpiw.release.release_example import (
     DTYPES,

@@ -235,7 +235,8 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
                     r"\bfrom random\b|\btorch\.Generator\b|\bRandomState\b")  # fmt: skip
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
-    "", "analysis", "audit", "cli", "data", "ledger", "ledger/stores", "methods",
+    "", "analysis", "analysis/errors", "analysis/estimators", "audit", "cli", "data", "ledger",
+    "ledger/stores", "methods",
     "methods/generators", "methods/local", "methods/neural", "methods/weights",
     "methods/weights/paper", "plan",
     "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
@@ -257,7 +258,7 @@ MAY_SEED = {
     "methods/generators/adversarial.py", "methods/weights/paper/mlp.py",
     "methods/neural/ratio_training.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
-    "analysis/intervals.py",
+    "analysis/errors/intervals.py",
     # rehearsal on public stand-ins
     "plan/rehearsal/rehearsal.py",
     # rows of the data dictionary alone, from the digest of its constraints

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.columns import ROUNDINGS, Shifted, product_grain, shifted
-from dpiw.analysis.formula_faults import (
+from dpiw.analysis.estimators.formulas import (
     as_in_r,
     check_left,
     check_powers,

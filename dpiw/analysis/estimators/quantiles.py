@@ -8,8 +8,7 @@ from numbers import Real
 import numpy as np
 
 from dpiw.analysis.columns import Column, bounds, cells, declared_as
-from dpiw.analysis.estimates import Estimate
-from dpiw.analysis.groups import asked, grouped, label_of, present_rows
+from dpiw.analysis.estimators.estimates import Estimate, asked, grouped, label_of, present_rows
 from dpiw.analysis.names import known_name
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError

@@ -20,8 +20,7 @@ from dpiw.analysis.columns import (
     shifted,
 )
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.estimates import Estimate
-from dpiw.analysis.groups import asked, grouped, label_of, present_rows
+from dpiw.analysis.estimators.estimates import Estimate, asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.columns import Column as Declared
 from dpiw.errors import ReleaseError

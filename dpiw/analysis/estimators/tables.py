@@ -9,9 +9,9 @@ import pandas as pd
 
 from dpiw.analysis.columns import SHARE, Bins, Column, Levels, declared_as, levels, shifted
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.estimates import Estimate
+from dpiw.analysis.estimators.estimates import Estimate
+from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.analysis.names import checked_column
-from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.columns import Column as Declared
 from dpiw.errors import ReleaseError, spelt

@@ -20,6 +20,7 @@ from dpiw.methods.weights.stack import Stack
 if TYPE_CHECKING:
     from dpiw.methods.play import Played
 
+
 Array = NDArray[np.float64]
 
 METHOD = "measured"

@@ -3,7 +3,7 @@
 All of them are Wald tests: with an estimate d of dimension k that is zero under the hypothesis,
 and V the covariance of its errors, W = d' V^-1 d has a chi-square law of k degrees of freedom
 under it, asymptotically. V holds the synthetic and the confidential sample, the privacy noise and
-the shrinkage (`dpiw.analysis.intervals.noise_aware_covariance`). With complex errors Pearson's
+the shrinkage (`errors.intervals.noise_aware_covariance`). With complex errors Pearson's
 statistic has another law (Rao and Scott 1984); the Wald statistic of the same table has this one
 (Koch, Freeman and Freeman 1975).
 """
@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Bins, Column, Levels, cells, shifted
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.descriptive import mean, moved
-from dpiw.analysis.estimates import Estimate, place_of
-from dpiw.analysis.groups import picked
-from dpiw.analysis.intervals import NOISE_AWARE, noise_aware_covariance, shown
+from dpiw.analysis.errors.intervals import NOISE_AWARE, noise_aware_covariance, shown
+from dpiw.analysis.estimators.estimates import Estimate, picked, place_of
+from dpiw.analysis.estimators.means import mean, moved
+from dpiw.analysis.estimators.tables import binned_levels
 from dpiw.analysis.names import known_name
 from dpiw.analysis.sample import Array, Source, check_estimate, weighted_sample
-from dpiw.analysis.tables import binned_levels
 from dpiw.errors import ReleaseError, nearest, one_of
 from dpiw.methods.weights.diagnostics import Verdict
 

@@ -12,7 +12,7 @@ It is a bound, so verdicts that ask what share of the error is a guess leave it 
 
 `support` is the share of the estimate that the weights' features see; `verdicts` say whether that
 is enough, whether the part that is a guess is small, whether the weights are stable enough for
-linearisation, and whether enough people are behind the value (`dpiw.analysis.group_sizes`). On
+linearisation, and whether enough people are behind the value (`dpiw.analysis.errors.verdicts`). On
 simulated populations the noise-aware interval mostly covers where they say `use`, and can fail
 badly below; coefficients of logistic regressions on columns with heavy tails failed where they said
 it (docs/analysts.md). The thresholds are our choice, made after looking at such simulations.
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.group_sizes import size_objections, widened
+from dpiw.analysis.errors.verdicts import size_objections, widened
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
 from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import Stability
@@ -244,7 +244,7 @@ def confidence_interval(
     """Interval for each of an estimate's values, cut to what is possible (`Estimate.limits`).
 
     Where synthetic rows show no spread, such as a share of no row, it goes as far as rows, people
-    and privacy noise leave open (`dpiw.analysis.group_sizes.left_open`); where they are a handful,
+    and privacy noise leave open (`errors.verdicts.left_open`); where they are a handful,
     or none, it is all that is possible.
 
     Args:

@@ -23,9 +23,9 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.design import design, standardised
+from dpiw.analysis.estimators.design import design, standardised
+from dpiw.analysis.estimators.models import LOGISTIC, fit_glm
 from dpiw.analysis.names import column_name
-from dpiw.analysis.regression import LOGISTIC, fit_glm
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.columns import Column
 from dpiw.errors import ReleaseError, WeightError

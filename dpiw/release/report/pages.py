@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from decimal import Decimal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from dpiw.errors import shown
 
 
 def number(value: object) -> str:
@@ -40,3 +45,32 @@ def three_digits_above(value: float) -> str:
     """Write an upper bound with three significant digits; rounded up, never down."""
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.ceil(value / scale - 1e-9) * scale:.4g}"
+
+
+def render(template: str, view: object) -> str:
+    """Return one page; the same view gives the same text.
+
+    Args:
+        template: its path inside dpiw, as `release/report/report.html.j2`.
+        view: a dataclass; the template knows its fields by their names.
+    """
+    return compiled(template).render(vars(view))
+
+
+def compiled(template: str) -> Template:
+    """A template, compiled once a process."""
+    return _environment().get_template(template)
+
+
+def _finalized(value: object) -> object:
+    """Texts without what would turn or hide the text behind them; markup of ours as it is."""
+    return shown(value, most=None, lines=True) if type(value) is str else value
+
+
+@functools.cache
+def _environment() -> Environment:
+    """One for all pages, as it keeps a template that it has compiled."""
+    return Environment(
+        loader=PackageLoader("dpiw", ""), autoescape=True, undefined=StrictUndefined,
+        finalize=_finalized, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.design import INTERCEPT, Design, design, orthonormal
+from dpiw.analysis.estimators.design import INTERCEPT, Design, design, orthonormal
 from dpiw.analysis.names import column_name
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of, optional
