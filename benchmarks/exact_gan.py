@@ -30,8 +30,8 @@ from dpiw.methods.generators.marginals_stage import (
     with_distributions,
 )
 from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.checkpoints import Adam, TrainingState
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource

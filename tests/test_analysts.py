@@ -16,7 +16,7 @@ from dpiw import analysis
 from dpiw.analysis.errors.verdicts import PEOPLE_CARE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
-from dpiw.methods.weights import means_verdict
+from dpiw.methods.weights.measured import verdict as means_verdict
 from tests.support import documents
 from tests.support.patience import SECONDS
 

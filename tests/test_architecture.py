@@ -294,10 +294,10 @@ def test_generators_and_weights_do_not_know_each_other():
             "torch",
             {
                 "dpiw.methods.generators.image_networks", "dpiw.methods.neural.backend",
-                "dpiw.methods.neural.convolutions",
+                "dpiw.methods.neural.row_norms",
             },
         ),
-        ("opacus", {"dpiw.methods.neural.convolutions"}),
+        ("opacus", {"dpiw.methods.neural.row_norms"}),
         ("mbi", {"dpiw.methods.generators.inference_process"}),
         ("jax", {"dpiw.methods.generators.inference_process"}),
         ("dask", {"dpiw.run.cluster"}),

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.errors.intervals import Interval
 from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
-from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.objections import Objection, worst
+from dpiw.methods.weights.diagnostics import Objection, Verdict, worst
 from dpiw.release.local import REPORTS, verify_local_and_read
 from dpiw.release.local_certificate import LocalCertificate
 

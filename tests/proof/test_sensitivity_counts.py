@@ -26,8 +26,7 @@ from dpiw.methods.generators.mst import MST
 from dpiw.methods.generators.pategan import vote_sensitivity
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.teachers import Teachers
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
-from dpiw.methods.neural.losses import Balanced, Critic, Logistic
+from dpiw.methods.neural.clipping import Balanced, ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent

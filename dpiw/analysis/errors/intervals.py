@@ -2,8 +2,8 @@
 
 The error of an estimate has parts, each with a variance that follows from released values. With
 `measured` weights there are three: `rows`, `means`, and `prior`, a guess at what is out of sight
-(`dpiw.methods.weights.means_law`). The paper's reference methods have no law here: an interval is
-then of the synthetic rows alone, and `not assessed`.
+(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here: an interval
+is then of the synthetic rows alone, and `not assessed`.
 
 Where a person may have k rows there is one more part: people, k - 1 times the sampling variance of
 the confidential rows. With that sampling, which `means` holds, it is the error of k times fewer
@@ -36,8 +36,7 @@ import pandas as pd
 from dpiw.analysis.errors.verdicts import size_objections, widened
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
 from dpiw.errors import ReleaseError, one_of
-from dpiw.methods.weights.diagnostics import Stability
-from dpiw.methods.weights.objections import Objection, worst
+from dpiw.methods.weights.diagnostics import Objection, Stability, worst
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")

@@ -21,8 +21,8 @@ from dpiw.methods.generators.adversarial import (
 from dpiw.methods.generators.gan_settings import GANSettings
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import Backend
+from dpiw.methods.neural.checkpoints import TrainingState, read_checkpoint
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import TrainingState, read_checkpoint
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 

@@ -13,8 +13,8 @@ from dpiw.methods.generators.adversarial import LOSSES, GeneratorTraining, Publi
 from dpiw.methods.generators.design import Design
 from dpiw.methods.generators.marginals_stage import check_share
 from dpiw.methods.neural.backend import DEVICES
+from dpiw.methods.neural.checkpoints import Adam
 from dpiw.methods.neural.dp_sgd import IMAGE_ASSUMPTION
-from dpiw.methods.neural.training_state import Adam
 
 
 def check_whole(name: str, value: object, *, low: int, high: int) -> None:

@@ -10,7 +10,7 @@ from dpiw.errors import PrivacyError
 from dpiw.methods.generators.adversarial import GeneratorState
 from dpiw.methods.generators.game import packed, unpacked
 from dpiw.methods.generators.teachers import Student
-from dpiw.methods.neural.training_state import read_checkpoint
+from dpiw.methods.neural.checkpoints import read_checkpoint
 from dpiw.privacy.measurement import Measurement
 
 _KIND = "pate_state"

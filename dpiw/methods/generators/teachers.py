@@ -12,9 +12,9 @@ from dpiw.methods.generators.adversarial import Array, PublicRandom, gradient_pe
 from dpiw.methods.generators.design import Design
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as Tensor
-from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.checkpoints import Adam
+from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.neural.training_state import Adam
 from dpiw.privacy.mechanisms import draw_below
 from dpiw.privacy.randomness import NoiseSource
 

@@ -21,7 +21,7 @@ from dpiw.analysis import local, local_learning
 from dpiw.analysis.estimators.estimates import Estimate
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError, WeightError
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured.law import MeansLaw
 from tests.support.local import collection, people, told
 
 ROWS = 300

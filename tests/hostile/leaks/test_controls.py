@@ -238,7 +238,7 @@ ROOMS = (
     "", "analysis", "analysis/errors", "analysis/estimators", "audit", "cli", "data", "ledger",
     "ledger/stores", "methods",
     "methods/generators", "methods/local", "methods/neural", "methods/weights",
-    "methods/weights/paper", "plan",
+    "methods/weights/measured", "methods/weights/paper", "plan",
     "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
 )  # fmt: skip
 """Every folder of dpiw."""
@@ -247,12 +247,12 @@ MAY_SEED = {
     # post-processing of released measurements, from a seed the operating system gives
     "run/weigh.py", "run/publish.py",
     # post-processing as well, from the digest of the measurement
-    "methods/weights/weigh_measured.py",
+    "methods/weights/measured/weighing.py",
     "methods/weights/paper/beta.py", "methods/weights/paper/output.py",
     # one public row, before a draw
     "methods/neural/clipping.py",
     # public random features, from a public seed in the spec
-    "methods/weights/public_normals.py",
+    "methods/weights/measured/fourier.py",
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
     "methods/generators/adversarial.py", "methods/weights/paper/mlp.py",

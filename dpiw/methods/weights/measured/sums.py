@@ -18,7 +18,7 @@ from dpiw.data.passes import Totals
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.data.threads import in_threads
-from dpiw.methods.weights.stack import Stack
+from dpiw.methods.weights.measured.features import Stack
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 

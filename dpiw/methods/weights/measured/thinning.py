@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.base_rows import BaseRows
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import solvable
+from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import Tilt
 from dpiw.methods.weights.resampling import resample
-from dpiw.methods.weights.reweighting import solvable
-from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import Tilt
 from dpiw.methods.weights.weigh import normalised
 
 Array = NDArray[np.float64]

@@ -1,9 +1,8 @@
-"""Measured weights: one noisy sum of features is paid for; all the fitting is on public numbers.
+"""Measured weights: one noisy sum of features is paid for; all fitting uses public numbers.
 
-`measure` releases sum_i phi(x_i) and the number of rows, in one Gaussian event. Everything after
-it is free: noisy means, an exponential tilting of as many base rows as are wanted
-(`weights.tilting`), the credit that the base deserves (`weights.credit`), and a table of the rows
-asked for with mild weights (`weights.thinning`).
+`measure` releases sum_i phi(x_i) and the number of rows, in one Gaussian event. The rest is free:
+noisy means, an exponential tilting of base rows (`tilting`), the credit of the base (`credit`), and
+a table of published rows with mild weights (`thinning`).
 Source: docs/method.md section 14; closest relatives: Balog et al. (2018), Harder et al. (2021,
 DP-MERF), Liu et al. (2021, PMW-Pub), McKenna et al. (2019).
 """
@@ -38,13 +37,12 @@ from dpiw.methods.weights.base import (
     Weighing,
     WeightEstimator,
     check_measurement,
+    real,
+    whole,
 )
-from dpiw.methods.weights.feature_sum import SumNoise, exact_sum, sum_noise
-from dpiw.methods.weights.means_noise import means_noise
-from dpiw.methods.weights.ranges import Ranges
-from dpiw.methods.weights.settings import frequency_scales, real, shares_of_parts, whole
-from dpiw.methods.weights.stack import Stack, public_shares, with_first_moments
-from dpiw.methods.weights.targets import Targets
+from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
+from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
+from dpiw.methods.weights.measured.targets import Targets, means_noise
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
@@ -64,7 +62,7 @@ MOST_FEATURES_HELD = 2**30
 """Most rows times features while replicates are made: 8 GiB."""
 
 _MOST_FITTED = 100_000
-"""`dpiw.methods.weights.streaming.MOST_FITTED`, which is imported late."""
+"""`dpiw.methods.weights.measured.many_rows.MOST_FITTED`, which is imported late."""
 
 MOST_ROWS = 2**28
 """Of norm one: their sums are far from being clipped."""
@@ -72,13 +70,30 @@ MOST_ROWS = 2**28
 Array = NDArray[np.float64]
 
 
+def shares_of_parts(given: object) -> dict[str, float]:
+    """Shares of a stack's norm by part, or SpecError."""
+    if not isinstance(given, Mapping) or not given:
+        raise SpecError("weights.settings.features: expected shares of the norm by part")
+    return {
+        str(part): real(f"features.{part}", share, above=1e-4, at_most=100)
+        for part, share in given.items()
+    }
+
+
+def frequency_scales(given: object) -> tuple[float, ...]:
+    """A few scales > 0, or SpecError."""
+    if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
+        raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
+    return tuple(real("scales", scale, above=0, at_most=1e3) for scale in given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measured(WeightEstimator):
     """Settings of measured weights; frozen and public.
 
     Attributes:
-        features: shares of the norm of the stack's parts (`weights.stack.Stack`); None: by
-            a rule of schema and noise (`weights.stack.with_first_moments`), set by `calibrate`.
+        features: shares of the norm of the stack's parts (`features.Stack`); None: by
+            a rule of schema and noise (`features.with_first_moments`), set by `calibrate`.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features, and of the patches; two features each.
         omega_seed: public integer that fixes the frequencies.
@@ -344,8 +359,8 @@ class Measured(WeightEstimator):
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """As `WeightEstimator.weigh`: `dpiw.methods.weights.weigh_measured`."""
-        from dpiw.methods.weights.weigh_measured import weigh_measured
+        """As `WeightEstimator.weigh`: `dpiw.methods.weights.measured.weighing`."""
+        from dpiw.methods.weights.measured.weighing import weigh_measured
 
         return weigh_measured(
             self, measurement, rows.weighed, rows=weighing.rows, rng=rng, known=rows.one_way
@@ -359,7 +374,7 @@ class Measured(WeightEstimator):
         facts: Mapping[str, Any],
     ) -> ReplicateWeights | None:
         """As many as were asked for, of the law of the published weights; the same every time."""
-        from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
+        from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
 
         if not self.replicates:
             return None

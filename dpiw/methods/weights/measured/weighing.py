@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,22 +16,22 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
-from dpiw.methods.weights.base_rows import BaseRows
 from dpiw.methods.weights.diagnostics import Diagnostics, Stability, Verdict, diagnose
-from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.means_verdict import base_objections
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.published_means import law_of_means
-from dpiw.methods.weights.ranges import Ranges
-from dpiw.methods.weights.rare_codes import RareCodes
-from dpiw.methods.weights.reweighting import Reweighted, reweight
-from dpiw.methods.weights.scoring import Scoring
-from dpiw.methods.weights.stack import Stack, all_features
-from dpiw.methods.weights.streaming import MOST_FITTED, StreamedRows, corrected
-from dpiw.methods.weights.thinning import calibrated
-from dpiw.methods.weights.tilting import rough_covariance
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import Reweighted, reweight
+from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
+from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
+from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.sums import SumNoise
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.thinning import calibrated
+from dpiw.methods.weights.measured.tilting import rough_covariance
+from dpiw.methods.weights.measured.verdict import base_objections
 from dpiw.methods.weights.weigh import Weights, normalised
 from dpiw.privacy.measurement import Measurement
+
+Array = NDArray[np.float64]
 
 P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
 GAIN_USE = 0.2
@@ -60,8 +60,36 @@ RULE = (
 """The verdict's rule. Its numbers are the constants of this module, `ROWS_*` of `means_verdict`."""
 
 
+class Fitted(Protocol):
+    """The settings of `measured` weights, as the fit reads them."""
+
+    @property
+    def calibrated(self) -> SumNoise | None:
+        """The noise of the sum; None before `calibrate`."""
+
+    @property
+    def credit(self) -> str | float:
+        """A rule, or alpha itself."""
+
+    @property
+    def design_effect(self) -> float:
+        """Largest design effect of the published weights."""
+
+    @property
+    def debias(self) -> bool:
+        """Whether the mean effect of theta's noise is divided out."""
+
+    def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
+        """The public feature map."""
+
+    def targets(
+        self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
+    ) -> Targets:
+        """Noisy means and the covariance of their noise."""
+
+
 def weigh_measured(
-    estimator: Measured,
+    estimator: Fitted,
     measurement: Measurement,
     base: SyntheticTable,
     *,
@@ -178,7 +206,7 @@ def _credits(reweighted: Reweighted) -> str:
     return f"credit {credit:.4g}{products}"
 
 
-def stack_of(estimator: Measured, measurement: Measurement, schema: PublicSchema) -> Stack:
+def stack_of(estimator: Fitted, measurement: Measurement, schema: PublicSchema) -> Stack:
     """The feature map that a sum is of, with the ranges that were kept with it.
 
     Raises:
@@ -188,7 +216,7 @@ def stack_of(estimator: Measured, measurement: Measurement, schema: PublicSchema
 
 
 def law_of_measured(
-    estimator: Measured,
+    estimator: Fitted,
     rows: SyntheticTable,
     log_weights: np.ndarray,
     facts: Mapping[str, Any],

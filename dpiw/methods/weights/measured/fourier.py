@@ -1,11 +1,13 @@
-"""Random Fourier features whose phases are exact: the same bits in any order of adding.
+"""Random Fourier features of rows and of image patches, exact to the last bit.
 
 A phase is a sum over a row's cells, counted in `STEPS` parts of a turn. Cells, frequencies and what
-a level adds are multiples of a power of two so large that every product and every sum of them is
-exact in a double. So a matrix product may add them in any order, in blocks of any size, and a row's
-features are a function of that row alone to the last bit. (Another processor or NumPy may have
-another last bit in a frequency, which the rounding nearly always hides.) Cosine
-and sine are then read from a table. Source of the features: Rahimi & Recht (2007).
+a level adds are multiples of a power of two so large that every product and every partial sum is
+exact in a double. So any order of adding and any block size give the same bits, and a row's
+features are a function of that row alone. (Another processor or NumPy may draw another last bit in
+a frequency, which the rounding nearly always hides.) Cosine and sine come from a table.
+
+Frequencies and filters are public: they come from the public integer `omega_seed` and are no
+privacy noise. Source of the features: Rahimi & Recht (2007).
 """
 
 from __future__ import annotations
@@ -22,7 +24,23 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
-from dpiw.methods.weights.public_normals import public_normals
+
+
+def public_normals(seed: int, size: int, *, stream: int = 0) -> NDArray[np.float64]:
+    """Standard normals, shape (size,).
+
+    By Box and Muller on raw words of Philox, whose stream NumPy never changes.
+
+    Args:
+        seed: public, in [0, 2^64).
+        size: how many.
+        stream: another one of the same seed, in [0, 2^64).
+    """
+    words = np.random.Philox(key=seed + (stream << 64)).random_raw(2 * size)
+    uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+    radius = np.sqrt(-2.0 * np.log(uniform[:size]))
+    return np.asarray(radius * np.cos(2 * np.pi * uniform[size:]))
+
 
 Array = NDArray[np.float64]
 Item = TypeVar("Item", bound=np.generic)
@@ -296,3 +314,87 @@ class Waves:
             sines = (both + _HALF) % (2 * _HALF) - _HALF
             total += (both - sines) // (2 * _HALF), sines
         return total.reshape(-1)
+
+
+KERNEL = 5
+"""Pixels of a filter's side."""
+
+_LARGE = 20
+"""From so many pixels of an image's side on, every second patch in a line is taken."""
+
+_MOST_PARTS = 4
+"""Of an image's side that features are averaged over, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchMap:
+    """Cosines and sines of random filters' responses, averaged over parts of an image.
+
+    Attributes:
+        schema: whose columns of numbers are pixels.
+        frequencies: features are about twice as many: two for each filter and part.
+        scales: of the filters, in public scales, in turn.
+        omega_seed: public integer that fixes them.
+    """
+
+    schema: PublicSchema
+    frequencies: int
+    scales: tuple[float, ...]
+    omega_seed: int
+
+    @cached_property
+    def pixels(self) -> tuple[str, ...]:
+        """Columns of numbers without missing cells, but the target."""
+        target = self.schema.target
+        columns = [c for c in self.schema.released if c.is_numeric and c is not target]
+        return tuple(column.name for column in columns if not column.nullable)
+
+    @property
+    def side(self) -> int:
+        """Pixels of the image's side; 0 where the columns are no image that holds a filter."""
+        side = math.isqrt(len(self.pixels))
+        return side if side**2 == len(self.pixels) and side >= KERNEL else 0
+
+    @cached_property
+    def _bands(self) -> list[Array]:
+        """Where the patches of each part of a side begin."""
+        places = np.arange(0, self.side - KERNEL + 1, 2 if self.side >= _LARGE else 1)
+        return np.array_split(places, min(_MOST_PARTS, places.size))
+
+    @property
+    def _filters(self) -> int:
+        return max(1, self.frequencies // len(self._bands) ** 2)
+
+    @property
+    def dimension(self) -> int:
+        """Features of a row."""
+        return 2 * self._filters * len(self._bands) ** 2
+
+    @cached_property
+    def _omega(self) -> Array:
+        """Shape (5, 5, F): of `public_scale` for a uniform patch, times `scales`."""
+        normal = public_normals(self.omega_seed, KERNEL**2 * self._filters, stream=1)
+        scales = np.resize(np.asarray(self.scales), self._filters)
+        stddevs = math.sqrt(5.0 / 3.0 / (KERNEL**2 / 12)) * scales
+        return np.ascontiguousarray(stddevs * normal.reshape(KERNEL, KERNEL, -1))
+
+    def matrix(self, scaled: ScaledTable) -> Array:
+        """Feature rows, shape (rows, dimension), of norm at most 1."""
+        names = np.array(self.pixels).reshape(self.side, self.side)
+        images = [[scaled.columns[name] - 0.5 for name in line] for line in names]
+        parts = [self._part(images, ys, xs) for ys in self._bands for xs in self._bands]
+        return np.asarray(np.hstack(parts) / math.sqrt(self._filters * len(parts)))
+
+    def _part(self, images: list[list[Array]], ys: Array, xs: Array) -> Array:
+        """The mean over the patches that begin at some lines and places, shape (rows, 2 F)."""
+        rows, count = images[0][0].size, self._filters
+        total = np.zeros((rows, 2 * count))
+        for y in ys:
+            for x in xs:
+                angle = np.zeros((rows, count))
+                for line, weights in zip(images[y : y + KERNEL], self._omega, strict=True):
+                    for pixel, omega in zip(line[x : x + KERNEL], weights, strict=True):
+                        angle += pixel[:, None] * omega
+                total[:, :count] += np.cos(angle)
+                total[:, count:] += np.sin(angle)
+        return total / (ys.size * xs.size)

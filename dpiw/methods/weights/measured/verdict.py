@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.weights.diagnostics import Verdict, tail_findings
-from dpiw.methods.weights.objections import Objection, unsupported
+from dpiw.methods.weights.diagnostics import Objection, Verdict, tail_findings, unsupported
 
 Array = NDArray[np.float64]
 

@@ -1,13 +1,15 @@
-"""Tiltings of rows by the features of `all_features`, without writing down the features.
+"""Tiltings of rows by the features of `all_features`, without a feature matrix.
 
-Of a tilting, only each row's score theta.phi and the features' weighted sums are asked. Means and
-products of columns have both by one small matrix product, Fourier features few rows at a time while
-a core's own cache holds them, and indicators of known marginals by looking codes up and counting.
+A tilting asks each row for its score theta.phi, and all rows for the weighted sums of features.
+Means and products of columns need one small matrix product for both. Fourier features are made for
+few rows at a time, within a core's own cache. Indicators of known marginals are looked up and
+counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -16,16 +18,137 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.code_table import CodeTable
-from dpiw.data.schema import ScaledTable
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.base_rows import Tilted
-from dpiw.methods.weights.centred_lines import CentredLines
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
-from dpiw.methods.weights.stack import PRODUCTS, Stack
+from dpiw.methods.weights.measured.base_rows import Tilted
+from dpiw.methods.weights.measured.features import PRODUCTS, Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class RareCodes:
+    """A function of a block of rows.
+
+    Attributes:
+        schema: the public schema.
+        known: the marginals whose indicators are features, if any.
+    """
+
+    schema: PublicSchema
+    known: OneWayLaw | None = None
+
+    def __call__(self, rows: ScaledTable) -> NDArray[np.intp]:
+        """Codes of such columns, shape (columns, rows); none is of two."""
+        if self._table is None:
+            return np.zeros((0, rows.rows), dtype=np.intp)
+        return self._table.among_all(rows)
+
+    @cached_property
+    def _table(self) -> CodeTable | None:
+        known = () if self.known is None else self.known.columns
+        columns = [
+            index for index, column in enumerate(self.schema.released)
+            if index in known or not column.is_numeric
+        ]  # fmt: skip
+        if not columns:
+            return None
+        # The levels of the others are their codes, whatever the bins.
+        domain = Domain.from_schema(self.schema, bins=1 if self.known is None else self.known.bins)
+        return CodeTable(domain=domain, columns=tuple(columns))
+
 
 Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentredLines:
+    """What `PublicSchema.centred` has as columns, and below it a line of ones.
+
+    Attributes:
+        schema: the public schema.
+    """
+
+    schema: PublicSchema
+
+    @cached_property
+    def _columns(self) -> list[tuple[str, ColumnBlock]]:
+        names = [column.name for column in self.schema.released]
+        return [*zip(names, blocks(self.schema), strict=True)]
+
+    @cached_property
+    def _numbers(self) -> tuple[list[str], Indices]:
+        """Columns of numbers, and the lines of their values."""
+        numbers = [(name, block) for name, block in self._columns if block.numeric]
+        return [name for name, _ in numbers], _indices(block.start for _, block in numbers)
+
+    @cached_property
+    def _labels(self) -> tuple[list[str], Indices]:
+        """The other columns, and how many lines each has."""
+        labels = [(name, block) for name, block in self._columns if not block.numeric]
+        return [name for name, _ in labels], _indices(block.levels for _, block in labels)
+
+    @cached_property
+    def _nullable(self) -> Indices:
+        """Which of the columns of numbers have two lines more: there, and missing."""
+        numbers = [block for _, block in self._columns if block.numeric]
+        return np.flatnonzero([block.levels > 0 for block in numbers])
+
+    @cached_property
+    def _starts(self) -> Indices:
+        """Where lines of levels begin, shape (c, 1): of the other columns, then of flags."""
+        labels = [block.start for _, block in self._columns if not block.numeric]
+        flags = [block.start + 1 for _, block in self._columns if block.numeric and block.levels]
+        return _indices([*labels, *flags])[:, None]
+
+    @cached_property
+    def _low(self) -> Array:
+        """Each line where no level is held, shape (p + 1, 1)."""
+        low = np.zeros((self.one + 1, 1))
+        for _, block in self._columns:
+            if block.levels:
+                low[block.stop - block.levels : block.stop] = -1 / block.levels / math.sqrt(2)
+        low[self.one] = 1.0
+        return low
+
+    @property
+    def one(self) -> int:
+        """Which line is that of ones: p, the last."""
+        return self.schema.width
+
+    def of(self, scaled: ScaledTable) -> Array:
+        """Shape (p + 1, rows).
+
+        Raises:
+            WeightError: a number is infinite.
+        """
+        lines = np.empty((self.one + 1, scaled.rows))
+        lines[:] = self._low
+        codes = []
+        names, sizes = self._labels
+        if names:
+            levels = np.stack([scaled.columns[name] for name in names]).astype(np.intp)
+            last = sizes[:, None] - 1
+            codes.append(np.where(levels < 0, last, np.minimum(levels, last)))
+        names, places = self._numbers
+        if names:
+            values = np.stack([scaled.columns[name] for name in names]) - 0.5
+            is_missing = np.isnan(values)
+            values[is_missing] = 0.0
+            if not np.isfinite(values).all():
+                raise WeightError("base rows: expected finite features")
+            lines[places] = values
+            codes.append(is_missing[self._nullable].astype(np.intp))
+        held = np.concatenate(codes) + self._starts
+        lines[held, np.arange(scaled.rows)] = (self._low + 1 / math.sqrt(2)).take(held)
+        return lines
+
+
+def _indices(values: Iterable[int]) -> Indices:
+    return np.array([*values], dtype=np.intp)
+
 
 MOMENTS = ("linear", "squares", *PRODUCTS)
 """Parts of which every feature is a product of two centred coordinates, or a coordinate."""

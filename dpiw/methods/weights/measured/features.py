@@ -1,12 +1,14 @@
-"""Stacked feature maps with one public norm bound (docs/method.md section 14).
+"""Stacked public feature maps with one norm bound, and the ranges they work within.
 
-A stack holds parts, each scaled to a stated share of the norm: the privacy noise of every feature
-is that of the whole stack's norm, so shares say which part is measured how well. Part by part the
-features are centred so that a uniform public row is near zero. No constant is among them: the
-count is measured beside the features (`dpiw.methods.weights.measured`).
+Each part of a stack is scaled to a stated share of the norm. The privacy noise of every feature is
+that of the whole norm, so shares decide which part is measured how well. Features are centred: a
+uniform public row is near zero. The row count is measured beside the features, so no feature is
+constant. A row's features are a function of that row alone, to the last bit.
 
-A row's features are a function of that row alone to the last bit: every step is elementwise or, in
-`weights.waves`, exact.
+Most rows lie in a small part of the schema's bounds, where products vary by far less than their
+norm bound allows. `Ranges` rescales columns to where the generator's rows lie. Those rows are
+public, as the generator was paid for before. Values beyond a range count as its end, so norm
+bounds hold. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -15,18 +17,105 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
-from dpiw.methods.weights.patches import KERNEL, PatchMap
-from dpiw.methods.weights.ranges import Ranges
-from dpiw.methods.weights.waves import Waves
+from dpiw.methods.weights.measured.fourier import KERNEL, PatchMap, Waves
+
+_REACH = 3.0
+"""Standard deviations on both sides of the mean."""
+
+_LEAST = 1 / 16
+"""Width of the narrowest range: a generator that draws one value alone may be wrong."""
+
+_STEP = 2.0**-20
+"""Ends are multiples of it."""
+
+_ROWS = 20_000
+"""Of the first so many rows: more would move an end by a hundredth of the range."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """A range of [0, 1], the schema's scale, for some columns of numbers.
+
+    Attributes:
+        bounds: lower and upper end by column, 0 <= lower < upper <= 1. Others have [0, 1].
+    """
+
+    bounds: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, rows: SyntheticTable) -> Self:
+        """Mean and standard deviations of public rows; nothing of a column without two cells."""
+        first = rows.first(_ROWS).scaled
+        bounds = {}
+        for column in rows.schema.released:
+            if column.is_numeric:
+                cells = first.columns[column.name]
+                ends = _ends(cells[~np.isnan(cells)])
+                if ends != (0.0, 1.0):
+                    bounds[column.name] = ends
+        return cls(bounds=bounds)
+
+    def within(self, scaled: ScaledTable) -> ScaledTable:
+        """The rows on their ranges' scale: row by row, cut to [0, 1], missing cells as they are."""
+        moved = {
+            name: np.clip((scaled.columns[name] - low) * (1 / (high - low)), 0.0, 1.0)
+            for name, (low, high) in self.bounds.items()
+        }
+        return ScaledTable({**scaled.columns, **moved}, scaled.rows)
+
+    def to_json(self) -> dict[str, list[float]]:
+        """For measurements and certificates."""
+        return {name: [*ends] for name, ends in self.bounds.items()}
+
+    @classmethod
+    def from_json(cls, stated: Any, schema: PublicSchema) -> Self:
+        """What `to_json` said.
+
+        Raises:
+            ReleaseError: it says nothing that columns of this schema could have.
+        """
+        names = {column.name for column in schema.released if column.is_numeric}
+        if not isinstance(stated, Mapping) or not all(map(_is_pair, stated.values())):
+            raise ReleaseError("ranges: expected two numbers of a column")
+        bounds = {str(name): (float(low), float(high)) for name, (low, high) in stated.items()}
+        wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
+        if not (bounds.keys() <= names and wide):
+            raise ReleaseError(
+                f"ranges: expected 0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns"
+                " of numbers"
+            )
+        return cls(bounds=bounds)
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
+        and all(-1 <= end <= 2 for end in value)
+    )
+
+
+def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
+    if cells.size < 2:
+        return 0.0, 1.0
+    middle = float(cells.mean())
+    reach = max(_REACH * float(cells.std()), _LEAST / 2)
+    low = min(max(0.0, middle - reach), 1 - _LEAST)
+    high = max(min(1.0, middle + reach), _LEAST)
+    return math.floor(low / _STEP) * _STEP, math.ceil(high / _STEP) * _STEP
+
 
 Array = NDArray[np.float64]
 
@@ -102,7 +191,7 @@ class Stack:
             `target`: products of the target with every column; `numbers`: of all pairs of columns
             of numbers; `products`: of all pairs;
             `fourier`: random cosines and sines; `patches`: the same of the patches of a square
-            image (`weights.patches`). Parts that are not named are not there.
+            image (`weights.measured.fourier`). Parts that are not named are not there.
         scales: of the Fourier frequencies, in public scales (`waves.public_scale`), one equal share
             of them each.
         frequencies: how many; two features each, of both random parts.

@@ -1,33 +1,171 @@
-"""Tiltings of rows whose features are not held: each pass makes them, or scores, once more.
+"""Tiltings of more rows than are held: solved on some rows, corrected on all.
 
-Of more rows than are fitted a tilting is solved on some and corrected on all. Steps begin with the
-solution and the Hessian of the fitted rows and end, certified, so close to the minimum over all
-rows that what is left is small beside the base's own sampling error.
+Each pass makes the features, or the scores, again. Steps begin with the solution and the Hessian of
+the fitted rows. They end, certified, where the distance to the minimum over all rows is small
+beside the base's own sampling error.
+
+`drawn` picks rows that stand for all. A row's probability grows with the rarity of its rarest code,
+and its weight is the inverse: weighted sums are unbiased and every level is seen. Source: Horvitz &
+Thompson (1952); for likelihoods, the case-control study (King & Zeng 2001).
+
+`led` finds steps over all rows on some rows, at one pass over all for each step. Targets are moved
+by the difference of both means, so F over some rows has the gradient of F over all rows, and nearly
+its Hessian. Source: Shamir, Srebro & Zhang (2014), DANE.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_solve
 
 from dpiw.data.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
-from dpiw.methods.weights.base_rows import BaseRows, Found, Tilted
-from dpiw.methods.weights.case_control import drawn
-from dpiw.methods.weights.curvature import Curvature
-from dpiw.methods.weights.surrogate import led
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import Tilt, reached, tilt
+from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import (
+    SLOW,
+    Curvature,
+    Point,
+    Tilt,
+    factor_of,
+    reached,
+    tilt,
+)
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
+Codes = Callable[[ScaledTable], Indices]
+Blocks = Callable[[], Iterator[tuple[slice, ScaledTable]]]
+
+_SHARE = 0.5
+"""Rows that all codes together add on average, at most, as a share of those that are asked for: of
+each rare one as many are drawn."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drawn:
+    """Some rows of many.
+
+    Attributes:
+        indices: which, ascending, shape (n,).
+        rows: they.
+        log_weights: the logs of their inverse probabilities, shape (n,).
+    """
+
+    indices: NDArray[np.int64] = field(repr=False)
+    rows: ScaledTable
+    log_weights: Array = field(repr=False)
+
+
+def drawn(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Drawn:
+    """Rows, evenly spaced by their probabilities: no chance is in it.
+
+    Args:
+        placed: blocks of rows with their places, in an order that says nothing of the rows; asked
+            twice.
+        codes: of a block's rows, from zero on, each of one column alone; shape (k, rows).
+        rows: how many at least are expected, at least one.
+        of: how many there are.
+
+    Returns:
+        All rows, where that is no more than asked for.
+    """
+    least = min(1.0, rows / of)
+    by_code = _by_code(placed, codes, rows=rows, of=of)
+
+    def probable(place: tuple[slice, ScaledTable]) -> tuple[slice, ScaledTable, Array]:
+        at, block = place
+        rarest = by_code.take(codes(block), mode="clip").max(axis=0, initial=least)
+        return at, block, rarest
+
+    indices, tables, logs, reached = [], [], [], 0.5
+    for at, block, probabilities in in_threads(probable, placed()):
+        marks = reached + np.cumsum(probabilities)
+        chosen = np.flatnonzero(np.diff(np.floor(marks), prepend=np.floor(reached)))
+        indices.append(at.start + chosen)
+        tables.append(block.take(chosen))
+        logs.append(-np.log(probabilities[chosen]))
+        reached = float(marks[-1])
+    return Drawn(
+        indices=np.concatenate(indices),
+        rows=ScaledTable.concatenate(tables),
+        log_weights=np.concatenate(logs),
+    )
+
+
+def _by_code(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Array:
+    """What each code's rows are drawn with, at least, by the counts of the first rows."""
+    counts, seen = np.zeros(0, dtype=np.int64), 0
+    for at, block in takewhile(lambda place: place[0].start < rows, placed()):
+        met = np.bincount(codes(block).ravel(), minlength=counts.size)
+        met[: counts.size] += counts
+        counts, seen = met, at.stop
+    # One more than was counted: of a code that few of the first rows hold, or none, there may be
+    # many. The last is of all codes beyond those that were met.
+    expected = (np.append(counts, 0) + 1) * (of / seen)
+    return np.asarray(np.minimum(1.0, _SHARE * rows / expected.size / expected))
+
+
+_STEPS = 4
+"""Most, a pass over all rows each. From the minimum over a million one or two are enough."""
+
+_FINER = 0.1
+"""Gap that is left over some rows, as a share of that over all."""
+
+
+def led(
+    some: BaseRows, solved: Tilt, base: BaseRows, targets: Targets, *, gap: float
+) -> Tilt | None:
+    """The minimum over all rows; None if steps lead on slowly, or nowhere.
+
+    Args:
+        some: rows that stand for all.
+        solved: their tilting, to near the minimum, with a covariance near its own.
+        base: all rows.
+        targets: what the weighted means of all should come close to.
+        gap: small enough, as of `reached`.
+
+    Returns:
+        With the covariance that was given, corrected by what steps over all told.
+
+    Raises:
+        WeightError: a covariance that rounding has made indefinite.
+    """
+    ridge = solved.credit * targets.ridge
+    ridge_factor = factor_of(ridge)
+    curvature, decrement, before = Curvature(solved.covariance + ridge), math.inf, None
+    for steps in range(_STEPS + 1):
+        point = Point.at(base, solved.coefficients)
+        gradient = point.gradient(targets, ridge)
+        if before is not None:
+            curvature.learn(point.theta - before[0], gradient - before[1])
+        fallen, decrement = decrement, float(-gradient @ curvature.step(gradient))
+        bound = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
+        if bound <= gap or (curvature.is_right and 0 <= decrement / 2 < gap):
+            covariance = curvature.corrected() - ridge
+            return point.solved(solved.credit, covariance, gap=bound, steps=steps)
+        if steps == _STEPS or not decrement < SLOW * fallen:
+            break
+        before = point.theta, gradient
+        moved_targets = replace(targets, means=targets.means + solved.means - point.means)
+        moved = reached(
+            some, moved_targets, solved.credit, Point.of(solved),
+            covariance=solved.covariance, gap=_FINER * gap, is_guide=True,
+        )  # fmt: skip
+        if moved is None:
+            break
+        solved = moved
+    return None
+
 
 MOST_FITTED = 100_000
 """Rows that a tilting is solved on, by passes over their features; the others are corrected to."""
@@ -67,7 +205,7 @@ class StreamedRows(BaseRows):
         features: of rows, shape (n, d), each a function of its own row; computed in threads.
         codes: of what in rows may be rare, as of `drawn`.
         log_weights: as of `BaseRows`.
-        scored: of the same features, where they need not be written down (`weights.scoring`).
+        scored: of the same features, where they need not be written down (`scoring`).
     """
 
     def __init__(
@@ -149,7 +287,7 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     """A tilting of some rows of a base, moved to the minimum over all of them.
 
     First to that over ten times as many, if all are many more; steps over these then lead to all
-    (`weights.surrogate`). Steps end at a gap that is small beside what the base's own sampling
+    (`led`). Steps end at a gap that is small beside what the base's own sampling
     makes of it. Where they lead nowhere over all rows, `tilt` from the beginning.
 
     Args:
