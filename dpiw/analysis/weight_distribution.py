@@ -18,7 +18,7 @@ from dpiw.methods.weights.published_means import law_of_means
 from dpiw.methods.weights.stack import Stack
 
 if TYPE_CHECKING:
-    from dpiw.methods.play import Played
+    from dpiw.methods.recipe import Played
 
 Array = NDArray[np.float64]
 
