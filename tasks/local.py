@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw.plan.local import LocalSpec
-from dpiw.run import local
-from dpiw.run.local_reports import Reports, read_reports
+from dpiw.local import collector
+from dpiw.local.arrived import Reports, read_reports
+from dpiw.local.spec import LocalSpec
 from tasks.step import step
 
 
@@ -19,4 +19,4 @@ def collect_reports(spec: LocalSpec) -> Reports:
 @step("publish", done="signed and published", reads_named_files=True)
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
     """Return the published folder; the same one, however often this is repeated."""
-    return local.publish_reports(spec, reports)
+    return collector.publish_reports(spec, reports)

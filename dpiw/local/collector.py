@@ -15,17 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from dpiw.data.files import copy_file
-from dpiw.data.local_parameters import NAME as PARAMETERS
 from dpiw.errors import ReleaseError, SourceError
-from dpiw.plan.local import LocalSpec
-from dpiw.release.local import REPORTS, verify_local
-from dpiw.release.local_certificate import LocalCertificate, LocalManifest
+from dpiw.local.arrived import Reports
+from dpiw.local.certificate import LocalCertificate, LocalManifest
+from dpiw.local.folder import REPORTS, verify_local
+from dpiw.local.parameters import NAME as PARAMETERS
+from dpiw.local.spec import LocalSpec
 from dpiw.release.manifest import CERTIFICATE, FileEntry
 from dpiw.release.parquet import arrow_fields, write_table
 from dpiw.release.publication import build_folder
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import file_digest
-from dpiw.run.local_reports import Reports
 from dpiw.run.publish import make_root, today
 
 _PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")

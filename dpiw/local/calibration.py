@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
-from dpiw.data.local_parameters import (
+from dpiw.errors import SpecError
+from dpiw.local.parameters import (
     RADIUS,
     ROUNDING,
     Feature,
     LocalParameters,
     total_fault,
 )
-from dpiw.errors import SpecError
 from dpiw.privacy.accounting import LATTICE_MARGIN
 from dpiw.privacy.gaussian import gaussian_noise_multiplier, smallest_multiplier
 from dpiw.privacy.mechanisms import calibrated_law

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.local_parameters import NAME as PARAMETERS
-from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ManifestError
-from dpiw.release.local_certificate import LocalCertificate, LocalManifest
+from dpiw.local.certificate import LocalCertificate, LocalManifest
+from dpiw.local.parameters import NAME as PARAMETERS
+from dpiw.local.parameters import LocalParameters
 from dpiw.release.manifest import CERTIFICATE, LOCAL_FORMAT, ArrowField
 from dpiw.release.verification import (
     FOOTER,

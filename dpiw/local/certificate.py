@@ -21,8 +21,8 @@ from dpiw.data.documents import (
     record,
     settle,
 )
-from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ManifestError
+from dpiw.local.parameters import LocalParameters
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.manifest import CERTIFICATE, LOCAL_FORMAT, ArrowField, Facts, SignedManifest
@@ -64,7 +64,7 @@ _BARE = (
 _CAVEATS = (
     "Values are of records clipped to their bounds and projected onto the ball; so are estimates.",
     "Only what is linear in a told value is unbiased as it stands; for all else the noise must be"
-    " undone (dpiw.analysis.local). To clip, round or rescale told values makes that impossible.",
+    " undone (dpiw.local.estimate). To clip, round or rescale told values makes that impossible.",
     "No estimator of a logistic loss is unbiased under Gaussian noise.",
     "The collector cannot tell a dishonest client: it may send any admissible report.",
 )

@@ -1,9 +1,9 @@
 """Reports of a local collection as an analyst sees them, and what is linear or square in them.
 
-Each report is noise around one person's record; `dpiw.release.local` has the law of that noise and
-every estimate here undoes it on average. Losses are in `dpiw.analysis.local_learning`.
+Each report is noise around one person's record; `dpiw.local.folder` has the law of that noise and
+every estimate here undoes it on average. Losses are in `dpiw.local.learn`.
 
->>> from dpiw.analysis.local import load_local, means
+>>> from dpiw.local.estimate import load_local, means
 >>> sample = load_local("commute", public_key="collector.pub")  # doctest: +SKIP
 >>> means(sample).interval()  # doctest: +SKIP
 
@@ -22,11 +22,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.errors.intervals import Interval
-from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
+from dpiw.local.certificate import LocalCertificate
+from dpiw.local.folder import REPORTS, verify_local_and_read
+from dpiw.local.parameters import LocalParameters
 from dpiw.methods.weights.diagnostics import Objection, Verdict, worst
-from dpiw.release.local import REPORTS, verify_local_and_read
-from dpiw.release.local_certificate import LocalCertificate
 
 Array = NDArray[np.float64]
 
@@ -119,7 +119,7 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
         public_key: the collector's public key file, obtained apart from the release.
 
     Raises:
-        ReleaseError: as `dpiw.release.local.verify_local`.
+        ReleaseError: as `dpiw.local.folder.verify_local`.
         PrivacyError: the noise does not keep what the parameters promise.
     """
     key = None if public_key is None else Path(public_key)

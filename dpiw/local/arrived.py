@@ -19,9 +19,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpiw.data.local_parameters import RESERVED, LocalParameters
 from dpiw.errors import SourceError
-from dpiw.plan.local import LocalSpec, read_parameters
+from dpiw.local.parameters import RESERVED, LocalParameters
+from dpiw.local.spec import LocalSpec, read_parameters
 from dpiw.privacy.mechanisms import lattice_step
 
 _FARTHEST = 40.0

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpiw.analysis.local_learning import (
+from dpiw.errors import ReleaseError
+from dpiw.local.learn import (
     CorrectedRisk,
     feasibility,
     fit_margin,
 )
-from dpiw.analysis.local_losses import (
+from dpiw.local.losses import (
     EXPONENTIAL,
     SQUARED,
     PolynomialLoss,
     logistic_surrogate,
     loss_named,
 )
-from dpiw.errors import ReleaseError
 from tests.support.local import collection, expectation, people, told
 
 QUARTIC = PolynomialLoss(coefficients=(1.0, -0.5, 0.3, 0.1, 0.05), name="quartic")

@@ -20,8 +20,8 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.polynomial.polynomial import polyder, polyval
 from numpy.typing import NDArray
 
-from dpiw.data.local_parameters import USABLE
 from dpiw.errors import ReleaseError, one_of
+from dpiw.local.parameters import USABLE
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.local import (
+from dpiw.errors import ReleaseError
+from dpiw.local.estimate import (
     INTERCEPT,
     LocalEstimate,
     LocalSample,
@@ -25,9 +26,8 @@ from dpiw.analysis.local import (
     curvature_objection,
     edge_objection,
 )
-from dpiw.analysis.local_losses import NO_LOGISTIC, Loss, loss_named
-from dpiw.data.local_parameters import LocalParameters
-from dpiw.errors import ReleaseError
+from dpiw.local.losses import NO_LOGISTIC, Loss, loss_named
+from dpiw.local.parameters import LocalParameters
 
 Array = NDArray[np.float64]
 
