@@ -29,8 +29,7 @@ from scipy.optimize import minimize
 
 from dpiw.local import Feature, LocalParameters, calibrated, told_numbers
 from dpiw.local.estimate import LocalSample
-from dpiw.local.learn import CorrectedRisk, fit_margin
-from dpiw.local.losses import EXPONENTIAL
+from dpiw.local.learn import EXPONENTIAL, CorrectedRisk, fit_margin
 
 ROOT = Path(__file__).resolve().parents[1]
 PENALTY, DELTA = 5.0, Decimal("1e-5")

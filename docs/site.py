@@ -42,7 +42,6 @@ MODULES = {
     "local": (
         "dpiw.local",
         "dpiw.local.estimate",
-        "dpiw.local.losses",
         "dpiw.local.learn",
     ),
     "errors": ("dpiw.errors",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpiw.local import collector
-from dpiw.local.arrived import Reports, read_reports
+from dpiw.local.collector import Reports
 from dpiw.local.spec import LocalSpec
 from tasks.step import step
 
@@ -13,7 +13,7 @@ from tasks.step import step
 @step("collect", done="every report is one that an honest client may send", reads_named_files=True)
 def collect_reports(spec: LocalSpec) -> Reports:
     """Return the reports, each person's once."""
-    return read_reports(spec)
+    return collector.read_reports(spec)
 
 
 @step("publish", done="signed and published", reads_named_files=True)

@@ -70,7 +70,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from dpiw.local.folder import is_local, verify_local
+    from dpiw.local.certificate import is_local, verify_local
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
@@ -81,7 +81,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from dpiw.local.folder import is_local, verify_local
+    from dpiw.local.certificate import is_local, verify_local
     from dpiw.privacy.units import rows_caveat
     from dpiw.release.verification import verify
 

@@ -8,9 +8,8 @@ the first draw (`pip install './dpiw[local]'`).
 >>> report_once("me.report", {"age": 44}, parameters=parameters)  # doctest: +SKIP
 """
 
-from dpiw.local.calibration import calibrated
 from dpiw.local.client import refuse_unnamed, report_once
-from dpiw.local.parameters import Feature, LocalParameters
+from dpiw.local.parameters import Feature, LocalParameters, calibrated
 from dpiw.local.reports import privatise, told_numbers, told_record
 
 __all__ = [

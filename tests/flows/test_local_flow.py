@@ -12,7 +12,7 @@ import pytest
 
 from dpiw.errors import SpecError
 from dpiw.local import privatise
-from dpiw.local.folder import verify_local
+from dpiw.local.certificate import verify_local
 from dpiw.local.spec import load_local_spec, write_parameters
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.release.signing import create_key_pair

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dpiw.local import privatise
-from dpiw.local.learn import CorrectedRisk
-from dpiw.local.losses import EXPONENTIAL, SQUARED, PolynomialLoss
+from dpiw.local.learn import EXPONENTIAL, SQUARED, CorrectedRisk, PolynomialLoss
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.local import collection, told
 

@@ -8,8 +8,13 @@ import pyarrow as pa
 import pytest
 
 from dpiw.errors import ManifestError, PrivacyError
-from dpiw.local.certificate import LocalCertificate, LocalManifest
-from dpiw.local.folder import PARAMETERS, REPORTS, verify_local
+from dpiw.local.certificate import (
+    PARAMETERS,
+    REPORTS,
+    LocalCertificate,
+    LocalManifest,
+    verify_local,
+)
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.manifest import CERTIFICATE
 from dpiw.release.parquet import arrow_fields, write_table

@@ -20,10 +20,9 @@ from dpiw.errors import (
     SpecError,
 )
 from dpiw.local import LocalParameters, privatise
-from dpiw.local.arrived import read_reports, reports_so_far
-from dpiw.local.collector import publish_reports
+from dpiw.local.certificate import is_local, verify_local
+from dpiw.local.collector import publish_reports, read_reports, reports_so_far
 from dpiw.local.estimate import load_local, means
-from dpiw.local.folder import is_local, verify_local
 from dpiw.local.spec import load_local_spec, read_parameters, write_parameters
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.randomness import SeededNoise

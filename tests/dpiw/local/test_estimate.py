@@ -9,8 +9,7 @@ from scipy.optimize import minimize
 
 from dpiw.errors import ReleaseError, WeightError
 from dpiw.local.estimate import covariance, frequencies, least_squares, means, net_spread
-from dpiw.local.learn import CorrectedRisk
-from dpiw.local.losses import SQUARED
+from dpiw.local.learn import SQUARED, CorrectedRisk
 from tests.support.local import collection, people, told
 
 HALF = 5.0  # of the features' range, 0 to 10

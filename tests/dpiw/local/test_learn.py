@@ -8,14 +8,12 @@ from scipy.optimize import minimize
 
 from dpiw.errors import ReleaseError
 from dpiw.local.learn import (
-    CorrectedRisk,
-    feasibility,
-    fit_margin,
-)
-from dpiw.local.losses import (
     EXPONENTIAL,
     SQUARED,
+    CorrectedRisk,
     PolynomialLoss,
+    feasibility,
+    fit_margin,
     logistic_surrogate,
     loss_named,
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpiw.data.documents import document_json
 from dpiw.errors import DPIWError, ManifestError, PrivacyError, SpecError
 from dpiw.local import Feature, LocalParameters, privatise, told_record
-from dpiw.local.calibration import noise_multiplier, split
+from dpiw.local.parameters import noise_multiplier, split
 from dpiw.privacy.gaussian import gaussian_delta
 from dpiw.privacy.randomised_response import RandomisedResponse
 from dpiw.privacy.randomness import SeededNoise
