@@ -40,10 +40,9 @@ MODULES = {
         "dpiw.data.cell_formats.CellFormat",
     ),
     "local": (
-        "dpiw.methods.local",
-        "dpiw.analysis.local",
-        "dpiw.analysis.local_losses",
-        "dpiw.analysis.local_learning",
+        "dpiw.local",
+        "dpiw.local.estimate",
+        "dpiw.local.learn",
     ),
     "errors": ("dpiw.errors",),
 }

@@ -42,7 +42,8 @@ BELOW["analysis"] = {"methods", "release", *BELOW["release"]}
 BELOW["plan"] = {"analysis", "ledger", *BELOW["analysis"], *BELOW["ledger"]}
 BELOW["run"] = {"plan", *BELOW["plan"]} - {"analysis"}
 BELOW["audit"] = {"run", *BELOW["run"]}
-BELOW["cli"] = {"audit", *BELOW["audit"]}
+BELOW["local"] = {"run", "analysis", *BELOW["run"]}
+BELOW["cli"] = {"audit", "local", *BELOW["audit"]}
 
 
 def room(name: str) -> str:

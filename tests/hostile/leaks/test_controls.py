@@ -236,8 +236,8 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
     "", "analysis", "analysis/errors", "analysis/estimators", "audit", "cli", "data", "ledger",
-    "ledger/stores", "methods",
-    "methods/generators", "methods/generators/gan", "methods/generators/pgm", "methods/local",
+    "ledger/stores", "local", "methods",
+    "methods/generators", "methods/generators/gan", "methods/generators/pgm",
     "methods/neural", "methods/weights", "methods/weights/measured", "methods/weights/paper",
     "plan", "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
 )  # fmt: skip
@@ -307,7 +307,7 @@ def test_secrets_never_choose_a_noise_value():
             assert name in {
                 "cli/rehearse.py", "data/files.py", "data/ingest.py", "data/person_bound.py",
                     "data/public_rows.py",
-                "ledger/ledger.py", "methods/local/client.py",
+                "ledger/ledger.py", "local/client.py",
                 "privacy/randomness.py", "release/publication.py", "run/public_files.py",
                 "run/publish.py", "run/weigh.py",
             }, name  # fmt: skip

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpiw.analysis.local_learning import (
-    CorrectedRisk,
-    feasibility,
-    fit_margin,
-)
-from dpiw.analysis.local_losses import (
+from dpiw.errors import ReleaseError
+from dpiw.local.learn import (
     EXPONENTIAL,
     SQUARED,
+    CorrectedRisk,
     PolynomialLoss,
+    feasibility,
+    fit_margin,
     logistic_surrogate,
     loss_named,
 )
-from dpiw.errors import ReleaseError
 from tests.support.local import collection, expectation, people, told
 
 QUARTIC = PolynomialLoss(coefficients=(1.0, -0.5, 0.3, 0.1, 0.05), name="quartic")

@@ -7,10 +7,13 @@ row; what it says is not repeated.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,19 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpiw.data.local_parameters import RESERVED, LocalParameters
-from dpiw.errors import SourceError
-from dpiw.plan.local import LocalSpec, read_parameters
+from dpiw.data.files import copy_file
+from dpiw.errors import ReleaseError, SourceError
+from dpiw.local.certificate import REPORTS, LocalCertificate, LocalManifest, verify_local
+from dpiw.local.parameters import NAME as PARAMETERS
+from dpiw.local.parameters import RESERVED, LocalParameters
+from dpiw.local.spec import LocalSpec, read_parameters
 from dpiw.privacy.mechanisms import lattice_step
+from dpiw.release.manifest import CERTIFICATE, FileEntry
+from dpiw.release.parquet import arrow_fields, write_table
+from dpiw.release.publication import build_folder
+from dpiw.release.signing import PrivateKey, load_private_key
+from dpiw.release.verification import file_digest
+from dpiw.run.publish import make_root, today
 
 _FARTHEST = 40.0
 """Standard deviations of noise beyond the ball: no honest report lies there (e^-800)."""
@@ -178,3 +190,74 @@ def _labels(frame: pd.DataFrame, parameters: LocalParameters) -> NDArray[np.int6
     levels = ", ".join(parameters.levels)
     _refuse(frame, indices < 0, f"{parameters.label}: expected one of {levels}")
     return indices
+
+
+_PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")
+
+
+def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
+    """Publish reports in a signed folder, in an order that tells nothing; returns the folder.
+
+    Raises:
+        SourceError: they are fewer than the spec waits for.
+        ReleaseError: the folder is there with something else in it, or cannot be written.
+    """
+    if len(reports.features) < spec.least_reports:
+        raise SourceError(
+            f"reports: {len(reports.features):,} so far, and nothing is published of fewer than"
+            f" {spec.least_reports:,}, for a release is never replaced: wait for more, or state"
+            " `least_reports` in the spec"
+        )
+    key, folder = load_private_key(Path(spec.signing_key)), Path(spec.publish_to) / spec.name
+    make_root(folder.parent)
+    certificate = LocalCertificate.of(
+        reports.parameters,
+        rows=len(reports.features),
+        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+    )
+    table = _table(reports)
+    with tempfile.TemporaryDirectory() as workspace:
+        path = Path(workspace) / REPORTS
+        write_table(path, table, facts=certificate.footer_facts())
+        if folder.exists():
+            return _same(folder, path, key)
+        build_folder(
+            folder,
+            files={
+                REPORTS: partial(copy_file, path),
+                CERTIFICATE: certificate.to_json(),
+                PARAMETERS: reports.parameters.to_json(),
+            },
+            facts=certificate.manifest_facts(
+                columns=arrow_fields(table.schema), published_at=today()
+            ),
+            key=key,
+            kind=LocalManifest,
+        )
+    verify_local(folder)
+    return folder
+
+
+def _same(folder: Path, path: Path, key: PrivateKey) -> Path:
+    manifest = verify_local(folder).manifest
+    expected = FileEntry(size=path.stat().st_size, sha256=file_digest(path))
+    if manifest.files[REPORTS] != expected or manifest.signer != key.public:
+        raise ReleaseError(
+            f"release folder {folder.name} exists and holds other reports: a release is never"
+            " replaced; to publish more of this collection, change `publish_to` in the spec, and"
+            " that alone: its name stays, for the reports are of it"
+        )
+    return folder
+
+
+def _table(reports: Reports) -> Any:
+    """Sorted by what is told: neither order of arrival nor report_id is published."""
+    parameters = reports.parameters
+    keys = [*reports.features.T, *([] if parameters.label is None else [reports.labels])]
+    order = np.lexsort(keys[::-1])
+    arrays = [pa.array(column[order]) for column in reports.features.T]
+    fields = [pa.field(f.name, pa.float64(), nullable=False) for f in parameters.features]
+    if parameters.label is not None:
+        arrays.append(pa.array([parameters.levels[index] for index in reports.labels[order]]))
+        fields.append(pa.field(parameters.label, pa.string(), nullable=False))
+    return pa.table(arrays, schema=pa.schema(fields))

@@ -8,9 +8,14 @@ import pyarrow as pa
 import pytest
 
 from dpiw.errors import ManifestError, PrivacyError
+from dpiw.local.certificate import (
+    PARAMETERS,
+    REPORTS,
+    LocalCertificate,
+    LocalManifest,
+    verify_local,
+)
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.local import PARAMETERS, REPORTS, verify_local
-from dpiw.release.local_certificate import LocalCertificate, LocalManifest
 from dpiw.release.manifest import CERTIFICATE
 from dpiw.release.parquet import arrow_fields, write_table
 from dpiw.release.publication import build_folder

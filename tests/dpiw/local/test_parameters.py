@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dpiw.data.documents import document_json
 from dpiw.errors import DPIWError, ManifestError, PrivacyError, SpecError
-from dpiw.methods.local import Feature, LocalParameters, privatise, told_record
-from dpiw.methods.local.calibration import noise_multiplier, split
+from dpiw.local import Feature, LocalParameters, privatise, told_record
+from dpiw.local.parameters import noise_multiplier, split
 from dpiw.privacy.gaussian import gaussian_delta
 from dpiw.privacy.randomised_response import RandomisedResponse
 from dpiw.privacy.randomness import SeededNoise
@@ -178,7 +178,7 @@ def test_the_noise_grows_with_the_ball_and_falls_with_epsilon():
 
 
 def test_a_client_loads_numpy_alone():
-    code = "import sys, dpiw.methods.local; print(*{name.split('.')[0] for name in sys.modules})"
+    code = "import sys, dpiw.local; print(*{name.split('.')[0] for name in sys.modules})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"pandas", "pyarrow", "prefect", "torch", "sklearn", "pydantic", "yaml", "sqlalchemy",
              "dp_accounting", "opendp", "scipy", "cryptography"}  # fmt: skip

@@ -3,15 +3,14 @@
 Stands alone: importing it loads NumPy only; SciPy comes with the first calibration and OpenDP with
 the first draw (`pip install './dpiw[local]'`).
 
->>> from dpiw.methods.local import LocalParameters, report_once
+>>> from dpiw.local import LocalParameters, report_once
 >>> parameters = LocalParameters.read("parameters.json")  # doctest: +SKIP
 >>> report_once("me.report", {"age": 44}, parameters=parameters)  # doctest: +SKIP
 """
 
-from dpiw.data.local_parameters import Feature, LocalParameters
-from dpiw.methods.local.calibration import calibrated
-from dpiw.methods.local.client import refuse_unnamed, report_once
-from dpiw.methods.local.reports import privatise, told_numbers, told_record
+from dpiw.local.client import refuse_unnamed, report_once
+from dpiw.local.parameters import Feature, LocalParameters, calibrated
+from dpiw.local.reports import privatise, told_numbers, told_record
 
 __all__ = [
     "Feature",

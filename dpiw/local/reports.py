@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import SourceError
+from dpiw.local.parameters import LocalParameters
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomised_response import respond
 from dpiw.privacy.randomness import NoiseSource

@@ -5,6 +5,7 @@ A YAML file of the collector's, read as strictly as a release spec; see docs/loc
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,8 @@ from pydantic import BeforeValidator, Field, ValidationError
 from dpiw.data.files import write_durably
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import DPIWError, SpecError
-from dpiw.methods.local import Feature, LocalParameters, calibrated
+from dpiw.local import Feature, LocalParameters, calibrated
+from dpiw.plan.json_schema import model_schema
 from dpiw.plan.spec_faults import told
 from dpiw.plan.spec_paths import located
 from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section
@@ -118,6 +120,11 @@ class LocalSpec(Section):
         except DPIWError as error:
             refused = str(error).removeprefix("parameters.json: ")
         raise SpecError(refused)
+
+
+def local_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a local spec."""
+    return model_schema(LocalSpec, sys.modules[__name__], "dpiw local collection")
 
 
 def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:

@@ -13,9 +13,9 @@ from typing import Any
 
 from dpiw.data.documents import document_json, parse_canonical, record, typed
 from dpiw.data.files import sync_directory, write_durably
-from dpiw.data.local_parameters import NAME, RESERVED, LocalParameters
 from dpiw.errors import ManifestError, NotPublishableError, PrivacyError, ReleaseError
-from dpiw.methods.local.reports import privatise, told_record
+from dpiw.local.parameters import NAME, RESERVED, LocalParameters
+from dpiw.local.reports import privatise, told_record
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.analysis import local_learning
-from dpiw.analysis.local import bias_objection
-from dpiw.analysis.local_learning import OFFSET, batch_count, descend, pass_law
+from dpiw.local import learn
+from dpiw.local.estimate import bias_objection
+from dpiw.local.learn import OFFSET, batch_count, descend, pass_law
 from dpiw.methods.weights.diagnostics import Verdict
 
 HESSIAN, NOISE = np.array([[2.0, 0.5], [0.5, 1.2]]), np.array([[1.0, 0.3], [0.3, 2.0]])
@@ -102,7 +102,7 @@ def test_intervals_cover_where_the_verdict_is_use_and_nowhere_else(monkeypatch):
         covered, objections = pass_of_many(rows, 600, rng)
         assert abs(covered - 0.95) < 0.04, rows
         assert not objections, rows
-    monkeypatch.setattr(local_learning, "batch_count", lambda rows: min(rows, 10_000))
+    monkeypatch.setattr(learn, "batch_count", lambda rows: min(rows, 10_000))
     covered, objections = pass_of_many(1_000_000, 600, rng)
     assert covered < 0.9
     assert [objection.leaves for objection in objections] == [Verdict.DO_NOT_USE]

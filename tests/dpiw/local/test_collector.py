@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.analysis.local import load_local, means
 from dpiw.cli.main import main
 from dpiw.errors import (
     ChecksumError,
@@ -20,16 +19,16 @@ from dpiw.errors import (
     SourceError,
     SpecError,
 )
-from dpiw.methods.local import LocalParameters, privatise
-from dpiw.plan.local import load_local_spec, read_parameters, write_parameters
+from dpiw.local import LocalParameters, privatise
+from dpiw.local.certificate import is_local, verify_local
+from dpiw.local.collector import publish_reports, read_reports, reports_so_far
+from dpiw.local.estimate import load_local, means
+from dpiw.local.spec import load_local_spec, read_parameters, write_parameters
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.release.local import is_local, verify_local
 from dpiw.release.manifest import CERTIFICATE, MANIFEST
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
-from dpiw.run.local import publish_reports
-from dpiw.run.local_reports import read_reports, reports_so_far
 from tests.support.local import people
 
 SPEC = """\

@@ -1,9 +1,8 @@
-"""Reports of a local collection as an analyst sees them, and what is linear or square in them.
+"""Estimates from the reports of a local collection: means, shares, covariance, least squares.
 
-Each report is noise around one person's record; `dpiw.release.local` has the law of that noise and
-every estimate here undoes it on average. Losses are in `dpiw.analysis.local_learning`.
+Each report is a person's record plus noise of a public law, which every estimate undoes on average.
 
->>> from dpiw.analysis.local import load_local, means
+>>> from dpiw.local.estimate import load_local, means
 >>> sample = load_local("commute", public_key="collector.pub")  # doctest: +SKIP
 >>> means(sample).interval()  # doctest: +SKIP
 
@@ -22,11 +21,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.errors.intervals import Interval
-from dpiw.data.local_parameters import LocalParameters
 from dpiw.errors import ReleaseError, WeightError, one_of
+from dpiw.local.certificate import REPORTS, LocalCertificate, verify_local_and_read
+from dpiw.local.parameters import LocalParameters
 from dpiw.methods.weights.diagnostics import Objection, Verdict, worst
-from dpiw.release.local import REPORTS, verify_local_and_read
-from dpiw.release.local_certificate import LocalCertificate
 
 Array = NDArray[np.float64]
 
@@ -119,7 +117,7 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
         public_key: the collector's public key file, obtained apart from the release.
 
     Raises:
-        ReleaseError: as `dpiw.release.local.verify_local`.
+        ReleaseError: as `dpiw.local.certificate.verify_local`.
         PrivacyError: the noise does not keep what the parameters promise.
     """
     key = None if public_key is None else Path(public_key)

@@ -20,8 +20,8 @@ from dpiw.errors import (
     ReleaseError,
     SourceError,
 )
-from dpiw.methods.local import privatise, report_once, told_numbers, told_record
-from dpiw.methods.local.reports import projected
+from dpiw.local import privatise, report_once, told_numbers, told_record
+from dpiw.local.reports import projected
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.local import collection, people
