@@ -25,7 +25,8 @@ another deal. The rounds it may repeat are charged in advance.
 Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
 are functions of the private votes, and would need noise of their own.
 
-Source: Jordon et al. (2019); deal, count and accounting as above."""
+Source: Jordon et al. (2019); deal, count and accounting as above.
+"""
 
 from __future__ import annotations
 
