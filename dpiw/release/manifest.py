@@ -318,7 +318,7 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
 def _other_format(name: object, expected: str) -> str:
     message = f"manifest.json: this reader knows {expected} {FORMAT_VERSION}"
     if name == LOCAL_FORMAT:
-        message += "; this is a local release, for dpiw.analysis.local.load_local"
+        message += "; this is a local release, for dpiw.local.estimate.load_local"
     return message
 
 

@@ -17,7 +17,7 @@ from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=15)
 
 KINDS = {
     "continuous": ({"lower": 0, "upper": 9}, "5"),

@@ -13,7 +13,7 @@ import pytest
 
 from dpiw.audit import audit
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.thresholds import check_thresholds
+from dpiw.audit.stated_noise import check_thresholds
 from dpiw.ledger import Ledger, Population
 from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, ThresholdEvent, level_threshold

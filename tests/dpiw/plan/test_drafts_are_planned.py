@@ -68,7 +68,7 @@ COLUMNS = st.fixed_dictionaries(
     }
 )  # fmt: skip
 TABLES = st.lists(COLUMNS, min_size=1, max_size=5, unique_by=lambda column: column["name"])
-EXAMPLES = 6
+EXAMPLES = 3
 
 
 def limits(column: dict[str, Any]) -> tuple[Any, Any]:
@@ -314,6 +314,7 @@ def test_a_draft_is_planned_or_refused_by_name(
             planned(base / "draft")
 
 
+@pytest.mark.nightly_cases("700-histogram")
 @pytest.mark.parametrize(
     ("columns", "method"), [(3, "privbayes"), (118, "privbayes"), (700, "histogram")]
 )
