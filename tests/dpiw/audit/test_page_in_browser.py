@@ -9,7 +9,6 @@ import pytest
 from dpiw.audit.findings import KINDS, Finding
 from dpiw.audit.page import build_page
 
-
 ONE_EACH = tuple({kind.severity: code for code, kind in KINDS.items()}.values())
 
 
