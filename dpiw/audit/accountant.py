@@ -26,8 +26,8 @@ from dpiw.privacy.events import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
+    ThresholdEvent,
 )
-from dpiw.privacy.partition_selection import ThresholdEvent
 from dpiw.privacy.units import DELTA_UNIT
 
 _MARGIN = 1 + 1e-4

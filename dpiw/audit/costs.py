@@ -30,8 +30,7 @@ from dpiw.errors import PrivacyError
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.renyi import ORDERS
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text, float_below
 
 _ROUNDING = Decimal("1e-9")
 """Relative difference between machines' floats; the accountants' margin for lattices is 1e5

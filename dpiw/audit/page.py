@@ -31,9 +31,8 @@ from dpiw.ledger.history import count_text
 from dpiw.ledger.populations import told_column
 from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-from dpiw.release.report.formats import plain
+from dpiw.release.report.pages import plain, render
 from dpiw.release.report.plots import Budget, budget_bar
-from dpiw.release.report.template import render
 
 
 @dataclass(frozen=True, kw_only=True)

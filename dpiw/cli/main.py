@@ -70,7 +70,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from dpiw.release.local import is_local, verify_local
+    from dpiw.local.certificate import is_local, verify_local
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
@@ -81,8 +81,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    from dpiw.local.certificate import is_local, verify_local
     from dpiw.privacy.units import rows_caveat
-    from dpiw.release.local import is_local, verify_local
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
@@ -207,9 +207,10 @@ def _add_schema(subparsers: Any) -> None:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
+    from dpiw.local.spec import local_schema
     from dpiw.plan.json_schema import SCHEMAS
 
-    schema = SCHEMAS[arguments.document]()
+    schema = {**SCHEMAS, "local": local_schema}[arguments.document]()
     write_lines(arguments, [json.dumps(schema, indent=2, sort_keys=True)])
     return 0
 
