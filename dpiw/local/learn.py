@@ -182,8 +182,6 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
     )  # fmt: skip
 
 
-Array = NDArray[np.float64]
-
 OFFSET = 50
 """k0 of the step 1 / (mu (k + k0)): the first steps are not too long."""
 

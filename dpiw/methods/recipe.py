@@ -1,7 +1,7 @@
-"""How a release is made: the steps from a fitted generator to weighted rows, each said once.
+"""How a release is made: the steps from a fitted generator to weighted rows, each written once.
 
-A run takes them one by one, with a record between them; in memory they are one way
-(`dpiw.methods.play`). Each step says what it costs; those after a measurement are free.
+A run takes the steps one by one and records each; `play` takes them in memory, for rehearsals and
+benchmarks. Each step states its cost; steps after a measurement are free.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import SyntheticTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.admission import Admission, admitted
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.calibration import PublicRows
 from dpiw.methods.weights.weigh import Weights, uniform_weights
 from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.randomness import SeededNoise
 
 DRAWN_ROWS = 1 << 18
 """Most rows that a model is asked for at once."""
@@ -127,3 +128,64 @@ def ready_to_measure(
     """
     on_published = weights.bound_to_rows or rows.fitting.rows == 0
     return weights.for_rows(rows.weighed), rows.weighed if on_published else rows.fitting
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Played:
+    """A release, in memory.
+
+    Attributes:
+        rows: as published.
+        weights: theirs.
+        estimator: by which they were made; None where they are all one.
+        fitted: the generator's measurement.
+        measurement: that the weights are made of; the generator's where they draw nothing.
+    """
+
+    rows: SyntheticTable
+    weights: Weights
+    estimator: WeightEstimator | None
+    fitted: Measurement
+    measurement: Measurement
+
+
+def play(
+    recipe: Recipe, table: PrivateTable, *, noise: SeededNoise, rng: np.random.Generator
+) -> Played:
+    """Make a release.
+
+    Args:
+        recipe: how.
+        table: in the place of the confidential one.
+        noise: of the measurements; seeded, so that nothing made of it can be published.
+        rng: of rows, and of choices among them; no privacy noise.
+
+    Privacy:
+        The events of generator and weights, for tables that are public: nothing is charged here.
+        A confidential table goes through `dpiw.run`.
+
+    Raises:
+        WeightError: weights do not exist.
+    """
+    fitted = measurement = recipe.generator.measure(table, noise=noise)
+    model = recipe.generator.model(fitted, schema=recipe.schema)
+    rows = recipe.sample(model, rng=rng)
+    estimator = None if recipe.weights is None else recipe.weights.informed(model.judge)
+    if estimator is not None and estimator.draws:
+        ready, fitting = ready_to_measure(estimator, rows)
+        measurement = ready.measure(table, fitting, noise=noise)
+    weights = recipe.weigh(estimator, measurement, rows, rng=rng)
+    if rows.admission is not None:
+        weights = rows.admission.judged(weights)
+    weighed_rows = rows.weighed
+    if weights.chosen is not None:
+        weighed_rows = SyntheticTable(
+            schema=recipe.schema, scaled=weighed_rows.scaled.take(weights.chosen)
+        )
+    return Played(
+        rows=weighed_rows,
+        weights=weights,
+        estimator=estimator,
+        fitted=fitted,
+        measurement=measurement,
+    )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dpiw.data.levels import level_caveat
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import own_assumptions, own_caveats
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, own_assumptions, own_caveats
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.paper.steps import BetaCalibrate, parse_post_processing
 from dpiw.plan import found_levels, made_elsewhere

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent

@@ -10,7 +10,7 @@ from dpiw.data.cell_formats import CellFormat
 from dpiw.data.cell_reading import settled_formats
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.declarations import provenance_summary
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
 from dpiw.plan.made_elsewhere import told, told_alone

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import Synthesizer, own_libraries
+from dpiw.methods.generators.base import MadeElsewhere, Synthesizer, own_libraries
 from dpiw.plan.assumptions import assumptions, caveats
 from dpiw.plan.made_elsewhere import certified_facts
 from dpiw.plan.plan import Plan

@@ -13,7 +13,7 @@ from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import write_snapshot
 from dpiw.errors import SourceError, SpecError
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.plan import Plan
 from dpiw.plan.promise import run_key

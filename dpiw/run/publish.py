@@ -21,7 +21,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.data.threads import prefetched
 from dpiw.errors import LedgerTamperedError, ReleaseError, SignatureError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunState
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.certificate import Certificate

@@ -30,9 +30,7 @@ from dpiw.errors import (
 )
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import GenerativeModel
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels, GenerativeModel, MadeElsewhere
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
 from dpiw.plan.promise import compact_json

@@ -15,11 +15,11 @@ import numpy as np
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.generators.adversarial import PublicRandom
 from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.gan.pategan import PATEGAN
+from dpiw.methods.generators.gan.teachers import Teachers
+from dpiw.methods.generators.gan.training import PublicRandom
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.pategan import PATEGAN
-from dpiw.methods.generators.teachers import Teachers
 from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.networks import Architecture, Network

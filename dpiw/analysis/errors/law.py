@@ -17,7 +17,7 @@ from dpiw.methods.weights.measured.features import Stack
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
 
 if TYPE_CHECKING:
-    from dpiw.methods.play import Played
+    from dpiw.methods.recipe import Played
 
 
 Array = NDArray[np.float64]

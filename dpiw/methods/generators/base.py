@@ -1,9 +1,11 @@
-"""What a synthetic data generating process is, as a protocol."""
+"""Protocols of generators: before data, fitted, of outside rows, and of found levels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, TypeVar
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.base import CriticKind, Judge, Method, calibrated_for
 from dpiw.methods.one_way import OneWayMarginals
+from dpiw.privacy.events import DeclaredEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
@@ -123,3 +126,74 @@ def ready_for(
         calibrated.schema == schema, unit is None or calibrated.unit == unit
     )  # fmt: skip
     return calibrated_for(calibrated, *others, method=method)
+
+
+@runtime_checkable
+class MadeElsewhere(Protocol):
+    """A generator that reads no private row: its rows lie in a public file, at a declared cost."""
+
+    @property
+    def counted_by(self) -> str | None:
+        """Key of the run of the same ledger that paid for the rows; None: this release pays."""
+        ...
+
+    def at(self, path: Path) -> Self:
+        """The same, with its rows at another place."""
+        ...
+
+    def check_file(self, source: Path) -> None:
+        """Refuse a file that is not the one meant, or the confidential `source`; SpecError."""
+        ...
+
+    def kept(self, schema: PublicSchema) -> dict[str, int]:
+        """How many `rows` the file holds, and how many `distinct_rows`. Reads and checks it all.
+
+        Raises:
+            SpecError: the file or a cell is not as declared.
+        """
+        ...
+
+    def rows_model(self, schema: PublicSchema) -> GenerativeModel:
+        """The file's rows, read and checked as by `kept`, each to be had once; costs nothing."""
+        ...
+
+    def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
+        """What the rows cost by declaration, as a cost for `unit`.
+
+        Raises:
+            SpecError: it cannot be had from what was declared.
+            NotPublishableError: no epsilon was declared.
+        """
+        ...
+
+    def declaration(self) -> dict[str, Any]:
+        """Who declares what, on what evidence, as declared: JSON values."""
+        ...
+
+
+@runtime_checkable
+class FindsLevels(Protocol):
+    """A generator of the columns of unseen levels alone: its rows have a schema of their own."""
+
+    def within(self, delta: Decimal) -> Self:
+        """The same, with a total delta to divide between thresholds and noise."""
+        ...
+
+    def found_schema(
+        self, measurement: Measurement, *, schema: PublicSchema, provenance: str
+    ) -> PublicSchema:
+        """The schema of the rows: the unseen columns, with the levels that were shown.
+
+        Args:
+            measurement: of this generator.
+            schema: of the table.
+            provenance: of the levels (`dpiw.data.declarations`).
+
+        Raises:
+            SpecError: a measurement of something else.
+        """
+        ...
+
+    def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
+        """For each column in order a `levels_file`: its levels, and their noisy counts."""
+        ...

@@ -30,7 +30,9 @@ from dpiw.methods.base import (
 )
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
+    MOST_CELLS,
     Family,
+    NetworkModel,
     candidate_count,
     choose_network,
     score_sensitivity,
@@ -56,7 +58,6 @@ from dpiw.methods.generators.marginal_noise import (
     useful_bins,
     with_noise,
 )
-from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpiw.errors import SpecError, nearest, one_of
-from dpiw.methods.generators.aim import AIM
-from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.base import FindsLevels, Synthesizer
 from dpiw.methods.generators.bayes import Bayes
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.external import External
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.mst import MST
-from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.generators.pgm.aim import AIM
+from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.unseen_levels import UnseenLevels
-from dpiw.methods.late_levels import FindsLevels
 
 GENERATORS: Mapping[
     str,

@@ -28,9 +28,8 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
-from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent, ThresholdEvent, level_threshold
 from dpiw.privacy.measurement import Measurement, ReleasedNoise

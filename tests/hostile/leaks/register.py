@@ -164,7 +164,7 @@ REGISTER: tuple[Leak, ...] = (
          " noised sums alone leave a step; a student of teachers sees their noised votes",
          "dpiw/methods/neural/clipping.py::clipped_sum"
          " dpiw/methods/neural/dp_sgd.py::PrivateTraining"
-         " dpiw/methods/generators/pategan.py::PATEGAN",
+         " dpiw/methods/generators/gan/pategan.py::PATEGAN",
          f"{DPGAN}::test_private_rows_meet_the_clipped_sum_alone",
          f"{DPGAN}::test_private_rows_elsewhere_are_found",
          f"{DPGAN}::test_a_planted_leak_is_found",

@@ -236,10 +236,10 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
     "", "analysis", "analysis/errors", "analysis/estimators", "audit", "cli", "data", "ledger",
-    "ledger/stores", "methods",
-    "local", "methods/generators", "methods/neural", "methods/weights",
-    "methods/weights/measured", "methods/weights/paper", "plan",
-    "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
+    "ledger/stores", "local", "methods",
+    "methods/generators", "methods/generators/gan", "methods/generators/pgm",
+    "methods/neural", "methods/weights", "methods/weights/measured", "methods/weights/paper",
+    "plan", "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
 )  # fmt: skip
 """Every folder of dpiw."""
 
@@ -255,7 +255,7 @@ MAY_SEED = {
     "methods/weights/measured/fourier.py",
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
-    "methods/generators/adversarial.py", "methods/weights/paper/mlp.py",
+    "methods/generators/gan/training.py", "methods/weights/paper/mlp.py",
     "methods/neural/ratio_training.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
     "analysis/errors/intervals.py",

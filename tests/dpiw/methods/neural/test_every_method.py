@@ -16,8 +16,8 @@ import torch
 
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.generators.base import check_fits, own_libraries
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.neural import backend
 from dpiw.methods.neural import row_norms as convolutions

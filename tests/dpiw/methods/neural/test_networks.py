@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dpiw.errors import SpecError
-from dpiw.methods.generators.image_networks import ImageDiscriminator, ImageGenerator
+from dpiw.methods.generators.gan.images import ImageDiscriminator, ImageGenerator
 from dpiw.methods.neural.backend import CPU, Backend, computing, make_backend
 from dpiw.methods.neural.clipping import ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining

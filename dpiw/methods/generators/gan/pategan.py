@@ -1,32 +1,30 @@
 """PATE-GAN: a student discriminator that learns from noisy votes of teachers on disjoint rows.
 
-Every private row goes to one teacher. Teachers learn to tell their rows from synthetic ones, with
-no noise, and never leave the stage; nor do their exact votes. The student sees synthetic rows only,
-each labelled by a noisy count of the teachers that call it real, and the generator learns from the
-student. So noisy counts are all that is released: of votes, as many as were planned, and before
-them, unless `marginals_share` is 0, of a histogram of every column (docs/method.md section 20).
+Every private row goes to one teacher. Teachers learn, without noise, to tell their rows from
+synthetic ones; neither they nor their exact votes leave the stage. The student sees synthetic rows
+only, each labelled by a noisy count of the teachers that call it real. The generator learns from
+the student. Only noisy counts are released: the planned votes and, unless `marginals_share` is 0,
+a histogram of every column before them (docs/method.md section 20).
 
-**Which row goes where** is drawn row by row, independently and uniformly. A deal by place in the
-table (row i to teacher i mod k) would not do under add/remove: taking a row out moves every later
-one to another teacher. Drawn, the rows that two neighbours share can be given the same teachers in
-both; the hockey-stick divergence is jointly convex, so what holds for every deal holds for the
-mixture over deals.
+**Deal.** Each row's teacher is drawn independently and uniformly. A deal by place in the table
+would fail under add/remove: a removed row moves every later one to another teacher. Drawn, the rows
+that two neighbours share can have the same teachers in both; the hockey-stick divergence is jointly
+convex, so what holds for every deal holds for the mixture over deals.
 
 **Sensitivity.** Given the deal, a unit's rows lie with at most max_rows teachers. A teacher's
-parameters depend on its own rows and on what was released before, so only those teachers' votes
-may differ, each by one. Votes for `real` move by at most min(max_rows, k), in L1 and in L2; votes
-for `synthetic` are k minus those, and are not drawn. Under replace-one with one row a unit, the
-new row keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as
-many come.
+parameters depend on its own rows and on earlier releases, so only those teachers' votes may
+differ, each by one: at most min(max_rows, k) votes for `real`, in L1 and in L2. Votes for
+`synthetic` are k minus those, and are not drawn. Under replace-one with one row a unit, the new row
+keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as many
+come.
 
-**Resuming.** Nothing of a teacher is ever kept. A resumed run deals the rows anew and teaches new
-teachers on the synthetic rows that the student remembers; its votes are further adaptive steps,
-under another deal. The rounds it may repeat are charged in advance.
+**Resuming.** No teacher is stored. A resumed run deals the rows again and teaches new teachers on
+the student's synthetic rows: further adaptive steps, charged in advance.
 
 Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
 are functions of the private votes, and would need noise of their own.
 
-Source: Jordon et al. (2019), with the deal, the count and the accounting above.
+Source: Jordon et al. (2019); deal, count and accounting as above.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import (
     MULTIPLY_SECONDS,
     NUMBER_SECONDS,
@@ -49,19 +47,11 @@ from dpiw.methods.base import (
     calibrated_for,
     check_effort,
 )
-from dpiw.methods.generators.adversarial import (
-    LEVELLING_EVERY,
-    SETTLING_ROWS,
-    Array,
-    PublicRandom,
-    make_batch,
-)
 from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.design import Design
-from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
-from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.marginal_noise import marginal_multiplier
-from dpiw.methods.generators.marginals_stage import (
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.game import check_real, check_whole, check_widths
+from dpiw.methods.generators.gan.marginals import (
+    check_share,
     marginals_events,
     marginals_noise,
     plan_marginals,
@@ -69,21 +59,37 @@ from dpiw.methods.generators.marginals_stage import (
     stored_facts,
     with_distributions,
 )
-from dpiw.methods.generators.pate_settings import MOST_TEACHERS, ROWS_PER_TEACHER, PATESettings
-from dpiw.methods.generators.pate_state import PATEState
-from dpiw.methods.generators.teachers import Student, Teachers, deal
+from dpiw.methods.generators.gan.model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.gan.teachers import PATEState, Student, Teachers, deal
+from dpiw.methods.generators.gan.training import (
+    LEVELLING_EVERY,
+    SETTLING_ROWS,
+    Array,
+    GeneratorTraining,
+    PublicRandom,
+    make_batch,
+)
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.marginal_noise import marginal_multiplier, with_noise
 from dpiw.methods.neural.backend import check_installed, computing
 from dpiw.methods.neural.clipping import check_computes
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
+from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+
+ROWS_PER_TEACHER = 5
+"""Few: noise is that of one vote whatever k, so the votes' signal grows with the square of k,
+faster than a single teacher's knowledge shrinks (docs/method.md section 20)."""
+
+MOST_TEACHERS = 1000
+"""More are only time."""
 
 
 def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
-    """How many votes of a query one unit can move; see `pategan`."""
+    """Most votes of a query that one unit can move (derived above)."""
     reach = unit.max_rows
     if unit.relation is NeighbouringRelation.REPLACE_ONE and unit.max_rows > 1:
         reach *= 2
@@ -92,14 +98,13 @@ def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class VoteNoise:
-    """What `calibrate` decides.
+    """Calibrated noise of the votes.
 
     Attributes:
-        schema: for which schema.
-        unit: for which unit.
+        schema, unit: calibrated for these.
         teachers: k.
         multiplier: noise scale of one count over its sensitivity.
-        marginals: the calibrated histogram of every column; None where none is drawn.
+        marginals: calibrated histogram of every column; None where none is drawn.
     """
 
     schema: PublicSchema
@@ -116,13 +121,53 @@ class VoteNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PATEGAN(PATESettings):
+class PATEGAN:
     """PATE-GAN before it has seen data.
 
     Attributes:
+        noise: of votes and histogram, `gaussian`, or `laplace` where delta must be 0.
+        marginals_share, start, generator: as of `GANSettings`.
+        teachers: k; None (default): one per `ROWS_PER_TEACHER` rows of the public nominal size,
+            from 2 to `MOST_TEACHERS`.
+        rounds: how often teachers, student and generator take turns.
+        queries: labelled synthetic rows per round; rounds times queries counts are charged.
+        memory: rounds whose labelled rows the student still learns from; they cost nothing again.
+        teacher_steps, student_steps, generator_steps: gradient steps of each in a round.
+        teacher_lot: own rows in one gradient step of a teacher.
+        batch: synthetic rows in a generator step.
+        latent: normal inputs of the generator.
+        student: widths of the hidden layers.
+        teacher: width of a teacher's hidden layer.
+        learning_rate, student_rate, teacher_rate: of their Adams.
+        penalty: weight of the student's gradient penalty; it costs nothing.
+        temperature: of the relaxed draws of levels.
+        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
+            the rounds in advance.
         calibrated: set by `calibrate`.
     """
 
+    noise: NoiseKind = NoiseKind.GAUSSIAN
+    marginals_share: float | None = None
+    teachers: int | None = None
+    rounds: int = 100
+    queries: int = 5
+    memory: int = 20
+    teacher_steps: int = 2
+    student_steps: int = 3
+    generator_steps: int = 2
+    teacher_lot: int = 5
+    batch: int = 128
+    latent: int = 16
+    generator: tuple[int, ...] = ()
+    student: tuple[int, ...] = (32,)
+    teacher: int = 8
+    learning_rate: float = 5e-3
+    student_rate: float = 1e-2
+    teacher_rate: float = 2e-2
+    penalty: float = 0.5
+    temperature: float = 2 / 3
+    start: int = 0
+    resumes: int = 1
     calibrated: VoteNoise | None = None
 
     method: ClassVar[str] = "pategan"
@@ -130,18 +175,83 @@ class PATEGAN(PATESettings):
     critic: ClassVar[CriticKind] = CriticKind.NONE
     """The student's; it is no log ratio."""
 
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
+        return cls(**with_noise(settings, pure=pure))
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is unknown or out of range."""
+        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+        if self.teachers is not None:
+            check_whole("teachers", self.teachers, low=2, high=10**5)
+        for name, high in (
+            ("rounds", 10**5), ("queries", 10**5), ("memory", 10**5), ("teacher_steps", 1000),
+            ("student_steps", 1000), ("generator_steps", 1000), ("teacher_lot", 10**5),
+            ("batch", 10**5), ("latent", 4096), ("teacher", 4096),
+        ):  # fmt: skip
+            check_whole(name, getattr(self, name), low=1, high=high)
+        for name, most in (
+            ("learning_rate", 1.0), ("student_rate", 1.0), ("teacher_rate", 1.0),
+            ("temperature", 10.0),
+        ):  # fmt: skip
+            value = check_real(name, getattr(self, name), above=0, at_most=most)
+            object.__setattr__(self, name, value)
+        check_whole("resumes", self.resumes, low=0, high=20)
+        check_whole("start", self.start, low=0, high=2**63 - 1)
+        object.__setattr__(self, "marginals_share", check_share(self.marginals_share))
+        check_real("penalty", self.penalty, above=-1e-9, at_most=1e3)
+        for name in ("generator", "student"):
+            object.__setattr__(self, name, check_widths(name, getattr(self, name)))
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming, counted in queries; None: a killed training is lost."""
+        if not self.resumes:
+            return None
+        return Resumption(
+            steps=self.rounds * self.queries,
+            every=interval(self.rounds) * self.queries,
+            resumes=self.resumes,
+        )
+
+    @property
+    def counts(self) -> int:
+        """Noisy counts that are charged, those that resumes may repeat included."""
+        repeated = self.resumes * interval(self.rounds)
+        return (self.rounds + repeated) * self.queries
+
+    def design(self, schema: PublicSchema) -> Design:
+        """Shapes of generator and student."""
+        return Design(
+            schema=schema,
+            conditional=False,
+            latent=self.latent,
+            generator=self.generator,
+            discriminator=self.student,
+            temperature=self.temperature,
+        )
+
+    def generator_training(self, design: Design, chance: PublicRandom) -> GeneratorTraining:
+        """The generator's side of the game."""
+        return GeneratorTraining(
+            design=design,
+            loss="logistic",
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            chance=chance,
+        )
+
     @property  # a class variable would be a field, and move the digest of every plan
     def libraries(self) -> tuple[str, ...]:
-        """As `dpiw.methods.generators.base.own_libraries`: what keeps teachers apart."""
+        """See `Synthesizer`."""
         return ("torch",)
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, the noise; JSON values."""
-        names = [
-            name
-            for name in self.__dataclass_fields__
-            if name not in ("noise", "calibrated", "critic")
-        ]
+        left_out = ("noise", "calibrated", "critic")
+        names = [name for name in self.__dataclass_fields__ if name not in left_out]
         parameters: dict[str, Any] = {name: getattr(self, name) for name in names}
         parameters = {k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()}
         parameters["noise"] = self.noise.value
@@ -162,7 +272,7 @@ class PATEGAN(PATESettings):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split what a histogram leaves evenly over the queries; the size sets the teachers.
+        """Split the effort that the histogram leaves evenly over the queries; set the teachers.
 
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive.
@@ -237,14 +347,15 @@ class PATEGAN(PATESettings):
         Args:
             table: private rows.
             noise: draws the deal and the noise of the votes.
-            watch: holds the checkpoint to go on from, and is told where the training stands.
+            watch: holds the checkpoint to resume from, and receives new ones.
 
         Privacy:
-            Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query; of a column's
-            histogram as `Histogram.measure`.
+            Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query; of a column's histogram
+                as `Histogram.measure`.
             Event: `events`: the histogram, drawn before any teacher learns and not again in a
-            resumed run, and one count per query; teachers and exact votes stay here. Ranks of
-            private rows are functions of a row and of noisy counts: each is its teacher's alone.
+            resumed run, and one count per query. Teachers and exact votes stay here. Ranks of
+            private rows are
+            functions of a row and of noisy counts: only the row's teacher sees them.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema.
@@ -270,7 +381,6 @@ class PATEGAN(PATESettings):
             teachers = teachers.taught(batch, steps=self.teacher_steps, lot=self.teacher_lot)
 
         def ask(synthetic: Array, queries: Array) -> Array:
-            """Noisy counts of the teachers that call each row of `queries` real."""
             nonlocal teachers
             teachers = teachers.taught(synthetic, steps=self.teacher_steps, lot=self.teacher_lot)
             return mechanisms.noisy_counts(teachers.votes(queries), law=law, noise=noise)
@@ -301,7 +411,7 @@ class PATEGAN(PATESettings):
         return PublicRandom.of({"own": self.parameters(), "schema": schema.to_mapping()})
 
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> PATEState:
-        """Where a training stood at a checkpoint, if it may go on from it.
+        """The state of a checkpoint that the training may resume from.
 
         Raises:
             UncalibratedError: not calibrated, or for another schema.

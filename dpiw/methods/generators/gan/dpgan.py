@@ -40,21 +40,11 @@ from dpiw.methods.base import (
     calibrated_for,
     check_effort,
 )
-from dpiw.methods.generators.adversarial import SETTLING_ROWS, Array, PublicRandom, loss_of
 from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.design import IMAGE_LAYOUT, Design
 from dpiw.methods.generators.estimation import distribution
-from dpiw.methods.generators.game import Game, GameState
-from dpiw.methods.generators.gan_model import (
-    PUBLIC_PROPORTIONS,
-    GANModel,
-    gan_model,
-    model_arrays,
-)
-from dpiw.methods.generators.gan_settings import GANSettings, check_real, check_whole
-from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
-from dpiw.methods.generators.marginals_stage import (
+from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
+from dpiw.methods.generators.gan.game import Game, GameState, GANSettings, check_real, check_whole
+from dpiw.methods.generators.gan.marginals import (
     label_law,
     marginals_events,
     marginals_noise,
@@ -63,6 +53,15 @@ from dpiw.methods.generators.marginals_stage import (
     stored_facts,
     with_distributions,
 )
+from dpiw.methods.generators.gan.model import (
+    PUBLIC_PROPORTIONS,
+    GANModel,
+    gan_model,
+    model_arrays,
+)
+from dpiw.methods.generators.gan.training import SETTLING_ROWS, Array, PublicRandom, loss_of
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing
 from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum

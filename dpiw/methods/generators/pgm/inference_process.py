@@ -1,6 +1,6 @@
 """The one door to private-pgm (mbi) and jax: fits asked on a pipe, in a process of its own.
 
-    python -m dpiw.methods.generators.inference_process
+    python -m dpiw.methods.generators.pgm.inference_process
 
 Reads questions from standard input and writes answers to standard output, each the length in eight
 bytes and the bytes of a `Measurement`, until the input ends. What comes in was released by a

@@ -23,8 +23,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.generators.design import Design
-from dpiw.methods.generators.heads import Drawn
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.heads import Drawn
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.checkpoints import Adam

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.generators.column_distributions import ColumnDistributions
-from dpiw.methods.generators.design import Design
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.heads import ColumnDistributions
 from dpiw.methods.generators.histogram import Histogram, known_laws
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_size, useful_bins
 from dpiw.privacy.events import PrivacyEvent

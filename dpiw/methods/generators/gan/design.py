@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.column_distributions import ColumnDistributions
-from dpiw.methods.generators.heads import Heads
+from dpiw.methods.generators.gan.heads import ColumnDistributions, Heads
 from dpiw.methods.neural.networks import Architecture, Layered
 
 Array = NDArray[np.float64]
@@ -35,10 +34,10 @@ class Design:
         conditional: whether the target is given to the generator instead of made by it.
         latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers.
-        temperature: of the relaxed draws (`dpiw.methods.generators.heads`).
+        temperature: of the relaxed draws (`heads`).
         label_scale: what the one-hot label is multiplied by where the discriminator sees it.
         image: rows and columns of pixels, whose networks are convolutions
-            (`dpiw.methods.generators.image_networks`); empty: there is no image.
+            (`dpiw.methods.generators.gan.images`); empty: there is no image.
         distributions: known laws of the columns that are made; None: the networks learn them, too.
 
     Raises:
@@ -112,7 +111,7 @@ class Design:
         """Latents and label to the outputs of `made`."""
         inputs = self.latent + self.given.width
         if self.image:
-            from dpiw.methods.generators.image_networks import ImageGenerator
+            from dpiw.methods.generators.gan.images import ImageGenerator
 
             return ImageGenerator(sides=self.image, given=inputs, channels=self.generator)
         return Architecture(widths=(inputs, *self.generator, self.made.width))
@@ -121,7 +120,7 @@ class Design:
     def discriminator_architecture(self) -> Layered:
         """A row, the label last, to one output."""
         if self.image:
-            from dpiw.methods.generators.image_networks import ImageDiscriminator
+            from dpiw.methods.generators.gan.images import ImageDiscriminator
 
             return ImageDiscriminator(
                 sides=self.image, labels=self.given.width, channels=self.discriminator

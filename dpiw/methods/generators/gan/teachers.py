@@ -1,4 +1,4 @@
-"""The two parties of PATE: teachers on disjoint private rows, and a student who asks them."""
+"""The parties of PATE: teachers on disjoint private rows, and a student with its state."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.generators.adversarial import Array, PublicRandom, gradient_penalty
-from dpiw.methods.generators.design import Design
+from dpiw.errors import PrivacyError
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.game import packed, unpacked
+from dpiw.methods.generators.gan.training import (
+    Array,
+    GeneratorState,
+    PublicRandom,
+    gradient_penalty,
+)
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as Tensor
-from dpiw.methods.neural.checkpoints import Adam
+from dpiw.methods.neural.checkpoints import Adam, read_checkpoint
 from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import draw_below
 from dpiw.privacy.randomness import NoiseSource
 
@@ -22,7 +30,7 @@ from dpiw.privacy.randomness import NoiseSource
 def deal(rows: int, teachers: int, *, noise: NoiseSource) -> NDArray[np.int64]:
     """Which teacher each row goes to, shape (rows,): independent and uniform draws.
 
-    Whatever the rows hold, and wherever they stand: see `dpiw.methods.generators.pategan` for why.
+    Independent of the rows and their order, for the reason in `pategan`.
 
     Args:
         rows: how many there are.
@@ -213,3 +221,94 @@ class Student:
             )
             network = network.architecture.network(parameters)
         return replace(self, network=network, moments=moments, step=step)
+
+
+_KIND = "pate_state"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PATEState:
+    """The state after some rounds: a function of noisy votes and public values.
+
+    Attributes:
+        turn: rounds taken.
+        student: with the rows and noisy labels it remembers.
+        player: the generator.
+        marginals: the histogram that was drawn before the first round, if one was.
+        settings: digest of the public facts of the run; a state of other ones is refused.
+        publishable: whether all noise in it came from a publishable source.
+    """
+
+    turn: int
+    student: Student
+    player: GeneratorState
+    marginals: Measurement | None
+    settings: str
+    publishable: bool
+
+    def to_bytes(self) -> bytes:
+        """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
+        student, player = self.student, self.player
+        width = student.network.architecture.inputs
+        return Measurement(
+            kind=_KIND,
+            arrays={
+                "student": student.parameters,
+                "student_moments": student.moments,
+                "rows": np.concatenate([np.zeros((0, width)), *student.rows]),
+                "labels": np.concatenate([np.zeros(0), *student.labels]),
+                "parameters": player.parameters,
+                "moments": player.moments,
+                "average": player.average,
+            }
+            | packed(self.marginals),
+            facts={
+                "turn": self.turn,
+                "remembered": len(student.rows),
+                "student_step": student.step,
+                "step": player.step,
+                "settings": self.settings,
+            },
+            publishable=self.publishable,
+        ).to_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, start: PATEState, marginals: bool) -> PATEState:
+        """Read what `to_bytes` wrote.
+
+        Args:
+            data: a checkpoint.
+            start: the state before the first round, of the same settings.
+            marginals: whether these draw a histogram.
+
+        Raises:
+            PrivacyError: the bytes are no state, or one of other settings.
+        """
+        stored = read_checkpoint(data, kind=_KIND)
+        arrays, facts = stored.arrays, stored.facts
+        if facts["settings"] != start.settings or ("marginals" in arrays) != marginals:
+            raise PrivacyError("training: the state is of other settings")
+        rounds = facts["remembered"]
+        network = start.student.network.architecture.network(arrays["student"])
+        student = replace(
+            start.student,
+            network=network,
+            moments=arrays["student_moments"],
+            rows=tuple(np.split(arrays["rows"], rounds)) if rounds else (),
+            labels=tuple(np.split(arrays["labels"], rounds)) if rounds else (),
+            step=facts["student_step"],
+        )
+        player = GeneratorState(
+            step=facts["step"],
+            parameters=arrays["parameters"],
+            moments=arrays["moments"],
+            average=arrays["average"],
+        )
+        return cls(
+            turn=facts["turn"],
+            student=student,
+            player=player,
+            marginals=unpacked(arrays),
+            settings=start.settings,
+            publishable=start.publishable and stored.publishable,
+        )

@@ -24,7 +24,19 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
-from dpiw.methods.generators.aim_rounds import (
+from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.bayesian_network import MOST_CELLS
+from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
+from dpiw.methods.generators.estimation import known_one_way, measured_domain
+from dpiw.methods.generators.marginal_noise import (
+    marginal_sensitivity,
+    noise_scale,
+    released_counts,
+    stated,
+    typed,
+    useful_bins,
+)
+from dpiw.methods.generators.pgm.aim_rounds import (
     MOST_BYTES,
     PARTS,
     Round,
@@ -39,21 +51,13 @@ from dpiw.methods.generators.aim_rounds import (
     spent,
     taught,
 )
-from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import known_one_way, measured_domain
-from dpiw.methods.generators.graphical_model import GraphicalModel
-from dpiw.methods.generators.inference import Inference, check_fits, check_installed
-from dpiw.methods.generators.marginal_noise import (
-    marginal_sensitivity,
-    noise_scale,
-    released_counts,
-    stated,
-    typed,
-    useful_bins,
+from dpiw.methods.generators.pgm.inference import (
+    GraphicalModel,
+    Inference,
+    check_fits,
+    check_installed,
 )
-from dpiw.methods.generators.merging import Merging
-from dpiw.methods.generators.sampling import MOST_CELLS
+from dpiw.methods.generators.pgm.pairs import Merging
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource

@@ -11,16 +11,19 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.generators.bayesian_network import score_sensitivity
-from dpiw.methods.generators.consistency import combine
+from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.graphical_model import rows_of as noisy_rows
-from dpiw.methods.generators.inference import FittedModel, Inference, pairs_cells
+from dpiw.methods.generators.estimation import NoisyMarginal, combine
 from dpiw.methods.generators.marginal_noise import noise_scale
-from dpiw.methods.generators.pair_scores import UNIT, admissible_pairs, distance
-from dpiw.methods.generators.sampling import MOST_CELLS
-from dpiw.methods.generators.triangulation import cells_of, families_of
+from dpiw.methods.generators.pgm.inference import (
+    FittedModel,
+    Inference,
+    cells_of,
+    families_of,
+    pairs_cells,
+)
+from dpiw.methods.generators.pgm.inference import rows_of as noisy_rows
+from dpiw.methods.generators.pgm.pairs import UNIT, admissible_pairs, distance
 from dpiw.privacy import mechanisms
 from dpiw.privacy.bounded_range import gaussian_multiplier
 from dpiw.privacy.measurement import Measurement

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.adversarial import Array, make_batch
-from dpiw.methods.generators.design import Design
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.marginals import stored_marginals, with_distributions
+from dpiw.methods.generators.gan.training import Array, make_batch
 from dpiw.methods.generators.histogram import known_laws
-from dpiw.methods.generators.marginals_stage import stored_marginals, with_distributions
 from dpiw.methods.neural.backend import CPU, computing, library
 from dpiw.methods.neural.networks import Layered
 from dpiw.methods.one_way import OneWayMarginals

@@ -1,21 +1,88 @@
-"""Rare levels as one: the codes of a column after its noisy counts were seen. Post-processing.
+"""Tables of two columns for MST and AIM: which are admissible, rare levels merged, and scores.
 
-A level whose noisy count is below three standard deviations of its noise is merged with the others
-like it, so that tables of two columns spend no noise on cells that are nearly empty; rows of the
-merged level are dealt evenly. Source: McKenna, Miklau & Sheldon (2021), section 4.3.
+    score = || c_ab - N q_ab ||_1
+
+with c exact counts, and N q the model's, made of earlier releases: public.
+
+Sensitivity: a row adds 1 to one cell of c and nothing to the rest, so the score moves by at most 1
+per row. Add/remove: max_rows. Replace-one is one removal and one addition: 2 max_rows. Public
+counts are whole numbers over 2^20, so scores are too and no rounding enters
+(`dpiw.methods.generators.bayesian_network.score_sensitivity` has the same bound).
+
+Merging: levels whose noisy count is below three standard deviations of its noise become one, so
+that tables spend no noise on nearly empty cells; rows of the merged level are dealt evenly. It
+reads noisy counts alone: post-processing.
+
+Source: McKenna, Miklau & Sheldon (2021), algorithm 2 and section 4.3; McKenna et al. (2022),
+section 4.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.generators.consistency import marginal
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.methods.generators.estimation import NoisyMarginal
+from dpiw.methods.generators.estimation import NoisyMarginal, marginal
+
+UNIT = 1 << 20
+"""One row, in the whole numbers that scores are made of."""
+
+_MOST = 2.0**41
+"""Rows that a model may say; more is cut, publicly."""
+
+
+def distance(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> int:
+    """The score, in rows over `UNIT`.
+
+    Args:
+        counts: exact, of any shape.
+        expected: the model's, public, of the same shape.
+
+    Privacy:
+        Exact, hence confidential; of the module's sensitivity. Only for `mechanisms.select`.
+    """
+    public = np.rint(np.clip(expected, 0.0, _MOST) * UNIT).astype(np.int64)
+    return int(np.abs(counts * UNIT - public).sum())
+
+
+def admissible_pairs(sizes: Sequence[int], most_cells: int) -> Iterator[tuple[int, int]]:
+    """Pairs of columns whose table is small enough; a public matter."""
+    for pair in combinations(range(len(sizes)), 2):
+        if sizes[pair[0]] * sizes[pair[1]] <= most_cells:
+            yield pair
+
+
+class Forest:
+    """Which columns are connected by the pairs taken so far."""
+
+    def __init__(self, columns: int) -> None:
+        """Take their number; none is connected."""
+        self._tree = list(range(columns))
+
+    def connects(self, pair: tuple[int, int]) -> bool:
+        """Whether the pair joins two trees."""
+        return self._tree[pair[0]] != self._tree[pair[1]]
+
+    def take(self, pair: tuple[int, int]) -> None:
+        """Join the pair's trees."""
+        kept_tree, gone_tree = self._tree[pair[0]], self._tree[pair[1]]
+        self._tree = [kept_tree if tree == gone_tree else tree for tree in self._tree]
+
+
+def spanning_pairs(sizes: Sequence[int], most_cells: int) -> int:
+    """Pairs of any spanning forest of the admissible ones: how many are selected. Public."""
+    forest, count = Forest(len(sizes)), 0
+    for pair in admissible_pairs(sizes, most_cells):
+        if forest.connects(pair):
+            forest.take(pair)
+            count += 1
+    return count
+
 
 Array = NDArray[np.float64]
 

@@ -1,7 +1,11 @@
-"""Graphical models of noisy marginals: asked of a process of its own, read without it.
+"""Graphical models of noisy marginals: fitted in a process of its own, read without it.
 
-The process is `dpiw.methods.generators.inference_process`; it alone loads mbi and jax, and is told
-nothing but noisy counts and public facts. Its answers are post-processing: they cost nothing.
+The process is `dpiw.methods.generators.pgm.inference_process`. It alone loads mbi and jax, and
+receives only noisy counts and public facts: its answers are post-processing and cost nothing.
+
+A model of marginals over cliques factorises along a triangulation of their graph: each column given
+its neighbours that come before it. The tables of these families are what a fit holds in memory.
+Source: Koller & Friedman (2009), section 9.4.3 (greedy elimination by the size of the new table).
 """
 
 from __future__ import annotations
@@ -9,22 +13,60 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import combinations
+from math import prod
 from string import ascii_letters
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.data.discretisation import Domain
+from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, StageFailedError, install
-from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.inference_process import receive, send
-from dpiw.methods.generators.triangulation import families_of
+from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
+from dpiw.methods.generators.estimation import NoisyMarginal, estimate_total
+from dpiw.methods.generators.pgm.inference_process import receive, send
+from dpiw.methods.generators.pgm.pairs import Merging, spread
+from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
+
+
+def cells_of(family: Family, sizes: Sequence[int]) -> int:
+    """Cells of a family's table."""
+    return prod(sizes[j] for j in family.members)
+
+
+def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple[Family, ...]:
+    """Every column with its parents, parents first; each clique lies within one family.
+
+    The parents of a column are joined with each other, so that they lie within the family of the
+    last of them: the families are a junction tree.
+
+    Args:
+        sizes: codes of each column.
+        cliques: columns of each marginal.
+    """
+    near: list[set[int]] = [set() for _ in sizes]
+    for clique in cliques:
+        for first, second in combinations(clique, 2):
+            near[first].add(second)
+            near[second].add(first)
+    waiting, families = set(range(len(sizes))), []
+    while waiting:
+        cost = {j: prod(sizes[k] for k in near[j]) * sizes[j] for j in waiting}
+        column = min(sorted(waiting), key=cost.__getitem__)
+        families.append(Family(child=column, parents=tuple(sorted(near[column]))))
+        for parent in near[column]:
+            near[parent] |= near[column] - {parent}
+            near[parent].discard(column)
+        waiting.remove(column)
+    return tuple(reversed(families))
+
 
 Array = NDArray[np.float64]
 
@@ -207,7 +249,7 @@ class Inference:
     def __enter__(self) -> Self:
         """Start it; it hears and inherits no more than whoever starts it."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "dpiw.methods.generators.inference_process"],
+            [sys.executable, "-m", "dpiw.methods.generators.pgm.inference_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -279,3 +321,68 @@ class Inference:
             raise StageFailedError("fit", StageFailedError.exit_code)
         tables = tuple(answer.arrays[f"table_{i}"] for i in range(len(families)))
         return FittedModel(families=families, tables=tables)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GraphicalModel:
+    """A graphical model of noisy marginals: a pure function of a measurement.
+
+    Attributes:
+        domain: the public discretisation.
+        marginals: that it is fitted to, in merged codes.
+        merging: of each column.
+        one_way: the one-way distributions that were measured; known without the fit.
+    """
+
+    domain: Domain
+    marginals: Sequence[NoisyMarginal] = field(repr=False)
+    merging: Sequence[Merging] = field(repr=False)
+    one_way: OneWayMarginals
+
+    judge: ClassVar[None] = None
+    """It has no discriminator."""
+
+    @cached_property
+    def network(self) -> NetworkModel:
+        """The fit, in the order of its junction tree: what rows are drawn from, independently.
+
+        mbi's own rows are not used: its default gives the children of one parent the same ranks.
+        """
+        with Inference() as process:
+            fitted = process.fit(
+                self.marginals,
+                [merger.size for merger in self.merging],
+                total=rows_of(self.marginals),
+                iterations=FINAL_ITERATIONS,
+            )
+        return NetworkModel(
+            domain=self.domain, conditionals=self._conditionals(fitted), one_way=self.one_way
+        )
+
+    def _conditionals(self, fitted: FittedModel) -> tuple[Conditional, ...]:
+        conditionals = []
+        for family, table in zip(fitted.families, fitted.tables, strict=True):
+            joint = spread(table, [self.merging[j] for j in family.members])
+            law = joint.reshape(-1, joint.shape[-1]).sum(axis=0)
+            conditionals.append(Conditional.from_table(family, joint, law))
+        return tuple(conditionals)
+
+    def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
+        """Independent rows as codes, shape (rows, d)."""
+        return self.network.sample_codes(rows, rng=rng)
+
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
+
+        Raises:
+            StageFailedError: the process of the fit ended without an answer.
+        """
+        return self.network.sample(rows, rng=rng)
+
+
+def rows_of(marginals: Sequence[NoisyMarginal]) -> float:
+    """The noisy number of rows that all marginals show together, at least 1."""
+    return estimate_total(
+        [marginal.values for marginal in marginals],
+        [marginal.variance * float(np.mean(marginal.merged)) for marginal in marginals],
+    )

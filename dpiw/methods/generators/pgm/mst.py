@@ -28,12 +28,14 @@ from dpiw.methods.base import (
     check_effort,
 )
 from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.bayesian_network import score_sensitivity
-from dpiw.methods.generators.consistency import project_to_total
+from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import NoisyMarginal, known_one_way, measured_domain
-from dpiw.methods.generators.graphical_model import GraphicalModel, rows_of
-from dpiw.methods.generators.inference import check_fits, check_installed
+from dpiw.methods.generators.estimation import (
+    NoisyMarginal,
+    known_one_way,
+    measured_domain,
+    project_to_total,
+)
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
@@ -45,15 +47,23 @@ from dpiw.methods.generators.marginal_noise import (
     useful_bins,
     with_noise,
 )
-from dpiw.methods.generators.merging import Merging, merged_counts, merging_of, unmerged_votes
-from dpiw.methods.generators.pair_scores import (
+from dpiw.methods.generators.pgm.inference import (
+    GraphicalModel,
+    check_fits,
+    check_installed,
+    rows_of,
+)
+from dpiw.methods.generators.pgm.pairs import (
     UNIT,
     Forest,
+    Merging,
     admissible_pairs,
     distance,
+    merged_counts,
+    merging_of,
     spanning_pairs,
+    unmerged_votes,
 )
-from dpiw.methods.generators.sampling import MOST_CELLS
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
