@@ -8,7 +8,7 @@ the model is, rows come out: what is paid is never lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +18,6 @@ from dpiw.data.lattice import Mask
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.weigh import Weights
 
 MOST_DRAWN = 16
 """Rows drawn for each one wanted; where so few satisfy the constraints, the rest are projected."""
@@ -116,15 +115,6 @@ class Admission:
         if self.replaced:
             text += f", and {self.replaced} of them have constrained cells of a few public rows"
         return (f"{text}. Weights of such rows have no noise-aware intervals.",)
-
-    def judged(self, weights: Weights) -> Weights:
-        """Weights of these rows that say what constraints did; the verdict by `RULE` too."""
-        return replace(
-            weights,
-            steps=(*self.steps, *weights.steps),
-            diagnostics=weights.diagnostics.judged_with(self.findings, rule=RULE),
-            facts={**weights.facts, "constraints": self.to_json()},
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Shares of the rows drawn, and numbers of rows let through; JSON values."""

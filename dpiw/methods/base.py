@@ -40,6 +40,19 @@ class Method(Protocol):
         """False for methods without a guarantee, which no plan takes."""
         ...
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Distributions that its guarantee rests on, beyond those of every run."""
+        return ()
+
+    def check_fits(self) -> None:
+        """Try on public numbers what the fit needs, before anything is charged.
+
+        Raises:
+            StageFailedError: it does not work.
+        """
+        return
+
     @abc.abstractmethod
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -71,6 +84,11 @@ class Method(Protocol):
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise scales, JSON values only, for plan and certificate."""
         ...
+
+
+def own_libraries(*methods: Method | None) -> tuple[str, ...]:
+    """Sorted `libraries` of a plan's generator and weights."""
+    return tuple(sorted({name for method in methods if method for name in method.libraries}))
 
 
 TABLE_ROW_SECONDS, TABLE_SECONDS = 1e-8, 3e-4

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.admission import Admission, admitted
+from dpiw.methods.admission import RULE, Admission, admitted
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.calibration import PublicRows
@@ -61,13 +61,15 @@ class Recipe:
     ) -> Iterator[tuple[SyntheticTable, Admission | None]]:
         """Rows of the model that satisfy the constraints: the one door of every generator's rows.
 
-        At most `DRAWN_ROWS` at a time, or all at once of a model that `draws_once`, and no more
-        than it has `at_hand`. Where rows had to be projected their order is chance: the first are
-        a sample of all. Costs nothing.
+        At most `DRAWN_ROWS` at a time, or all at once of a model that has only rows `at_hand`.
+        Where rows had to be projected their order is random: the first are a sample of all. Costs
+        nothing.
         """
         rules = self.schema.rules
-        rows = min(rows, getattr(model, "at_hand", rows))
-        most = max(1, rows) if getattr(model, "draws_once", False) else DRAWN_ROWS
+        most = DRAWN_ROWS
+        if model.at_hand is not None:
+            rows = min(rows, model.at_hand)
+            most = max(1, rows)
         for start in range(0, max(1, rows), most):
             size = min(most, rows - start)
             if rules is None:
@@ -116,6 +118,16 @@ class Recipe:
         if weights is None:
             return uniform_weights(self.weighing.rows)
         return weights.weigh(measurement, rows, self.weighing, rng=rng)
+
+
+def judged(weights: Weights, admission: Admission) -> Weights:
+    """Weights whose steps, verdict and facts include what constraints did to the rows."""
+    return replace(
+        weights,
+        steps=(*admission.steps, *weights.steps),
+        diagnostics=weights.diagnostics.judged_with(admission.findings, rule=RULE),
+        facts={**weights.facts, "constraints": admission.to_json()},
+    )
 
 
 def ready_to_measure(
@@ -176,7 +188,7 @@ def play(
         measurement = ready.measure(table, fitting, noise=noise)
     weights = recipe.weigh(estimator, measurement, rows, rng=rng)
     if rows.admission is not None:
-        weights = rows.admission.judged(weights)
+        weights = judged(weights, rows.admission)
     weighed_rows = rows.weighed
     if weights.chosen is not None:
         weighed_rows = SyntheticTable(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import Field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -32,13 +33,35 @@ class GenerativeModel(Protocol):
         """Itself, if it can tell its rows from real ones; None if not."""
         ...
 
+    @property
+    def at_hand(self) -> int | None:
+        """Rows that it has: it is asked for them all at once. None: it makes any number."""
+        ...
+
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
         ...
 
 
 class Synthesizer(Method, Protocol):
-    """An SDGP before it has seen data: frozen public settings."""
+    """An SDGP before it has seen data: a frozen dataclass of public settings.
+
+    Generators inherit from it for the defaults of what most have nothing to say about.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    files: ClassVar[frozenset[str]] = frozenset()
+    """Settings that say where a file lies; its SHA-256 is the promise."""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Sentences about the use of its rows, for the certificate."""
+        return ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences about what its guarantee rests on, beyond what every run's does."""
+        return ()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -65,36 +88,6 @@ class Synthesizer(Method, Protocol):
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
         """Post-process a measurement into a sampler. Costs nothing, repeatable."""
         ...
-
-
-def own_caveats(generator: Synthesizer) -> tuple[str, ...]:
-    """What a generator says about the use of its rows (`caveats`); most say nothing."""
-    return tuple(getattr(generator, "caveats", ()))
-
-
-def own_assumptions(generator: Synthesizer) -> tuple[str, ...]:
-    """What a generator's guarantee rests on (`assumptions`), beyond what every run's does."""
-    return tuple(getattr(generator, "assumptions", ()))
-
-
-def own_libraries(*methods: object) -> tuple[str, ...]:
-    """Distributions that the guarantees of methods rest on (`libraries`), beyond every run's.
-
-    Args:
-        methods: a plan's generator, and its weights or None.
-    """
-    return tuple(sorted({name for method in methods for name in getattr(method, "libraries", ())}))
-
-
-def check_fits(method: object) -> None:
-    """Let a method try on public numbers what its fit needs (`check_fits`); most need nothing.
-
-    Raises:
-        StageFailedError: it does not work; nothing is charged yet.
-    """
-    check = getattr(method, "check_fits", None)
-    if check is not None:
-        check()
 
 
 class CalibratedNoise(Protocol):
