@@ -29,8 +29,8 @@ from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import useful_bins
 from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.checkpoints import Adam, TrainingState
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource

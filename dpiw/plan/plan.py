@@ -36,8 +36,7 @@ from dpiw.plan.stages import (
 )
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.renyi import RenyiVector
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import PrivacyCost
+from dpiw.privacy.units import PrivacyCost, float_below
 
 __all__ = [
     "GENERATOR_STAGE",

@@ -15,7 +15,7 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.promise import public_generator, public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
-from dpiw.privacy.event_base import NoiseEvent
+from dpiw.privacy.events import NoiseEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage

@@ -28,8 +28,7 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.measurement import Measurement
-from dpiw.privacy.noise_library import check_noise_library
-from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.randomness import NoiseSource, check_noise_library
 from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
 from dpiw.run.ahead import check_not_overtaken
 from dpiw.run.as_drawn import check_drawn, conflict, is_declared, planned_stage

@@ -16,10 +16,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import durable_file, write_durably
-from dpiw.data.prefetch import prefetched
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, snapshot_writer
 from dpiw.data.tables import StreamedTable, SyntheticTable
+from dpiw.data.threads import prefetched
 from dpiw.errors import (
     LedgerTamperedError,
     NotPublishableError,

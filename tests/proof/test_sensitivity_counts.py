@@ -27,8 +27,7 @@ from dpiw.methods.generators.marginal_noise import marginal_sensitivity
 from dpiw.methods.generators.pgm import mst
 from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
-from dpiw.methods.neural.losses import Balanced, Critic, Logistic
+from dpiw.methods.neural.clipping import Balanced, ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent

@@ -20,11 +20,10 @@ from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.gan.teachers import Teachers
 from dpiw.methods.generators.gan.training import PublicRandom
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
-from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.methods.weights.paper.regression import Regression

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from dpiw import analysis
+from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.sample import WeightedSample
-from dpiw.analysis.weight_distribution import played_sample
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play

@@ -6,8 +6,8 @@ import pandas as pd
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_frame
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.schema import PublicSchema
 

@@ -180,7 +180,7 @@ class FindsLevels(Protocol):
         Args:
             measurement: of this generator.
             schema: of the table.
-            provenance: of the levels (`dpiw.data.provenance`).
+            provenance: of the levels (`dpiw.data.declarations`).
 
         Raises:
             SpecError: a measurement of something else.

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from dpiw.data.external_rows import FIELD, check_rows_file, read_rows_file
+from dpiw.data.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
@@ -151,7 +151,7 @@ class External(Synthesizer):
         return replace(self, rows=str(path))
 
     def check_file(self, source: Path) -> None:
-        """As `dpiw.data.external_rows.check_rows_file`."""
+        """As `dpiw.data.public_rows.check_rows_file`."""
         check_rows_file(Path(self.rows), sha256=self.sha256, source=source)
 
     def rows_model(self, schema: PublicSchema) -> RowsModel:
@@ -246,7 +246,9 @@ class External(Synthesizer):
             SpecError: the measurement is of other rows, or the file is not the one it was.
         """
         if measurement.kind != self.method or measurement.facts.get("sha256") != self.sha256:
-            raise SpecError(f"{FIELD}: not a measurement of kind {self.method}, or of other rows")
+            raise SpecError(
+                f"{ROWS_FIELD}: not a measurement of kind {self.method}, or of other rows"
+            )
         return self.rows_model(schema)
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dpiw.cli.workspace import add_workspace_commands
 from dpiw.data import cell_statement
-from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_frame
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema

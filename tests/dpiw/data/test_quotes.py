@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.quotes import QuoteScan
+from dpiw.data.sources import QuoteScan
 
 
 def scanned(text: str, edges: list[int], delimiter: str = ",") -> bool:

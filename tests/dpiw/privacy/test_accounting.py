@@ -17,10 +17,12 @@ from dpiw.errors import PrivacyError
 from dpiw.privacy import accounting
 from dpiw.privacy.accounting import (
     LATTICE_MARGIN,
+    compose_privacy_losses,
     delta,
     epsilon,
     epsilon_rdp,
     event_from_json,
+    event_privacy_loss,
     gaussian_noise_multiplier,
 )
 from dpiw.privacy.bounded_range import selection_curve
@@ -30,7 +32,6 @@ from dpiw.privacy.events import (
     merge_events,
 )
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
 from tests.support.events import gaussian, laplace, selection, sgd
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "accounting.json").read_text())

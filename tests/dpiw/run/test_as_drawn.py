@@ -191,6 +191,7 @@ class Dies(SecureNoise):
         raise RuntimeError("gone")
 
 
+@pytest.mark.nightly_cases("defaults1", "defaults3", "defaults4", "defaults5")
 @pytest.mark.parametrize(
     ("kind", "weights", "defaults"),
     [

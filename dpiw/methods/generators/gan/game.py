@@ -28,9 +28,9 @@ from dpiw.methods.generators.gan.training import (
 )
 from dpiw.methods.neural.backend import DEVICES, Backend
 from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.checkpoints import Adam, TrainingState, read_checkpoint
 from dpiw.methods.neural.dp_sgd import IMAGE_ASSUMPTION
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import Adam, TrainingState, read_checkpoint
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from dpiw.methods.neural.backend import Array
-from dpiw.methods.neural.convolutions import Convolution
 from dpiw.methods.neural.networks import Dense, Layer, Layered, Plain, unchanged
+from dpiw.methods.neural.row_norms import Convolution
 
 _SLOPE = 0.2
 """Of the leaky rectifiers, where they are negative."""

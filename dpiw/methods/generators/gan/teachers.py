@@ -19,9 +19,9 @@ from dpiw.methods.generators.gan.training import (
 )
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as Tensor
-from dpiw.methods.neural.losses import Logistic
+from dpiw.methods.neural.checkpoints import Adam, read_checkpoint
+from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.neural.training_state import Adam, read_checkpoint
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import draw_below
 from dpiw.privacy.randomness import NoiseSource

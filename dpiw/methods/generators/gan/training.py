@@ -27,9 +27,9 @@ from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import Drawn
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.losses import Critic, Logistic, RowLoss
+from dpiw.methods.neural.checkpoints import Adam
+from dpiw.methods.neural.clipping import Critic, Logistic, RowLoss
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import Adam
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from dpiw.methods.generators.gan.training import (
     row_slopes,
 )
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.neural.losses import Critic
+from dpiw.methods.neural.clipping import Critic
 from dpiw.methods.neural.networks import Architecture, Network
 from tests.dpiw.methods.generators.neural_world import derivative, relaxed
 

@@ -19,7 +19,8 @@ from dpiw.methods.base import own_libraries
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.registry import GENERATORS
-from dpiw.methods.neural import backend, convolutions
+from dpiw.methods.neural import backend
+from dpiw.methods.neural import row_norms as convolutions
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.generators import image_world, neural_world, pate_world
