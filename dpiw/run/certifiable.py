@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators.base import MadeElsewhere, Synthesizer, own_libraries
+from dpiw.methods.base import own_libraries
+from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.plan.assumptions import assumptions, caveats
 from dpiw.plan.made_elsewhere import certified_facts
 from dpiw.plan.plan import Plan

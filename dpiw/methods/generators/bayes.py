@@ -29,7 +29,7 @@ from dpiw.methods.base import (
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import measured_domain
@@ -108,10 +108,8 @@ class BayesModel:
     networks: Sequence[NetworkModel]
 
     one_way: ClassVar[None] = None
-    """It measured no marginals."""
-
     judge: ClassVar[None] = None
-    """It has no discriminator."""
+    at_hand: ClassVar[None] = None
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
@@ -148,7 +146,7 @@ class BayesNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bayes:
+class Bayes(Synthesizer):
     """Bayesian synthesis before it has seen data.
 
     Attributes:

@@ -238,7 +238,7 @@ class NetworkModel:
     one_way: OneWayMarginals | None
 
     judge: ClassVar[None] = None
-    """It has no discriminator."""
+    at_hand: ClassVar[None] = None
 
     @cached_property
     def splines(self) -> Mapping[int, Histospline]:

@@ -23,7 +23,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.privacy.declaration import Declaration
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -58,12 +58,10 @@ class RowsModel:
 
     one_way: ClassVar[None] = None
     judge: ClassVar[None] = None
-    draws_once: ClassVar[bool] = True
-    """It is asked for all its rows at once: no row may come twice."""
 
     @property
     def at_hand(self) -> int:
-        """How many rows there are; a plan sees to it that they are enough."""
+        """How many rows there are; a plan checks that they are enough."""
         return self.table.rows
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
@@ -75,7 +73,7 @@ class RowsModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class External:
+class External(Synthesizer):
     """Public settings of rows made elsewhere: whose they are, and what they are said to cost.
 
     Attributes:
@@ -113,7 +111,6 @@ class External:
     method: ClassVar[str] = "external"
     critic: ClassVar[CriticKind] = CriticKind.NONE
     files: ClassVar[frozenset[str]] = frozenset({"rows"})
-    """Settings that say where a file lies, and are no part of a promise."""
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is of the wrong kind or out of range."""

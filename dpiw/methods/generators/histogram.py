@@ -18,7 +18,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
@@ -55,7 +55,7 @@ class HistogramNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histogram:
+class Histogram(Synthesizer):
     """Independent perturbed histograms before they have seen data.
 
     Attributes:

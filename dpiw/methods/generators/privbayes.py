@@ -28,7 +28,7 @@ from dpiw.methods.base import (
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import (
     MOST_CELLS,
     Family,
@@ -88,7 +88,7 @@ class PrivBayesNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivBayes:
+class PrivBayes(Synthesizer):
     """PrivBayes before it has seen data.
 
     Attributes:

@@ -27,7 +27,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
 from dpiw.privacy import mechanisms
@@ -65,7 +65,7 @@ class LevelNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnseenLevels:
+class UnseenLevels(Synthesizer):
     """Partition selection before it has seen data; it has no settings.
 
     Attributes:

@@ -211,7 +211,7 @@ class DPGAN(GANSettings):
         return replace(self, calibrated=noise)
 
     def check_fits(self) -> None:
-        """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
+        """See `Method`: its networks need torch."""
         schema = calibrated_for(self.calibrated, method=self.method).schema
         check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 

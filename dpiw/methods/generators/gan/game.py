@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.base import CriticKind
+from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.marginals import check_share
 from dpiw.methods.generators.gan.training import (
@@ -59,7 +60,7 @@ def check_widths(name: str, value: object) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GANSettings:
+class GANSettings(Synthesizer):
     """Public settings of a game of generator and discriminator.
 
     Attributes:
@@ -120,9 +121,6 @@ class GANSettings:
     device: str = "cpu"
     image: tuple[int, ...] = ()
 
-    if TYPE_CHECKING:  # an annotation would make them settings
-        method: ClassVar[str]
-        private: ClassVar[bool]
     conditional: ClassVar[bool] = False
 
     @classmethod
@@ -194,12 +192,12 @@ class GANSettings:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """As `dpiw.methods.generators.base.own_assumptions`: what images' norms rest on."""
+        """What images' norms rest on."""
         return (IMAGE_ASSUMPTION,) if self.image else ()
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """As `dpiw.methods.generators.base.own_libraries`: what finds norms."""
+        """See `Method`."""
         return ("opacus", "torch") if self.image else ("torch",)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,8 @@ class GANModel:
     proportions: Array
     ratio: bool
     one_way: OneWayMarginals | None = None
+
+    at_hand: ClassVar[None] = None
 
     @property
     def judge(self) -> Self:

@@ -47,7 +47,7 @@ from dpiw.methods.base import (
     calibrated_for,
     check_effort,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.game import check_real, check_whole, check_widths
 from dpiw.methods.generators.gan.marginals import (
@@ -121,7 +121,7 @@ class VoteNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PATEGAN:
+class PATEGAN(Synthesizer):
     """PATE-GAN before it has seen data.
 
     Attributes:
@@ -294,7 +294,7 @@ class PATEGAN:
         return replace(self, calibrated=noise)
 
     def check_fits(self) -> None:
-        """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
+        """See `Method`: its networks need torch."""
         schema = calibrated_for(self.calibrated, method=self.method).schema
         check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 
@@ -362,8 +362,8 @@ class PATEGAN:
             PrivacyError: a checkpoint of other settings, or no round is reserved to be repeated.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
-        design = self.design(table.schema)
-        chance, marginals = self._chance(table.schema), ready.marginals
+        design, chance = self.design(table.schema), self._chance(table.schema)
+        marginals = ready.marginals
 
         def histogram() -> Measurement | None:
             return None if marginals is None else marginals.measure(table, noise=noise)
@@ -386,8 +386,8 @@ class PATEGAN:
             return mechanisms.noisy_counts(teachers.votes(queries), law=law, noise=noise)
 
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
-        training, none = self.generator_training(design, chance), np.zeros(0)
-        settled = training.settled(state.player.average, none)
+        none = np.zeros(0)
+        settled = self.generator_training(design, chance).settled(state.player.average, none)
         return Measurement(
             kind=self.method,
             arrays={

@@ -24,7 +24,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import known_one_way, measured_domain
@@ -87,7 +87,7 @@ class AIMNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AIM:
+class AIM(Synthesizer):
     """AIM before it has seen data.
 
     Attributes:
@@ -235,7 +235,7 @@ class AIM:
         return Running(seconds=counted + 10 + 4 * columns, held_bytes=(140 + 12 * columns) << 20)
 
     def check_fits(self) -> None:
-        """As `dpiw.methods.generators.base.check_fits`: rounds fit in a process of their own."""
+        """See `Method`: rounds fit in a process of their own."""
         check_fits()
 
     def measure(

@@ -340,7 +340,7 @@ class GraphicalModel:
     one_way: OneWayMarginals
 
     judge: ClassVar[None] = None
-    """It has no discriminator."""
+    at_hand: ClassVar[None] = None
 
     @cached_property
     def network(self) -> NetworkModel:

@@ -27,7 +27,7 @@ from dpiw.methods.base import (
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
@@ -96,7 +96,7 @@ class MSTNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MST:
+class MST(Synthesizer):
     """MST before it has seen data.
 
     Attributes:
@@ -222,7 +222,7 @@ class MST:
         return Running(seconds=counted + fitted, held_bytes=held)
 
     def check_fits(self) -> None:
-        """As `dpiw.methods.generators.base.check_fits`: `model` fits in a process of its own."""
+        """See `Method`: `model` fits in a process of its own."""
         check_fits()
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
