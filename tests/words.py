@@ -25,7 +25,6 @@ PLAIN = {
     "likewise": "also, or say it again",
     "mended": "repaired, or corrected",
     "mends": "repairs, or corrects",
-    "none of them": "no, with the noun",
     "tells of": "reports",
     "whoever": "everyone who",
 }
@@ -44,7 +43,7 @@ def files() -> Iterator[Path]:
     for name in SEARCHED:
         path = ROOT / name
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (file for file in inside if file.suffix in KINDS and "__pycache__" not in str(file))
+        yield from (file for file in inside if file.suffix in KINDS)
 
 
 def faults() -> Iterator[str]:
@@ -71,8 +70,9 @@ def main(arguments: list[str]) -> int:
         found = list(subject_faults(Path(arguments[1]).read_text()))
     else:
         latest = subprocess.run(
-            ["git", "log", "-1", "--format=%s"], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+            ["git", "log", "-1", "--format=%s"], cwd=ROOT, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
         found = [*faults(), *subject_faults(latest.stdout)]
     print("\n".join(found), file=sys.stderr, end="\n" if found else "")
     return bool(found)
