@@ -15,9 +15,8 @@ from dpiw.data.files import write_durably
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import DPIWError, SpecError
 from dpiw.methods.local import Feature, LocalParameters, calibrated
-from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_paths import located
-from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section
+from dpiw.plan.spec import located
+from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section, told
 
 LEAST_REPORTS = 1000
 """Usual `least_reports`: an average of so many still has a thirtieth of one report's noise."""

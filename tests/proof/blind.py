@@ -32,7 +32,7 @@ from dpiw.methods.weights.feature_sum import exact_sum
 from dpiw.methods.weights.paper import beta, output
 from dpiw.methods.weights.registry import make_weights
 from dpiw.methods.weights.stack import PARTS
-from dpiw.plan.promise import compact_json
+from dpiw.plan.spec import compact_json
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun
