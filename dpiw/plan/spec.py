@@ -19,7 +19,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpiw import __version__
-from dpiw.data.cell_formats import settled_formats, source_fault, without_defaults
+from dpiw.data.cell_formats import source_fault, without_defaults
+from dpiw.data.cell_reading import settled_formats
 from dpiw.data.confidential import Confidential, is_same_file
 from dpiw.data.dictionary import refuse_open
 from dpiw.data.public_rows import FIELD, named_file

@@ -31,8 +31,8 @@ from dpiw.release.manifest import (
 from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts, write_synthetic
 from dpiw.release.publication import FileSource
 from dpiw.release.replicate_weights import replicate_facts, write_replicates
+from dpiw.release.report.marginals import RowsShown
 from dpiw.release.report.report import build_report
-from dpiw.release.report.rows_shown import RowsShown
 from dpiw.release.report.truth import PublicTruth
 from dpiw.release.verification import file_digest
 

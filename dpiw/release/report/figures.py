@@ -14,11 +14,9 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
-from dpiw.release.report.formats import number, short_decimal
-from dpiw.release.report.marginals import Axis, axis
-from dpiw.release.report.plots import Budget, Shares
-from dpiw.release.report.rows_shown import RowsShown
-from dpiw.release.report.svg import Drawing
+from dpiw.release.report.marginals import Axis, RowsShown, axis
+from dpiw.release.report.pages import number, short_decimal
+from dpiw.release.report.plots import Budget, Drawing, Shares
 from dpiw.release.report.truth import PublicTruth
 
 Array = NDArray[np.float64]

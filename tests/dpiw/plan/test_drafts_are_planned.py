@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import Field, create_model
 
 from dpiw.cli.main import main
-from dpiw.data.names import RESERVED_NAMES, folded_name, name_fault
+from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.drafts.formats import FORMATS
