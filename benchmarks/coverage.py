@@ -38,8 +38,8 @@ from dpiw import __version__
 from dpiw.analysis.errors.law import played_sample
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
-from dpiw.methods.play import play
-from dpiw.methods.weights.means_verdict import SUPPORT_CARE, SUPPORT_USE
+from dpiw.methods.recipe import play
+from dpiw.methods.weights.measured.verdict import SUPPORT_CARE, SUPPORT_USE
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise

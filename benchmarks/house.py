@@ -2,13 +2,12 @@
 
     python benchmarks/house.py [--release] [COMMIT ...]
 
-A table with a column for each commit (default: HEAD): entries at the top of dpiw/, lines of
-product and of tests, files of more than 500 lines, and imports against the direction of the rooms,
-those inside functions included. Reads source text; imports nothing of it.
+A table with a column for each commit (default: HEAD). Circles and imports against the rooms'
+direction count imports in functions and for type checkers. Reads source text; imports nothing of
+it.
 
-`--release` publishes the worked example from each commit's files as well, with this environment's
-packages: its seconds, from nothing but the environment to the signed folder, and how often a plan
-is compiled on the way, in all its processes.
+`--release` also publishes the worked example from each commit's files, with this environment's
+packages: seconds until the folder is signed, and how often a plan is compiled on the way.
 """
 
 from __future__ import annotations
@@ -22,73 +21,96 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.test_architecture import BELOW, ROOT, room
+from tests.support import source
+from tests.support.source import ROOT
+from tests.test_architecture import BELOW, room
 
 LONG = 500
-PRODUCT = ("dpiw", "tasks", "flows")
-
-
-def modules(checkout: Path) -> dict[str, Path]:
-    """Every module of dpiw by its dotted name."""
-    paths = {}
-    for path in sorted((checkout / "dpiw").rglob("*.py")):
-        name = ".".join(path.relative_to(checkout).with_suffix("").parts)
-        paths[name.removesuffix(".__init__")] = path
-    return paths
-
-
-def imported(path: Path, known: dict[str, Path]) -> set[str]:
-    """Modules of ours that a file imports anywhere but for type checkers."""
-    names: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            full = {f"{node.module}.{alias.name}" for alias in node.names}
-            names.update(name if name in known else node.module for name in full)
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(ast.parse(path.read_text()))
-    return {name for name in names if name in known and name != "dpiw"}
+"""Lines that a file of the product may have."""
 
 
 def upward(known: dict[str, Path]) -> int | None:
-    """Imports that the table of rooms forbids; None where there are no rooms."""
-    ours = {name: path for name, path in known.items() if name != "dpiw"}
+    """Imports that the table of rooms forbids; None where the rooms are others."""
+    ours = {name: path for name, path in known.items() if name.startswith("dpiw.")}
     if {room(name) for name in ours} != set(BELOW):
         return None
     return sum(
         room(target) not in {room(name), *BELOW[room(name)]}
         for name, path in ours.items()
-        for target in imported(path, known)
+        for target in source.imports(path).every & ours.keys()
     )
 
 
-def lines(checkout: Path, folders: tuple[str, ...]) -> dict[Path, int]:
+def lines(checkout: Path, *folders: str) -> list[int]:
     """Lines of every Python file below some folders."""
     paths = [path for folder in folders for path in (checkout / folder).rglob("*.py")]
-    return {path: len(path.read_text().splitlines()) for path in paths}
+    return [len(path.read_text().splitlines()) for path in paths]
+
+
+def prose(paths: Iterable[Path]) -> int:
+    """Lines of docstrings, texts below constants, and comments."""
+    count = 0
+    for path in paths:
+        count += sum(line.lstrip().startswith("#") for line in path.read_text().splitlines())
+        for node in source.walked(path):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                count += node.end_lineno - node.lineno + 1
+    return count
+
+
+def words(checkout: Path) -> int:
+    """Words of the pages in docs/."""
+    return sum(len(page.read_text().split()) for page in (checkout / "docs").glob("*.md"))
+
+
+WANTED = {
+    "files of product": 280,
+    "lines of product": 54_000,
+    "lines of tests": 62_000,
+    "lines of benchmarks": 7_000,
+    f"files of product over {LONG} lines": 0,
+    f"files of product under {source.SMALL} lines that do something": 0,
+    "modules that nobody imports": 8,
+    "circles": 0,
+    "files in circles": 0,
+    "imports against the rooms' direction": 0,
+    "words in docs": 42_000,
+}
+"""At most, of the figures that have a limit."""
 
 
 def numbers(checkout: Path) -> dict[str, int | None]:
     """Every figure of one checkout."""
-    product, known = lines(checkout, PRODUCT), modules(checkout)
+    known = source.modules(checkout)
+    edges = source.graph(known)
+    circles = source.circles(edges)
+    imported = set[str]().union(*edges.values())
+    starts = {name for name, path in known.items() if path.name in ("__init__.py", "__main__.py")}
+    product = lines(checkout, *source.PRODUCT)
     inside = sorted((checkout / "dpiw").iterdir())
-    top = [p for p in inside if p.suffix == ".py" or (p / "__init__.py").exists()]
     return {
-        "entries of dpiw/": len(top),
-        "modules of dpiw/": len(known),
-        "lines of product": sum(product.values()),
-        "lines of tests": sum(lines(checkout, ("tests",)).values()),
-        f"files of product over {LONG} lines": sum(count > LONG for count in product.values()),
+        "entries of dpiw/": sum(p.suffix == ".py" or (p / "__init__.py").exists() for p in inside),
+        "files of product": len(product),
+        "lines of product": sum(product),
+        "lines of prose in product": prose(known.values()),
+        "lines of tests": sum(lines(checkout, "tests")),
+        "lines of benchmarks": sum(lines(checkout, "benchmarks")),
+        f"files of product over {LONG} lines": sum(count > LONG for count in product),
+        f"files of product under {source.SMALL} lines that do something": sum(
+            map(source.is_small, known.values())
+        ),
+        "modules that one other imports": sum(
+            sum(name in below for below in edges.values()) == 1 for name in known
+        ),
+        "modules that nobody imports": len(known.keys() - imported - starts),
+        "circles": len(circles),
+        "files in circles": sum(map(len, circles)),
         "imports against the rooms' direction": upward(known),
+        "words in docs": words(checkout),
     }
 
 
@@ -158,14 +180,15 @@ def main(arguments: list[str]) -> int:
             columns[commit] = {**numbers(checkout)}
             if asked.release:
                 columns[commit] |= released(checkout)
-    print("| | " + " | ".join(columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
+    print("| | " + " | ".join(columns) + " | at most |")
+    print("|---" * (len(columns) + 2) + "|")
     for what in next(iter(columns.values())):
         cells = [
-            "no rooms" if column[what] is None else f"{column[what]:,}"
+            "other rooms" if column[what] is None else f"{column[what]:,}"
             for column in columns.values()
         ]
-        print(f"| {what} | " + " | ".join(cells) + " |")
+        wanted = f"{WANTED[what]:,}" if what in WANTED else ""
+        print(f"| {what} | " + " | ".join([*cells, wanted]) + " |")
     return 0
 
 

@@ -46,8 +46,8 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy import accounting
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise

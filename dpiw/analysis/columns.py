@@ -163,7 +163,7 @@ def product_grain(first: Shifted, second: Shifted) -> float:
 
 
 def _nearest_zero(values: NDArray[Any]) -> Any:
-    """The value nearest to zero; zero if the values have both signs, as no difference may grow."""
+    """The value nearest to zero; zero if the values have both signs: no difference grows."""
     if not values.size:
         return values.dtype.type(0)
     low, high = values.min(), values.max()

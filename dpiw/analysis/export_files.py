@@ -31,8 +31,8 @@ from dpiw.analysis.read_back import (
 )
 from dpiw.analysis.sample import Published
 from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.levels import is_formula
-from dpiw.data.names import RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError, nearest, optional, shown
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES

@@ -22,7 +22,7 @@ from dpiw.methods.admission import forced_rows
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
-    from dpiw.methods.weights.means_law import MeansLaw
+    from dpiw.methods.weights.measured.law import MeansLaw
     from dpiw.release.certificate import Certificate
 
 

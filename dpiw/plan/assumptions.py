@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dpiw.data.levels import level_caveat
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import own_assumptions, own_caveats
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels, MadeElsewhere
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.paper.steps import BetaCalibrate, parse_post_processing
 from dpiw.plan import found_levels, made_elsewhere
@@ -61,7 +59,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False)
     events = [event for stage in plan.stages for event in stage.events]
     if any(isinstance(event, PoissonSampledGaussianEvent) for event in events):
         sentences.append(ASSUMPTION)
-    sentences += own_assumptions(plan.generator)
+    sentences += plan.generator.assumptions
     if any(stage.parameters.get("noise") == NoiseKind.SPHERICAL.value for stage in plan.stages):
         sentences.append(
             "Spherical noise is drawn in 110-digit arithmetic and rounded to a lattice; its law"
@@ -102,7 +100,7 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
             "Every row satisfies the data dictionary's constraints, because it was made to. Whether"
             " the confidential rows do, this release does not say."
         )
-    sentences += own_caveats(plan.generator)
+    sentences += plan.generator.caveats
     sentences += filter(None, map(level_caveat, plan.schema.released))
     if not weighted:
         return (*sentences, "Weights are all one: estimates keep whatever bias the generator has.")

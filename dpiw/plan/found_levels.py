@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.generators.base import Synthesizer
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels, Synthesizer
 from dpiw.methods.weights.base import WeightEstimator
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit, float_below
 
 if TYPE_CHECKING:
     from dpiw.plan.plan import Plan

@@ -18,8 +18,7 @@ from dpiw.data.levels import level_warning
 from dpiw.data.public_rows import FIELD, check_digest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, check_running, forecast_of, infeasible
@@ -37,8 +36,7 @@ from dpiw.plan.stages import (
 )
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.renyi import RenyiVector
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import PrivacyCost
+from dpiw.privacy.units import PrivacyCost, float_below
 
 __all__ = [
     "GENERATOR_STAGE",
@@ -90,7 +88,7 @@ class Plan:
 
     @property
     def recipe(self) -> Recipe:
-        """What the release is made with, for `dpiw.methods.play`."""
+        """What the release is made with, for `dpiw.methods.recipe`."""
         resolution = None if self.forecast is None else self.forecast.resolution
         return Recipe(
             schema=self.schema,

@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dpiw.data.cell_formats import settled_formats, source_fault
+from dpiw.data.cell_formats import source_fault
+from dpiw.data.cell_reading import settled_formats
 from dpiw.data.confidential import is_same_file
 from dpiw.data.dictionary import refuse_open
 from dpiw.data.schema import PublicSchema

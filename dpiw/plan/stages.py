@@ -15,10 +15,8 @@ from typing import Any, Protocol, Self
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, PrivacyError
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.late_levels import FindsLevels
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import make_weights

@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from dpiw.data.cell_formats import CellFormat, settled_formats
+from dpiw.data.cell_formats import CellFormat
+from dpiw.data.cell_reading import settled_formats
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.provenance import provenance_summary
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.data.declarations import provenance_summary
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
 from dpiw.plan.made_elsewhere import told, told_alone

@@ -12,8 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
+from dpiw.data.documents import (
+    Count,
+    DecimalText,
+    Label,
+    Sha256,
+    document_json,
+    parse_canonical,
+    plain,
+    record,
+    settle,
+)
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

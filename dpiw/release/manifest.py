@@ -15,8 +15,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self, get_type_hints
 
-from dpiw.data.documents import document_json, parse_canonical, plain, record
-from dpiw.data.records import Count, DecimalText, Label, Sha256, settle
+from dpiw.data.documents import (
+    Count,
+    DecimalText,
+    Label,
+    Sha256,
+    document_json,
+    parse_canonical,
+    plain,
+    record,
+    settle,
+)
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import PrivacyUnit
 from dpiw.release.certificate import Certificate
@@ -308,7 +317,7 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
 def _other_format(name: object, expected: str) -> str:
     message = f"manifest.json: this reader knows {expected} {FORMAT_VERSION}"
     if name == LOCAL_FORMAT:
-        message += "; this is a local release, for dpiw.analysis.local.load_local"
+        message += "; this is a local release, for dpiw.local.estimate.load_local"
     return message
 
 

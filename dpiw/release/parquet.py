@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.prefetch import prefetched
 from dpiw.data.row_weights import published_weights
 from dpiw.data.schema import PublicSchema
+from dpiw.data.threads import prefetched
 from dpiw.errors import ManifestError, ReleaseError, shown
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import SYNTHETIC, ArrowField, Facts, FileBytes, row_files

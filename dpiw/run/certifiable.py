@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import Synthesizer, own_libraries
+from dpiw.methods.base import own_libraries
+from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.plan.assumptions import assumptions, caveats
 from dpiw.plan.made_elsewhere import certified_facts
 from dpiw.plan.plan import Plan
 from dpiw.plan.promise import public_generator, public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
-from dpiw.privacy.event_base import NoiseEvent
+from dpiw.privacy.events import NoiseEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage

@@ -16,7 +16,7 @@ from pathlib import Path
 from dpiw.data.files import link_file, private_folder
 from dpiw.errors import LedgerConflictError, ReleaseError, SpecError
 from dpiw.ledger import Ledger, RunRecord, RunState
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.plan.made_elsewhere import check_rows
 from dpiw.plan.spec import ReleaseSpec, load_spec
 from dpiw.plan.spec_paths import check_publish_to

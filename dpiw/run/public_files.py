@@ -8,13 +8,12 @@ import secrets
 from pathlib import Path
 
 from dpiw.data.files import write_durably
-from dpiw.data.private_copy import copy_source
 from dpiw.data.public_rows import read_public_rows
-from dpiw.data.raw_source import IngestLimits
+from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import write_snapshot
 from dpiw.errors import SourceError, SpecError
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.plan import Plan
 from dpiw.plan.promise import run_key

@@ -29,8 +29,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import told_in
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
 from dpiw.plan.promise import compact_json, run_key
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec

@@ -266,6 +266,14 @@ def assault(world: World, *, runs: int, noise: Any) -> Bound:
     return proved(scores[0], scores[1], world.claim)
 
 
+def enough(world: World) -> int:
+    """Runs with which an attack that always succeeds refutes the claim; fewer test nothing."""
+    runs = 100
+    while proved([0.0] * runs, [1.0] * runs, world.claim).lower <= world.claim.epsilon:
+        runs += 20
+    return math.ceil(runs / world.few)
+
+
 def at_length(
     world: World, name: str, *, promise: str, runs: int, prove: Callable[..., None]
 ) -> None:

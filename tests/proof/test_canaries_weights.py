@@ -53,6 +53,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beta, "solve", remembering)
 
 
+@pytest.mark.nightly_cases("three rows", "replace-one")
 @pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("name", WORLDS)
 def test_no_attack_proves_more_than_the_weights_claim(name: str) -> None:

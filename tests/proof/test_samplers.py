@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.feature_sum import exact_sum
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.sums import exact_sum
 from dpiw.privacy.mechanisms import noisy_counts, noisy_sum, noisy_vector, select
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
@@ -152,7 +152,7 @@ def spherical(dimension: int, full: int) -> Sampler:
 
     return scaled(
         stats.gamma(dimension), draw, size=np.abs,
-        total=lambda count: stats.gamma(count * dimension), full=full, fast=600,
+        total=lambda count: stats.gamma(count * dimension), full=full, fast=1_500 // dimension,
     )  # fmt: skip
 
 
@@ -226,7 +226,7 @@ SAMPLERS: dict[str, Sampler] = {
         stats.norm,
         lambda size: (noisy_sum(np.full(size, 7.3), scale=2.5, noise=NOISE) - 7.3) / 2.5,
         size=np.square, total=chi2),
-    "exponential mechanism": counted(selections, selection_masses, fast=2_000),
+    "exponential mechanism": counted(selections, selection_masses, fast=1_600),
     "Poisson lots": counted(gaps, gap_masses),
     "uniform deals": counted(
         lambda size: np.array([NOISE.whole_below(7) for _ in range(size)]), tilted),

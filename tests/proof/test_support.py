@@ -94,7 +94,7 @@ def low_bits(released: Array, step: float) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-@tiers("tier", fast=(3, 4_000), full=(20, None))
+@tiers("tier", fast=(2, 3_000), full=(20, None))
 def test_neighbours_share_support_and_low_bits(tier, name, prove):
     draw, whole = RELEASES[name]
     pairs, size = tier

@@ -2,7 +2,7 @@
 
 An estimate's error has parts, each with a variance that follows from released values. Weights of
 `measured` have three: `rows`, `means`, and `prior`, a guess at what the features do not see
-(`dpiw.methods.weights.means_law`). The paper's reference methods have no law here; their intervals
+(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here; their intervals
 cover the synthetic rows alone and are `not assessed`.
 
 If a person may have k rows, the part `people` adds k - 1 times the sampling variance of the
@@ -36,8 +36,7 @@ import pandas as pd
 from dpiw.analysis.errors.verdicts import size_objections, widened
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
 from dpiw.errors import ReleaseError, one_of
-from dpiw.methods.weights.diagnostics import Stability
-from dpiw.methods.weights.objections import Objection, worst
+from dpiw.methods.weights.diagnostics import Objection, Stability, worst
 
 NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
 METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")

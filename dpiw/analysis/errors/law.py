@@ -13,12 +13,11 @@ from dpiw.analysis.sample import Published, WeightedSample, weighted_sample
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
-from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.published_means import law_of_means
-from dpiw.methods.weights.stack import Stack
+from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
 
 if TYPE_CHECKING:
-    from dpiw.methods.play import Played
+    from dpiw.methods.recipe import Played
 
 
 Array = NDArray[np.float64]

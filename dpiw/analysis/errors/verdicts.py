@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.sample import Array, Values, WeightedSample
-from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.objections import Objection
+from dpiw.methods.weights.diagnostics import Objection, Verdict
 
 PEOPLE_CARE = 100.0
 """Expected people; with fewer, a value is `use with care` at best."""

@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from dpiw.data.external_rows import FIELD, check_rows_file, read_rows_file
+from dpiw.data.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.privacy.declaration import Declaration
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -58,12 +58,10 @@ class RowsModel:
 
     one_way: ClassVar[None] = None
     judge: ClassVar[None] = None
-    draws_once: ClassVar[bool] = True
-    """It is asked for all its rows at once: no row may come twice."""
 
     @property
     def at_hand(self) -> int:
-        """How many rows there are; a plan sees to it that they are enough."""
+        """How many rows there are; a plan checks that they are enough."""
         return self.table.rows
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
@@ -75,7 +73,7 @@ class RowsModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class External:
+class External(Synthesizer):
     """Public settings of rows made elsewhere: whose they are, and what they are said to cost.
 
     Attributes:
@@ -113,7 +111,6 @@ class External:
     method: ClassVar[str] = "external"
     critic: ClassVar[CriticKind] = CriticKind.NONE
     files: ClassVar[frozenset[str]] = frozenset({"rows"})
-    """Settings that say where a file lies, and are no part of a promise."""
 
     def __post_init__(self) -> None:
         """Raises SpecError: a setting is of the wrong kind or out of range."""
@@ -154,7 +151,7 @@ class External:
         return replace(self, rows=str(path))
 
     def check_file(self, source: Path) -> None:
-        """As `dpiw.data.external_rows.check_rows_file`."""
+        """As `dpiw.data.public_rows.check_rows_file`."""
         check_rows_file(Path(self.rows), sha256=self.sha256, source=source)
 
     def rows_model(self, schema: PublicSchema) -> RowsModel:
@@ -249,7 +246,9 @@ class External:
             SpecError: the measurement is of other rows, or the file is not the one it was.
         """
         if measurement.kind != self.method or measurement.facts.get("sha256") != self.sha256:
-            raise SpecError(f"{FIELD}: not a measurement of kind {self.method}, or of other rows")
+            raise SpecError(
+                f"{ROWS_FIELD}: not a measurement of kind {self.method}, or of other rows"
+            )
         return self.rows_model(schema)
 
 

@@ -18,15 +18,15 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
-from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.consistency import (
+from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
+from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
+from dpiw.methods.generators.estimation import (
     estimate_total,
+    measured_domain,
     project_to_total,
     total_variance,
 )
-from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import measured_domain
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
@@ -37,7 +37,6 @@ from dpiw.methods.generators.marginal_noise import (
     useful_bins,
     with_noise,
 )
-from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -56,7 +55,7 @@ class HistogramNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histogram:
+class Histogram(Synthesizer):
     """Independent perturbed histograms before they have seen data.
 
     Attributes:

@@ -28,9 +28,11 @@ from dpiw.methods.base import (
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import (
+    MOST_CELLS,
     Family,
+    NetworkModel,
     candidate_count,
     choose_network,
     score_sensitivity,
@@ -56,7 +58,6 @@ from dpiw.methods.generators.marginal_noise import (
     useful_bins,
     with_noise,
 )
-from dpiw.methods.generators.sampling import MOST_CELLS, NetworkModel
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -87,7 +88,7 @@ class PrivBayesNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivBayes:
+class PrivBayes(Synthesizer):
     """PrivBayes before it has seen data.
 
     Attributes:

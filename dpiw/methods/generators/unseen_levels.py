@@ -4,7 +4,7 @@ One noisy count for each text that occurs; those at or above a public threshold 
 everything else is `other`. What is published beside the list are rows of these columns alone, each
 column by itself, so that the release is one like every other.
 
-Source: `dpiw.privacy.partition_selection`, docs/method.md section 19.
+Source: `dpiw.privacy.events`, docs/method.md section 19.
 """
 
 from __future__ import annotations
@@ -27,17 +27,14 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
-from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.privacy import mechanisms
-from dpiw.privacy.events import GaussianEvent, PrivacyEvent
+from dpiw.privacy.events import GaussianEvent, PrivacyEvent, ThresholdEvent, level_threshold
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
-from dpiw.privacy.partition_selection import ThresholdEvent, level_threshold
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit, float_below
 
 _SHARE = Decimal("0.5")
 """Of delta that thresholds take."""
@@ -68,7 +65,7 @@ class LevelNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnseenLevels:
+class UnseenLevels(Synthesizer):
     """Partition selection before it has seen data; it has no settings.
 
     Attributes:
@@ -164,7 +161,7 @@ class UnseenLevels:
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
         That a cell is empty is no text: its count is kept in any case. What is no admissible text
-        (`dpiw.data.levels.text_reader`) is not counted.
+        (`dpiw.data.columns.Column.unlisted_level`) is not counted.
 
         Privacy:
             Unit: `calibrated.unit`; a column's counts are a marginal of L2 = k = max_rows under

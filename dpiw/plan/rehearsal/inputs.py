@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from dpiw.data.private_copy import copy_source
-from dpiw.data.raw_source import IngestLimits
+from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import read_csv
 from dpiw.errors import ReleaseError, SourceError, SpecError

@@ -24,7 +24,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.levels import marker
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.release.report.marginals import axis
 
 HOSTILE = (

@@ -11,9 +11,9 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import tilt
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import tilt
 from tests.support.known_means import KnownMeans
 
 BETA, SCALE, CREDIT = np.array([0.9, -0.7, 0.0]), 0.02, 1e-3

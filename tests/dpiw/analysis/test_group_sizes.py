@@ -11,7 +11,7 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.errors.verdicts import EMPTY, FEW, LEVEL, NONE, size_objections
 from dpiw.analysis.sample import WeightedSample
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured.law import MeansLaw
 
 ROWS, PEOPLE = 20_000, 1000
 

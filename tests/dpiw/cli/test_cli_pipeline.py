@@ -21,7 +21,8 @@ from dpiw.data.yaml import load_file
 from dpiw.errors import LedgerConflictError, SchemaError, SourceError, SpecError
 from dpiw.ledger import CompositionRule, Ledger
 from dpiw.ledger.location import REGISTER
-from dpiw.plan.json_schema import SCHEMAS
+from dpiw.local.spec import local_schema
+from dpiw.plan import json_schema
 from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.commands import filled_in
@@ -31,6 +32,7 @@ from tests.support.ledger import terms
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = [*ROOT.glob("examples/*/release.yaml"), *ROOT.glob("deployments/*-*.yaml")]
+SCHEMAS = {**json_schema.SCHEMAS, "local": local_schema}
 DICTIONARIES = sorted(ROOT.glob("examples/*/schema.yaml"))
 
 

@@ -10,9 +10,9 @@ from dpiw.data.cell_formats import (
     FORMAT_FIELDS,
     CellFormat,
     date_pattern,
-    settled_formats,
     without_defaults,
 )
+from dpiw.data.cell_reading import settled_formats
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.promise import spec_digest

@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
-from dpiw.data.levels import bucket_names
+from dpiw.data.columns import bucket_names
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.play import Played, play
-from dpiw.methods.recipe import Recipe
+from dpiw.methods.recipe import Played, Recipe, play
 from dpiw.methods.weights.base import Normalisation, Weighing
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights

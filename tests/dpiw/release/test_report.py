@@ -16,7 +16,7 @@ from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights import weigh_measured
+from dpiw.methods.weights.measured import weighing as weigh_measured
 from dpiw.methods.weights.paper import weigh
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate

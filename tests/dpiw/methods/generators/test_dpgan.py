@@ -9,9 +9,9 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators import adversarial, design
-from dpiw.methods.generators import dpgan as module
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan import design, training
+from dpiw.methods.generators.gan import dpgan as module
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
@@ -297,7 +297,7 @@ def test_a_wasserstein_critic_is_bounded_and_no_ratio():
 def test_the_generator_rests_in_the_last_steps(monkeypatch):
     """Its rows are then those of its final parameters, and the logit's penalty has ended."""
     seen, penalties = [], []
-    rows, penalty = adversarial.GeneratorTraining.rows, adversarial.gradient_penalty
+    rows, penalty = training.GeneratorTraining.rows, training.gradient_penalty
 
     def recorded(self, parameters, proportions, *place):
         seen.append(parameters)
@@ -307,8 +307,8 @@ def test_the_generator_rests_in_the_last_steps(monkeypatch):
         penalties.append(1)
         return penalty(network, made)
 
-    monkeypatch.setattr(adversarial.GeneratorTraining, "rows", recorded)
-    monkeypatch.setattr("dpiw.methods.generators.game.gradient_penalty", counted)
+    monkeypatch.setattr(training.GeneratorTraining, "rows", recorded)
+    monkeypatch.setattr("dpiw.methods.generators.gan.game.gradient_penalty", counted)
     measurement = ready(settle=0.5).measure(table(40), noise=SeededNoise(0))
     final = measurement.arrays["generator"]
     same = [np.array_equal(parameters, final) for parameters in seen]

@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators import pategan as module
-from dpiw.methods.generators import teachers as parties
-from dpiw.methods.generators.pategan import MOST_TEACHERS, PATEGAN, vote_sensitivity
+from dpiw.methods.generators.gan import pategan as module
+from dpiw.methods.generators.gan import teachers as parties
+from dpiw.methods.generators.gan.pategan import MOST_TEACHERS, PATEGAN, vote_sensitivity
+from dpiw.methods.generators.gan.teachers import Teachers, deal
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.generators.teachers import Teachers, deal
 from dpiw.methods.neural.networks import Network
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy import mechanisms

@@ -13,10 +13,9 @@ import pytest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
-from dpiw.methods.neural.losses import Balanced, Logistic
+from dpiw.methods.neural.checkpoints import TrainingState
+from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import TrainingState
 from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.paper.mlp import DensityNetwork

@@ -11,10 +11,13 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.means_verdict import (
+from dpiw.methods.weights.diagnostics import Verdict, unsupported, worst
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.law import MeansLaw
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.thinning import calibrated
+from dpiw.methods.weights.measured.tilting import tilt
+from dpiw.methods.weights.measured.verdict import (
     GUESSED,
     QUANTILE_USE,
     ROWS_CARE,
@@ -26,10 +29,6 @@ from dpiw.methods.weights.means_verdict import (
     guessed,
     least_support,
 )
-from dpiw.methods.weights.objections import unsupported, worst
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.thinning import calibrated
-from dpiw.methods.weights.tilting import tilt
 from tests.dpiw.methods.weights.chosen import law_of, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004

@@ -15,10 +15,10 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.feature_sum import UNIT, exact_sum
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.sums import UNIT, exact_sum
+from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise

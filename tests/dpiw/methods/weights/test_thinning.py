@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.reweighting import solvable
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.thinning import calibrated, thin
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import solvable
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.thinning import calibrated, thin
 from tests.dpiw.methods.weights.chosen import law_of, taken
 
 
