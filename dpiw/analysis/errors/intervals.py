@@ -2,8 +2,8 @@
 
 An estimate's error has parts, each with a variance that follows from released values. Weights of
 `measured` have three: `rows`, `means`, and `prior`, a guess at what the features do not see
-(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here; their intervals
-cover the synthetic rows alone and are `not assessed`.
+(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here; their
+intervals cover the synthetic rows alone and are `not assessed`.
 
 If a person may have k rows, the part `people` adds k - 1 times the sampling variance of the
 confidential rows. With the sampling in `means` it is the worst case: k times fewer people whose
