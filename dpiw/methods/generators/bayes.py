@@ -282,11 +282,7 @@ class Bayes(Synthesizer):
             )
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One draw per released column, as often as there are draws and pilots.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One draw per released column, as often as there are draws and pilots."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         count = len(schema.released) * self._events
         return (ExponentialMechanismEvent(epsilon=ready.window.epsilon, count=count),)
@@ -377,11 +373,7 @@ class Bayes(Synthesizer):
         return points[self._events - self.draws :]
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> BayesModel:
-        """The laws at the drawn points.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """The laws at the drawn points."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         drew = replace(self, **{name: measurement.facts[name] for name in self._settings()})
         design = drew._design(domain)

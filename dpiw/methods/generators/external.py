@@ -202,20 +202,12 @@ class External(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """For whom it is; nothing depends on the effort.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-        """
+        """For whom it is; nothing depends on the effort."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         return replace(self, calibrated=ForWhom(schema=schema, unit=unit))
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """What was declared; nothing if another run has paid for it.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """What was declared; nothing if another run has paid for it."""
         ready_for(self.calibrated, schema, unit, method=self.method)
         return (self.declared(unit),) if self.counted_by is None else ()
 

@@ -92,11 +92,7 @@ class Histogram(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort evenly over the columns; `nominal_rows` limits the bins.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-        """
+        """Split the effort evenly over the columns; `nominal_rows` limits the bins."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(schema.released)
         multiplier = marginal_multiplier(self.noise, rho=rho, share=1.0, count=columns)
@@ -111,11 +107,7 @@ class Histogram(Synthesizer):
         )
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One noisy marginal per released column.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One noisy marginal per released column."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         return (law(noise_multiplier=ready.multiplier, count=len(schema.released)),)
@@ -166,11 +158,7 @@ class Histogram(Synthesizer):
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
-        """Non-negative histograms of one total, sampled independently.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """Non-negative histograms of one total, sampled independently."""
         known = known_laws(measurement, schema=schema)
         return NetworkModel(
             domain=known.domain,

@@ -186,11 +186,7 @@ class PrivBayes(Synthesizer):
         return replace(self, calibrated=noise)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, families: as many as columns allow, whatever is chosen.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One-way marginals, selections, families: as many as columns allow, whatever is chosen."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         columns = len(schema.released)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
@@ -302,11 +298,7 @@ class PrivBayes(Synthesizer):
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
-        """Make the marginals consistent and turn them into conditional tables.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """Make the marginals consistent and turn them into conditional tables."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts = measurement.facts
         families = [

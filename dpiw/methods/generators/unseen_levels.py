@@ -138,11 +138,7 @@ class UnseenLevels(Synthesizer):
         return replace(self, calibrated=ready)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One marginal of noisy counts and one threshold for each unseen column.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One marginal of noisy counts and one threshold for each unseen column."""
         ready, columns = ready_for(self.calibrated, schema, unit, method="levels"), _unseen(schema)
         return (
             GaussianEvent(noise_multiplier=ready.multiplier, count=len(columns)),

@@ -197,11 +197,7 @@ class AIM(Synthesizer):
         return None if ready is None else Resumption.of(steps=ready.parts, resumes=self.resumes)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """All one-way marginals as one Gaussian mechanism, and every part of the rounds.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """All one-way marginals as one Gaussian mechanism, and every part of the rounds."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         terms, columns = self.resumption, len(schema.released)
         repeated = terms.reserve if terms else 0
@@ -255,7 +251,6 @@ class AIM(Synthesizer):
             (Smith & Thakurta 2022). A resumed run repeats at most one round, which `events` counts.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint, and no part is reserved to be repeated.
             StageFailedError: the process of the fit ended; before any draw where it never fits.
         """
@@ -320,11 +315,7 @@ class AIM(Synthesizer):
         return replace(measurement, publishable=measurement.publishable and publishable)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
-        """The graphical model of all marginals; fitted when rows are asked.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """The graphical model of all marginals; fitted when rows are asked."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         marginals = pooled(drawn_marginals(measurement))
         one_way, _ = known_one_way(domain, marginals, bins=int(measurement.facts["bins"]))

@@ -180,11 +180,7 @@ class MST(Synthesizer):
         return replace(self, calibrated=noise)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, two-way marginals; their number is public.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One-way marginals, selections, two-way marginals; their number is public."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         one_way = law(noise_multiplier=ready.one_way, count=len(schema.released))
@@ -297,11 +293,7 @@ class MST(Synthesizer):
         return pairs
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
-        """The graphical model of all marginals; fitted when rows are asked.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """The graphical model of all marginals; fitted when rows are asked."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts, arrays = measurement.facts, measurement.arrays
         singles = _one_way(arrays, facts)
