@@ -1,7 +1,7 @@
-"""Perturbed one-way histograms, sampled independently: the honest baseline.
+"""Perturbed one-way histograms, sampled independently: the baseline of every other method.
 
-Source: Wasserman & Zhou (2010), section 4.3, applied to each column. It keeps the one-way
-distributions and no dependence; a method that is not better than this earns nothing.
+It keeps the one-way distributions and no dependence. Source: Wasserman & Zhou (2010), section 4.3,
+applied to each column.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramNoise:
-    """What `calibrate` decides: the multiplier (scale / sensitivity), the bins, and for whom."""
+    """Calibrated multiplier (scale / sensitivity) and bins, for a schema and a unit."""
 
     multiplier: float
     bins: int
@@ -115,7 +115,7 @@ class Histogram(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of every column's marginal."""
+        """Noise of every column's marginal."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         multiplier = ready.multiplier
         return (
@@ -123,7 +123,7 @@ class Histogram(Synthesizer):
         )
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: every column is counted."""
+        """Every column is counted."""
         seconds = len(schema.released) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
         return Running(seconds=seconds, held_bytes=32 * self.bins * len(schema.released))
 
