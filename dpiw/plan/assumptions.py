@@ -40,10 +40,10 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False)
     """Sentences a reader must accept for the certificate's epsilon and delta to hold.
 
     Args:
-        plan: the release's.
-        max_unpaid_reads: the population's, by its registration.
-        read_before: whether the table was read without a draw, under another plan, before the
-            release's run was reserved.
+        plan: the release's plan.
+        max_unpaid_reads: as the population was registered.
+        read_before: whether the table was read under another plan, without a draw, before the
+            run was reserved.
     """
     unit = plan.spec.privacy_unit
     late = isinstance(plan.generator, FindsLevels)
@@ -137,11 +137,10 @@ def _calibrate(plan: Plan) -> BetaCalibrate | None:
 
 
 def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:
-    """What a certificate says of the rows: what was declared, and what is promised beside it.
+    """Return a certificate's facts on rows of another tool; reads their file.
 
-    Reads the file: `rows`, `distinct_rows`; `epsilon`, `delta`: declared, for the release's unit;
-    `charged`: whether in this release; `promised_epsilon`, `promised_delta`: of our own events
-    alone, 0 if there are none.
+    `epsilon` and `delta` are the declared ones for the release's unit, `charged` whether this
+    release pays them; `promised_*` are of our own events alone, 0 if there are none.
     """
     declared = generator.declared(plan.spec.privacy_unit)
     events = [event for stage in plan.stages for event in stage.events]
@@ -165,7 +164,7 @@ def _promised(spec: ReleaseSpec, events: Sequence[PrivacyEvent]) -> dict[str, fl
 
 
 def told_alone(plan: Plan, stage: StagePlan) -> str:
-    """Why what our stage costs alone is not what a release promises of it; empty where it is."""
+    """Say what a release promises of our stage at the delta that the declared part leaves."""
     events = [event for stage_plan in plan.stages for event in stage_plan.events]
     declared = [event for event in events if isinstance(event, DeclaredEvent)]
     if not any(event.delta for event in declared) or set(declared) & set(stage.events):
@@ -178,7 +177,7 @@ def told_alone(plan: Plan, stage: StagePlan) -> str:
 
 
 def made_elsewhere_text(generator: MadeElsewhere) -> str:
-    """Whose rows they are, and who pays, in a line of the plan."""
+    """A line of the plan: whose rows they are, and who pays."""
     declaration = generator.declaration()
     paid = "charged here" if generator.counted_by is None else f"paid by run {generator.counted_by}"
     return (
@@ -188,12 +187,7 @@ def made_elsewhere_text(generator: MadeElsewhere) -> str:
 
 
 def declared_assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
-    """The sentence that the total rests on.
-
-    Args:
-        generator: whose rows they are.
-        unit: that the release protects.
-    """
+    """The declaration that the total depends on, for the unit that the release protects."""
     declaration = generator.declaration()
     return (
         f"The rows (SHA-256 {declaration['sha256']}) were made by {declaration['tool']}"
@@ -205,7 +199,7 @@ def declared_assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
 
 
 def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
-    """Of whom that holds, and what it comes to for whom the release protects."""
+    """The unit of the declaration, and its cost for the release's unit."""
     declaration, cost = generator.declaration(), generator.declared(unit)
     of = "person" if unit.id_column is None else f"value of {unit.id_column}"
     group = declaration["rows_per_unit"]
@@ -227,7 +221,7 @@ def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
 
 
 def _declared_caveats(generator: MadeElsewhere) -> tuple[str, ...]:
-    """Sentences about the use of such rows."""
+    """Sentences about the use of rows of another tool."""
     paid = (
         "The total holds only if the declared cost of the rows is true; what this pipeline promises"
         " by itself is the cost of its own measurement."

@@ -45,10 +45,10 @@ MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
 
 _Public = Callable[[str, str], str]
-"""The absolute path of a field's public file, which is none of the confidential ones."""
+"""Returns the absolute path of a field's public file; refuses a confidential one."""
 
 _FOLDER = "releases or state/releases"
-"""What `publish_to` may say, for people."""
+"""Examples of `publish_to` in messages."""
 
 
 def compact_json(value: object) -> str:
@@ -230,13 +230,13 @@ def load_spec(path: Path) -> ReleaseSpec:
 
 
 def _beside(path: Path) -> str:
-    """The spec that `dpiw init` drafts beside a data dictionary, where it is there."""
+    """The spec that `dpiw init` drafted beside a data dictionary, if it exists."""
     draft = path.parent / "release.yaml"
     return f": {draft}" if os.path.isfile(draft) else ""
 
 
 def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
-    """The data dictionary that a spec with open fields names; None where it may be the source."""
+    """The dictionary of a spec with open fields; None if it may be the confidential source."""
     schema_path, source = mapping.get("schema"), mapping.get("source")
     place = source.get("path", "") if isinstance(source, dict) else ""
     if not all(isinstance(value, str) and is_plain(value) for value in (schema_path, place)):
@@ -247,11 +247,11 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
-    """The spec with absolute paths, and the SHA-256 of public rows for a calibration.
+    """Return the spec with absolute paths, and the SHA-256 of public rows for a calibration.
 
     Raises:
-        SpecError: a path that cannot be resolved, a public file that is confidential, or a file
-            that is not the one meant.
+        SpecError: a path cannot be resolved, or a public file is confidential or not the one
+            stated.
     """
 
     def absolute(field: str, text: str) -> str:
@@ -289,9 +289,9 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
 
 
 def _located_generator(spec: ReleaseSpec, public: _Public) -> GeneratorSpec:
-    """The generator with the absolute path of rows that were made elsewhere, if it has such.
+    """The generator with the absolute path of rows made elsewhere.
 
-    They are not looked at: a run that keeps a copy of them goes on without them.
+    The file is not opened: a run that keeps a copy goes on without it.
     """
     method, settings = spec.generator.method, spec.generator.settings
     places = settings.keys() - public_settings(method, settings).keys()
@@ -316,7 +316,7 @@ def _located_steps(spec: ReleaseSpec, public: _Public) -> list[dict[str, Any]]:
 
 
 def located(base: Path, field: str, text: str) -> Path:
-    """A path of a spec from the spec's own folder, `~` expanded."""
+    """Return a path relative to the spec's folder, `~` expanded."""
     with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
         path = base / Path(text).expanduser()
         path.resolve(strict=False)
@@ -335,10 +335,10 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
 
 
 def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
-    """Refuse a spec and a schema that do not fit: who the person is, how cells are written.
+    """Refuse a spec and a schema that differ on the person or on how cells are written.
 
     Raises:
-        SpecError, SchemaError: they do not.
+        SpecError, SchemaError: names the field or column.
     """
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
@@ -350,24 +350,22 @@ def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
 
 
 def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
-    """Refuse a line of names, or a Parquet file's columns, that are not as declared.
+    """Refuse a header line, or a Parquet file's columns, that are not as declared.
 
     Args:
         text: a CSV file's first line as somebody typed it, or the path of a Parquet file.
-        source: of the spec.
+        source: the spec's source.
         schema: the public schema.
 
     Returns:
-        That they are as declared, for people.
+        A sentence for people that they are as declared.
 
     Privacy:
-        Of a Parquet file the names and types in its footer are used: no row, no statistic and no
-        number of rows. Which types a writer chose may depend on cells, so none that a column's
-        values may take is refused or named.
+        Of a Parquet file only names and types in its footer are used. Types may depend on cells,
+        so no type that a column's values may take is refused or named.
 
     Raises:
-        SchemaError, SourceError: as `typed_line`, `header_cells`, `check_names`; or types of which
-            no cell is read, of all columns at once.
+        SchemaError, SourceError: a name differs, or no cell of a type can be read.
     """
     from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.sources import is_parquet, parquet_types

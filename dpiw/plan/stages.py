@@ -37,8 +37,8 @@ PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE)
 class StagePlan:
     """One private stage: what it will do to the data, and what that would cost alone.
 
-    `resumption`: on what terms a killed training goes on; None: it is lost. Its events pay for it.
-    `noise`: as the certificate will state it; of rows that are not there yet, the most it can be.
+    `resumption`: terms on which a killed training goes on, paid by its events; None: it is lost.
+    `noise`: as the certificate will state it; where it depends on rows, the most it can be.
     """
 
     name: str
@@ -56,7 +56,7 @@ class StagePlan:
 
 
 def rehearsable(generator: Synthesizer) -> bool:
-    """Whether a stand-in can play the release: not of rows or levels of the real population."""
+    """Whether a rehearsal can play the release: not with rows or levels of the real population."""
     return not isinstance(generator, MadeElsewhere | FindsLevels)
 
 
@@ -65,8 +65,8 @@ class PrivateMethods:
     """The methods of a run that read the table.
 
     Attributes:
-        generator: of the synthetic rows.
-        weights: of the density ratio; None when rows are published unweighted.
+        generator: makes the synthetic rows.
+        weights: estimates the density ratio; None publishes rows unweighted.
     """
 
     generator: Synthesizer
@@ -122,12 +122,12 @@ class PrivateMethods:
 
     @property
     def noisy(self) -> bool:
-        """Whether any noise of these depends on the effort."""
+        """Whether any noise depends on the effort."""
         return WEIGHTS_STAGE in self.by_stage or not isinstance(self.generator, MadeElsewhere)
 
     @property
     def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
-        """The methods there are by the name of their stage, in order; free ones have none."""
+        """The methods that draw, by the name of their stage, in order."""
         methods: dict[str, Synthesizer | WeightEstimator] = {}
         if not (isinstance(self.generator, MadeElsewhere) and self.generator.counted_by):
             methods[GENERATOR_STAGE] = self.generator
@@ -158,7 +158,7 @@ class PrivateMethods:
 def _noise_of(
     method: Synthesizer | WeightEstimator, spec: ReleaseSpec, schema: PublicSchema
 ) -> tuple[ReleasedNoise, ...]:
-    """What a method states of its noise; PrivacyError: it states nothing at all."""
+    """Return the noise that a method states; PrivacyError if it states none."""
     state = getattr(method, "released_noise", None)
     if state is None:
         raise PrivacyError(
@@ -170,7 +170,7 @@ def _noise_of(
 
 
 class _Fitted(Protocol):
-    """Whatever says which methods fit generator and weights."""
+    """A plan or its methods."""
 
     @property
     def generator(self) -> Synthesizer: ...
@@ -180,18 +180,13 @@ class _Fitted(Protocol):
 
 
 def device_of(methods: _Fitted, stage: str) -> str:
-    """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
+    """The device of a stage's method: `cpu`, `cuda` or `auto`."""
     method = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
     return str(getattr(method, "device", "cpu"))
 
 
 def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:
-    """How a spec wants weights made of a measurement.
-
-    Args:
-        spec: of the release.
-        resolution: the plan's forecast.
-    """
+    """How a spec makes weights of a measurement; `resolution` is the plan's forecast."""
     return Weighing(
         rows=spec.synthetic_rows,
         post_processing=parse_post_processing(spec.weights.post_processing),
@@ -203,18 +198,18 @@ def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighi
 # --- what rows made elsewhere and found levels ask of a spec ---
 
 _LEAST_BASE = 100
-"""As a spec may state at least."""
+"""The least `base_rows` that a spec may state."""
 
 
 def check_generator(
     spec: ReleaseSpec, generator: MadeElsewhere, weights: WeightEstimator | None
 ) -> None:
-    """Refuse what rows of a file cannot do, or what their declared cost leaves no room for.
+    """Refuse weights and totals that rows made elsewhere cannot have.
 
     Raises:
         NotPublishableError: no epsilon is declared.
-        SpecError: weights that need fresh rows of the generator, a total that the declared cost
-            uses up, or a release that draws nothing.
+        SpecError: weights need fresh rows of the generator, the declared cost uses up the total,
+            or the release draws nothing.
     """
     declared = generator.declared(spec.privacy_unit)
     draws = weights is not None and weights.draws
@@ -241,7 +236,7 @@ def check_generator(
 
 
 def written(value: float) -> Decimal:
-    """The decimal that a float's shortest text says, as specs, ledgers and certificates do."""
+    """The decimal of a float's shortest text, as in specs, ledgers and certificates."""
     return Decimal(repr(value))
 
 
@@ -251,19 +246,12 @@ def check_rows(
     generator: MadeElsewhere,
     weights: WeightEstimator | None,
 ) -> list[str]:
-    """Read the file and refuse it if a cell is not as declared, or if it has too few rows.
+    """Read the public file; refuse a cell that is not as declared, or too few rows.
 
-    Where nobody states how many rows are weighted, they are all of a file that has fewer than is
-    usual (`dpiw.methods.recipe.Recipe.draw`).
-
-    Args:
-        spec: of the release.
-        schema: public.
-        generator: of the file.
-        weights: that the rows get.
+    Without a stated `base_rows`, all rows of a smaller file are weighted (`Recipe.draw`).
 
     Returns:
-        What the plan says of a base that is smaller than usual.
+        A warning if the base is smaller than usual.
 
     Raises:
         SpecError: names the column, or the settings that ask for more rows.
@@ -300,11 +288,11 @@ def fitting(
     generator: Synthesizer,
     weights: WeightEstimator | None,
 ) -> Synthesizer:
-    """The generator, told of the total delta if it finds levels.
+    """Return the generator; one that finds levels gets the total delta.
 
     Raises:
-        SpecError: unseen levels and a method that needs to know them, or the other way round; or
-            what rows of found levels cannot have: weights, or the dictionary's constraints.
+        SpecError: unseen levels without a method that finds them, or the reverse; or found levels
+            with weights or constraints.
     """
     unseen = [column.name for column in schema.released if column.unseen]
     if not isinstance(generator, FindsLevels):

@@ -1,4 +1,4 @@
-"""What a certificate states of a plan alone, and whether all of it is there before it is paid."""
+"""What a certificate states of a plan, checked before the run is paid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stage_record(
     threshold: float | None = None,
     alone: float | None = None,
 ) -> CertifiedStage:
-    """A stage, with noise and threshold of its measurement, and what it would cost alone."""
+    """A certificate's stage, with noise, threshold and what it would cost alone."""
     applied = {} if threshold is None else {"threshold": threshold}  # whatever was planned
     return CertifiedStage(
         stage=stage.name,
@@ -53,15 +53,12 @@ def stage_record(
 
 
 def check_certifiable(plan: Plan) -> None:
-    """Write the certificate of a stand-in for this plan: nothing may be missing once it is paid.
-
-    Its measurements and sums are made up; all else is what `certify` will state. The public truth
-    that a report shows is read, and must fit the schema.
+    """Write a trial certificate of this plan with made-up measurements; reserves and reads nothing.
 
     Raises:
         SpecError: the file of `public_truth` cannot be used.
-        PrivacyError: a method states less than a certificate needs, or noise that is less than
-            its events account for. Nothing is reserved or read.
+        PrivacyError: a method states less than a certificate needs, or less noise than its events
+            account for.
     """
     for stage in plan.stages:
         _check_noise(stage)
@@ -127,7 +124,7 @@ def _check_noise(stage: StagePlan) -> None:
 def planned_facts(
     plan: Plan, generator: Synthesizer, *, max_unpaid_reads: int, read_before: bool = False
 ) -> dict[str, Any]:
-    """What a certificate states of the plan, and of reads before it (`assumptions`)."""
+    """Facts of the plan in a certificate, and of reads before it (`assumptions`)."""
     return {
         "population": plan.spec.population,
         "unit": plan.spec.privacy_unit,
@@ -143,7 +140,7 @@ def planned_facts(
 
 
 def versions_of(plan: Plan) -> dict[str, str]:
-    """Of the software that a run's promise rests on."""
+    """Versions of the software that a run's promise depends on."""
     return _versions((*_PACKAGES, *own_libraries(plan.generator, plan.weights)))
 
 

@@ -96,6 +96,7 @@ STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly_cases("[True]")
 @pytest.mark.parametrize("before", [True, False])
 def test_a_command_that_was_killed_anywhere_ends_with_the_same_folder(
     make_workplace: Any, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -230,6 +231,7 @@ def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workpl
 ROWS, OTHER_ROWS, FIRST = "rows20", "rows30", "once-"
 
 
+@pytest.mark.nightly_cases("[2")
 @pytest.mark.parametrize(
     "given", [[ROWS], [ROWS, OTHER_ROWS], [FIRST, ROWS], [OTHER_ROWS, ROWS, FIRST]], ids=len
 )
