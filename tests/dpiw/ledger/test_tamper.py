@@ -22,7 +22,10 @@ from tests.support.ledger import cost, digest, terms
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
-COLUMNS = "seq previous hash kind population run_key attempt stage payload at".split()
+COLUMNS = [
+    *["seq", "previous", "hash", "kind", "population", "run_key"],
+    *["attempt", "stage", "payload", "at"],
+]
 LAST = 10
 
 
