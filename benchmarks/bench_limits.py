@@ -27,12 +27,11 @@ from dpiw.data.snapshots import open_snapshot, write_snapshot
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.feature_sum import exact_sum
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.rare_codes import RareCodes
-from dpiw.methods.weights.scoring import Scoring
-from dpiw.methods.weights.stack import all_features, with_first_moments
-from dpiw.methods.weights.streaming import StreamedRows
+from dpiw.methods.weights.measured.features import all_features, with_first_moments
+from dpiw.methods.weights.measured.many_rows import StreamedRows
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.sums import exact_sum
 
 BLOCK = 8192
 """Rows of one matrix product."""
@@ -59,9 +58,9 @@ COMMANDS = {
     "help": ["-m", "dpiw.cli.main", "--help"],
     "plan": ["-m", "dpiw.cli.main", "plan", EXAMPLE],
     "prepare": ["examples/prepare.py", "breast-cancer"],
-    "fresh": ["-m", "flows.release", EXAMPLE],
-    "published": ["-m", "flows.release", EXAMPLE],
-    "warm": ["-m", "flows.release", AGAIN],
+    "fresh": ["-m", "flows", EXAMPLE],
+    "published": ["-m", "flows", EXAMPLE],
+    "warm": ["-m", "flows", AGAIN],
 }
 """In this order: each finds what those before it left."""
 

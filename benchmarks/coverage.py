@@ -35,11 +35,11 @@ from coverage_populations import EVERY, POPULATIONS, Population, truth
 from study import RESULTS, ROOT, table, write
 
 from dpiw import __version__
-from dpiw.analysis.weight_distribution import played_sample
+from dpiw.analysis.errors.law import played_sample
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
-from dpiw.methods.play import play
-from dpiw.methods.weights.means_verdict import SUPPORT_CARE, SUPPORT_USE
+from dpiw.methods.recipe import play
+from dpiw.methods.weights.measured.verdict import SUPPORT_CARE, SUPPORT_USE
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from opacus import PrivacyEngine
 
 from dpiw.methods.neural.backend import make_backend
-from dpiw.methods.neural.clipping import ClipRule
-from dpiw.methods.neural.convolutions import Convolution
+from dpiw.methods.neural.checkpoints import Adam
+from dpiw.methods.neural.clipping import ClipRule, Logistic
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.networks import Architecture, Dense, Layered, unchanged
-from dpiw.methods.neural.training_state import Adam
+from dpiw.methods.neural.row_norms import Convolution
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

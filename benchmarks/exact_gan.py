@@ -1,7 +1,7 @@
 """Generative adversarial networks without privacy, `gan` and `cgan`, for comparisons alone.
 
 The settings and the order of play are those of `dpgan` and `dpcgan`
-(`dpiw.methods.generators.dpgan`), so that a comparison shows what privacy costs and nothing else.
+(`dpiw.methods.generators.gan.dpgan`), so that a comparison shows only what privacy costs.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.base import check_effort
-from dpiw.methods.generators.adversarial import Array, PublicRandom, loss_of
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.methods.generators.design import Design
-from dpiw.methods.generators.game import Game, PublicGradient
-from dpiw.methods.generators.gan_model import GANModel, gan_model, model_arrays
-from dpiw.methods.generators.gan_settings import GANSettings
-from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.marginal_noise import useful_bins
-from dpiw.methods.generators.marginals_stage import (
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.game import Game, GANSettings, PublicGradient
+from dpiw.methods.generators.gan.marginals import (
     BINS,
     stored_arrays,
     stored_facts,
     with_distributions,
 )
+from dpiw.methods.generators.gan.model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.marginal_noise import useful_bins
 from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.checkpoints import Adam, TrainingState
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource

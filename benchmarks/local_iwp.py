@@ -3,7 +3,7 @@
     python benchmarks/local_iwp.py --data FOLDER [--out benchmarks/results] [--quick]
 
 Exponential loss, penalty 5, replace-one, delta 1e-5. For each size, people are drawn anew, each
-reports once, and `dpiw.analysis.local_learning.fit_margin` learns from the reports. Excess risk is
+reports once, and `dpiw.local.learn.fit_margin` learns from the reports. Excess risk is
 of the people's own risk, before any noise, over its least value. `naive` believes the reports: it
 minimises the same risk of what was told. Synthetic people lie on a sphere; American Community
 Survey: rows of acs_ma2019.csv drawn with replacement, so that the file is the population.
@@ -27,10 +27,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dpiw.analysis.local import LocalSample
-from dpiw.analysis.local_learning import CorrectedRisk, fit_margin
-from dpiw.analysis.local_losses import EXPONENTIAL
-from dpiw.methods.local import Feature, LocalParameters, calibrated, told_numbers
+from dpiw.local import Feature, LocalParameters, calibrated, told_numbers
+from dpiw.local.estimate import LocalSample
+from dpiw.local.learn import EXPONENTIAL, CorrectedRisk, fit_margin
 
 ROOT = Path(__file__).resolve().parents[1]
 PENALTY, DELTA = 5.0, Decimal("1e-5")

@@ -31,8 +31,8 @@ from weights_page import HIGHER_IS_BETTER, LABELS, judged
 
 from dpiw import __version__
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
 
 UNWEIGHTED = ("privbayes", "mst", "aim")

@@ -41,7 +41,7 @@ from dpiw import __version__
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.gan_model import GANModel
+from dpiw.methods.generators.gan.model import GANModel
 from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.recipe import Recipe
 from dpiw.plan.plan import Plan, compile_plan

@@ -41,13 +41,13 @@ from paper_weights import NOT_PRIVATE, PAPER_KINDS, UNIT, Tables, alone, estimat
 from study import RESULTS, ROOT, Store, commit, read, records, write
 
 from dpiw import __version__
-from dpiw.analysis.bayes import logistic_posterior
+from dpiw.analysis.estimators.bayes import logistic_posterior
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy import accounting
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise

@@ -417,8 +417,8 @@ def page(record: Mapping[str, Any]) -> list[str]:
         "", *(_known(record["known"]) if record.get("known") else ["Not run."]),
         "", "## Bayesian logistic regression", "",
         "ROC AUC on the test rows of the posterior predictive mean of 200 draws (Laplace's"
-        " approximation, `dpiw.analysis.bayes`); one total epsilon for both stages, of `real` rows"
-        " none. A release without a fit counts as one half.",
+        " approximation, `dpiw.analysis.logistic_posterior`); one total epsilon for both stages, of"
+        " `real` rows none. A release without a fit counts as one half.",
         "", *(_bayes(record["bayes"]) if record.get("bayes") else ["Not run."]),
     ]  # fmt: skip
     return lines

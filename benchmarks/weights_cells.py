@@ -37,8 +37,7 @@ from study import ROOT, Store
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.play import Played, play
-from dpiw.methods.recipe import Recipe
+from dpiw.methods.recipe import Played, Recipe, play
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import ReleaseSpec, parse_spec

@@ -28,10 +28,9 @@ MODULES = {
     "dpiw": ("dpiw",),
     "analysis": ("dpiw.analysis",),
     "weights": (
-        "dpiw.methods.weights.reweighting",
-        "dpiw.methods.weights.tilting",
-        "dpiw.methods.weights.credit",
-        "dpiw.methods.weights.means_law",
+        "dpiw.methods.weights.measured.credit",
+        "dpiw.methods.weights.measured.tilting",
+        "dpiw.methods.weights.measured.law",
         "dpiw.methods.weights.paper.steps",
         "dpiw.methods.weights.diagnostics",
     ),
@@ -41,10 +40,9 @@ MODULES = {
         "dpiw.data.cell_formats.CellFormat",
     ),
     "local": (
-        "dpiw.methods.local",
-        "dpiw.analysis.local",
-        "dpiw.analysis.local_losses",
-        "dpiw.analysis.local_learning",
+        "dpiw.local",
+        "dpiw.local.estimate",
+        "dpiw.local.learn",
     ),
     "errors": ("dpiw.errors",),
 }

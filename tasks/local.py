@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpiw.plan.local import LocalSpec
-from dpiw.run import local
-from dpiw.run.local_reports import Reports, read_reports
+from dpiw.local import collector
+from dpiw.local.collector import Reports
+from dpiw.local.spec import LocalSpec
 from tasks.step import step
 
 
 @step("collect", done="every report is one that an honest client may send", reads_named_files=True)
 def collect_reports(spec: LocalSpec) -> Reports:
     """Return the reports, each person's once."""
-    return read_reports(spec)
+    return collector.read_reports(spec)
 
 
 @step("publish", done="signed and published", reads_named_files=True)
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
     """Return the published folder; the same one, however often this is repeated."""
-    return local.publish_reports(spec, reports)
+    return collector.publish_reports(spec, reports)

@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 
 from dpiw.cli.main import main
-from dpiw.methods.local import LocalParameters
-from dpiw.plan.local import load_local_spec, read_parameters
+from dpiw.local import LocalParameters
+from dpiw.local.collector import publish_reports, read_reports
+from dpiw.local.spec import load_local_spec, read_parameters
 from dpiw.privacy.mechanisms import lattice_step
-from dpiw.run.local import publish_reports
-from dpiw.run.local_reports import read_reports
 from tests.support.documents import ROOT, blocks, lines_of, python_of
 from tests.support.local import people, told
 

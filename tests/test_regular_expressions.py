@@ -38,14 +38,14 @@ ANCHORED = {"match", "fullmatch"}
 
 SHORT = {
     "cell_statement.py": "texts of at most 40 characters (`_LONGEST_NOTATION`)",
-    "formula_faults.py": "a formula that the analyst types",
-    "separation.py": "a feature's name in an analyst's formula",
+    "formulas.py": "a formula that the analyst types",
+    "models.py": "a feature's name in an analyst's formula",
     "parser.py": "words that were typed",
     "yaml.py": "our own message of one field",
     "location.py": "where a ledger is, as its operator typed it",
     "files.py": "a kind of file system, from the kernel",
     "spec_types.py": "one field of the curator's own spec",
-    "svg.py": "the style of our own figure",
+    "plots.py": "the style of our own figure",
 }
 """Files with patterns that are flagged, and why their texts are short or their owner's."""
 

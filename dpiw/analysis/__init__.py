@@ -1,29 +1,28 @@
-"""What an analyst imports: estimates from weighted synthetic rows, with honest intervals."""
+"""Estimates from weighted synthetic rows, with noise-aware intervals: what analysts import."""
 
 from typing import TYPE_CHECKING
 
-from dpiw.analysis.bayes import (
+from dpiw.analysis.errors.intervals import Interval, confidence_interval
+from dpiw.analysis.estimators.bayes import (
     linear_posterior,
     logistic_posterior,
     multinomial_posterior,
 )
-from dpiw.analysis.descriptive import correlation, mean, std, total, variance
-from dpiw.analysis.estimates import Estimate
-from dpiw.analysis.export_files import export
-from dpiw.analysis.groups import joint
-from dpiw.analysis.intervals import Interval, confidence_interval
-from dpiw.analysis.learners import fit_sklearn, to_statsmodels
-from dpiw.analysis.plots import box, histogram, pairs
-from dpiw.analysis.quantiles import median, quantile
-from dpiw.analysis.regression import (
+from dpiw.analysis.estimators.estimates import Estimate, joint
+from dpiw.analysis.estimators.learners import fit_sklearn, to_statsmodels
+from dpiw.analysis.estimators.means import correlation, mean, std, total, variance
+from dpiw.analysis.estimators.models import (
     gamma_regression,
     linear_regression,
     logistic_regression,
     poisson_regression,
 )
+from dpiw.analysis.estimators.quantiles import median, quantile
+from dpiw.analysis.estimators.tables import crosstab, describe, value_counts
+from dpiw.analysis.estimators.wald import WaldTest, chi_square_test, t_test, wald_test
+from dpiw.analysis.export_files import export
+from dpiw.analysis.plots import box, histogram, pairs
 from dpiw.analysis.sample import WeightedSample, weighted_sample
-from dpiw.analysis.significance import WaldTest, chi_square_test, t_test, wald_test
-from dpiw.analysis.tables import crosstab, describe, value_counts
 from dpiw.methods.weights.resampling import Resampling, resample
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What an analyst names: a column, the levels of a column, a moment."""
+"""Columns, their levels, and moments, as an analyst names them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.given import ONE_EACH, row_values
 from dpiw.analysis.names import as_typed, checked_column, known_name, no_column
+from dpiw.analysis.sample import ONE_EACH, row_values
 from dpiw.data.columns import Column as Declared
 from dpiw.data.columns import ColumnKind
 from dpiw.data.dates import is_zone, second_number
@@ -30,19 +30,19 @@ Column = str | Callable[[pd.DataFrame], Any] | pd.Series | NDArray[Any]
 """A name, one value per row, or a function from the table to them."""
 
 MOST_LEVELS = 50
-"""Different numbers of a column that are still levels: more ask for `bins`."""
+"""Most different numbers of a column that count as levels without `bins`."""
 
 MISSING = "missing"
-"""Marks missing values; in brackets where a level has that name (`dpiw.data.levels.marker`)."""
+"""The level of missing values; in brackets if a level has that name (`dpiw.data.levels.marker`)."""
 
 OUTSIDE = "outside"
-"""The level of what lies outside of the edges that were given."""
+"""The level of values outside the given edges."""
 
 SHARE = np.array([[0.0], [1.0]])
-"""Between what a share lies."""
+"""Limits of a share."""
 
 ROUNDINGS = 4
-"""So many rounding errors of a column's cells (`Shifted.grain`) are no spread."""
+"""A spread of so many rounding errors of a cell (`Shifted.grain`) counts as none."""
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -51,7 +51,7 @@ _OFFSET = re.compile(r":\d\d(Z|[+-]\d\d:\d\d)\s*$")
 
 
 def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> Any:
-    """What the analyst's function makes of the table; a misspelt column is told as elsewhere."""
+    """Apply the analyst's function; a misspelt column gives the usual error."""
     try:
         return function(table)
     except (KeyError, AttributeError) as reason:
@@ -64,15 +64,15 @@ def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> A
 
 
 def cells(sample: WeightedSample, column: Column) -> pd.Series:
-    """One number or truth value per row.
+    """Return one number or truth value per row.
 
     Args:
         sample: the rows.
-        column: a numeric or boolean column's name, one number or truth value per row (a Series by
-            its index, everything else by position), or a function from the table to them.
+        column: name of a numeric or boolean column, one number or truth value per row (a Series by
+            its index, anything else by position), or a function from the table to them.
 
     Raises:
-        ReleaseError: no such column, not numbers, or an index that is not the table's.
+        ReleaseError: no such column, not numbers, or another index than the table's.
     """
     if isinstance(column, str):
         values = checked_column(sample._frame, column)
@@ -97,7 +97,7 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
 
 
 def numbers(sample: WeightedSample, column: Column) -> Array:
-    """`cells` as numbers, shape (n,), NaN where missing."""
+    """Return `cells` as floats, shape (n,), NaN where missing."""
     return np.asarray(cells(sample, column).to_numpy(dtype=np.float64, na_value=np.nan))
 
 
@@ -110,7 +110,7 @@ def is_share(values: pd.Series, declared: Declared | None) -> bool:
 
 
 def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
-    """The public declaration of a column that is named; None where there is none."""
+    """Return the public declaration of a named column, or None."""
     if not isinstance(column, str):
         return None
     return sample.declared.get(known_name(sample._frame, column))
@@ -118,11 +118,11 @@ def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shifted:
-    """A column's numbers less one of them, so that a large common part costs no digits.
+    """Numbers less one of them, so that a large common part costs no digits.
 
     Attributes:
         values: shape (n,), NaN where missing.
-        origin: what was subtracted; 0 where the numbers have both signs.
+        origin: the subtracted number; 0 if the numbers have both signs.
         grain: absolute rounding error of a value; 0 for whole numbers.
     """
 
@@ -132,16 +132,12 @@ class Shifted:
 
     @property
     def raw(self) -> Array:
-        """The numbers themselves, as doubles."""
+        """The numbers themselves, as floats."""
         return self.values + float(self.origin)
 
 
 def shifted(values: pd.Series) -> Shifted:
-    """Numbers less the one nearest to zero, subtracted before 64-bit integers become doubles.
-
-    Args:
-        values: numbers or truth values, with or without missing ones.
-    """
+    """Subtract the number nearest to zero, before 64-bit integers become floats."""
     kind = pd.api.types
     if kind.is_integer_dtype(values.dtype):
         wide = np.uint64 if kind.is_unsigned_integer_dtype(values.dtype) else np.int64
@@ -167,7 +163,7 @@ def product_grain(first: Shifted, second: Shifted) -> float:
 
 
 def _nearest_zero(values: NDArray[Any]) -> Any:
-    """The value nearest to zero where all have one sign, else zero: no difference is larger."""
+    """The value nearest to zero; zero if the values have both signs: no difference grows."""
     if not values.size:
         return values.dtype.type(0)
     low, high = values.min(), values.max()
@@ -175,7 +171,7 @@ def _nearest_zero(values: NDArray[Any]) -> Any:
 
 
 def bounds(values: pd.Series, declared: Declared | None) -> Array | None:
-    """Between what numbers lie, shape (2, 1): a share's ends, or public bounds; None: not known."""
+    """Limits of a column's values, shape (2, 1): of a share, or public bounds; None if unknown."""
     if is_share(values, declared):
         return SHARE
     if declared is None or not declared.is_numeric:
@@ -192,9 +188,9 @@ class Levels:
     """The levels of a column.
 
     Attributes:
-        labels: what they are, in order, also those without rows; a marker of missing values last.
-        codes: which of them each row has, shape (n,).
-        declared: whether a public schema, a type or edges say what they are, and not the rows.
+        labels: in order, also those without rows; the level of missing values last.
+        codes: index of each row's level, shape (n,).
+        declared: whether a schema, a type or edges define the levels, rather than the rows.
     """
 
     labels: tuple[Any, ...]
@@ -203,28 +199,25 @@ class Levels:
 
 
 Bins = int | Sequence[Any] | None
-"""Into how many equal parts of the range the rows show, or the edges: numbers, or ISO dates."""
+"""Number of equal parts of the rows' range, or edges: numbers, or ISO dates."""
 
 
 def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
-    """Levels of a column, whether they have rows or not.
+    """Return the levels of a column, including those without rows.
 
-    They are those of the public schema, in its order: levels, truth values, the bins between
-    declared `cuts`, or the whole numbers between bounds that hold at most `MOST_LEVELS` of them;
-    and a marker of missing values where the column is nullable. What the schema does not declare,
-    but rows hold, follows. Without a schema levels are those of the type (truth values, categories
-    of pandas), else those in the rows, sorted. The marker is `missing`, in brackets where a level
-    has that name.
+    With a schema: its levels, truth values, bins between `cuts`, or the whole numbers between
+    bounds that hold at most `MOST_LEVELS`; then `missing` if nullable; then undeclared values of
+    the rows. Without: levels of the type (truth values, pandas categories), else the rows' values,
+    sorted.
 
     Args:
         sample: the rows.
         name: the column.
-        bins: of a column of numbers or dates. A bin of numbers holds its upper edge (the first one
-            both), a bin of dates its lower one, and so does a bin between declared cuts.
+        bins: for numbers or dates. A bin of numbers includes its upper edge (the first bin both
+            edges); a bin of dates, or between declared cuts, includes its lower edge.
 
     Raises:
-        ReleaseError: no such column, too many different values, bins of text, or edges that are
-            none.
+        ReleaseError: no such column, too many different values, bins of text, or invalid edges.
     """
     values = checked_column(sample._frame, name)
     kind = pd.api.types
@@ -250,7 +243,7 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
 
 
 def _domain(values: pd.Series, declared: Declared | None) -> list[Any] | None:
-    """What the schema or the type says the levels are; None where only the rows say it."""
+    """Levels by schema or type; None if only the rows define them."""
     if declared is None or not declared.level_names:
         if declared is not None and declared.kind is ColumnKind.INTEGER:
             whole = range(int(declared.lower_number), int(declared.upper_number) + 1)
@@ -262,7 +255,7 @@ def _domain(values: pd.Series, declared: Declared | None) -> list[Any] | None:
 
 
 def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> Levels:
-    """Levels of a domain, and after them what else the rows hold."""
+    """Levels of a domain, followed by other values in the rows."""
     is_declared = domain is not None
     if domain is None and isinstance(values.dtype, pd.CategoricalDtype):
         domain, is_declared = values.cat.categories.tolist(), True
@@ -276,16 +269,16 @@ def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> L
 
 
 def moment(text: str, values: pd.Series) -> pd.Timestamp:
-    """A moment that compares with those of a column.
+    """Return a moment that compares with those of a column.
 
     Args:
-        text: an ISO date, `2025-07-01`, or date and time, `2025-07-01T14:30`; with an offset, as
-            `2025-07-01T14:30+02:00`, only of a column that has a time zone. Without one it is read
-            in that zone, as a data dictionary's cells are (docs/spec.md).
+        text: an ISO date, `2025-07-01`, or date and time, `2025-07-01T14:30`. An offset, as in
+            `2025-07-01T14:30+02:00`, needs a column with a time zone; without one the text is read
+            in the column's zone, as the data dictionary reads cells (docs/spec.md).
         values: the column.
 
     Raises:
-        ReleaseError: anything else: `01/07/2025` is another day in another country.
+        ReleaseError: anything else; `01/07/2025` is ambiguous between countries.
     """
     zone = values.dt.tz
     clock = zoneinfo.ZoneInfo(str(zone)) if is_zone(str(zone)) else zone or dt.UTC  # not pytz's own
@@ -300,7 +293,7 @@ def moment(text: str, values: pd.Series) -> pd.Timestamp:
 
 
 def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.Series:
-    """Each value as the text of the bin it lies in, `outside` beyond the edges, NaN if missing."""
+    """Label each value with its bin, `outside` beyond the edges, NaN if missing."""
     present = values.dropna()
     if present.empty and isinstance(bins, int):
         return values
@@ -337,11 +330,11 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
 
 
 def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
-    """Edges of the bins that `cuts` declare, both bounds among them; None where there are none.
+    """Edges of the bins between declared `cuts`, with both bounds; None without cuts.
 
     Args:
         column: of numbers or dates.
-        zone: of the moments of a released column; None: it has none.
+        zone: time zone of a released column's moments, or None.
     """
     if not column.cuts:
         return None
@@ -360,7 +353,7 @@ def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
 
 
 def _between_cuts(values: pd.Series, column: Declared) -> pd.Series:
-    """Each value as the text of its declared bin, as `_binned`; the last one holds its end."""
+    """Label each value with its declared bin; the last bin includes its upper edge."""
     edges = declared_edges(column, getattr(values.dt, "tz", None) if _is_dated(values) else None)
     assert edges is not None
     texts = _texts(edges)
@@ -386,7 +379,7 @@ def _is_dated(values: pd.Series) -> bool:
 
 
 def _equal_parts(values: pd.Series, bins: int) -> pd.Index:
-    """Edges of as many equal parts of the range, inside it rounded to a hundredth of a part."""
+    """Edges of equal parts of the range; inner edges rounded to a hundredth of a part."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
@@ -397,14 +390,14 @@ def _equal_parts(values: pd.Series, bins: int) -> pd.Index:
 
 
 def _equal_moments(values: pd.Series, bins: int) -> pd.Index:
-    """The same of whole days, or of seconds where there is a zone; the last one is inside."""
+    """Edges of equal parts in days, or in seconds with a time zone; the last moment is inside."""
     unit: Literal["D", "s"] = "D" if values.dt.tz is None else "s"
     after = values.max() + pd.Timedelta(1, unit)
     return pd.date_range(values.min(), after, periods=bins + 1, unit="s").floor(unit).unique()
 
 
 def _texts(edges: pd.Index) -> list[str]:
-    """Edges as short as keeps them apart."""
+    """Shortest texts that distinguish the edges."""
     if isinstance(edges, pd.DatetimeIndex):
         days = edges.tz is None and bool((edges == edges.normalize()).all())
         return [f"{edge:%Y-%m-%d}" if days else edge.isoformat() for edge in edges]

@@ -1,4 +1,4 @@
-"""Which parts of a condition compare, and what they say of each row."""
+"""Comparisons in a condition: their kinds, and their truth for each row."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _COMPUTED: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 Levels = Mapping[str, Sequence[str]]
-"""By column of text: the levels it is declared to have."""
+"""Declared levels by column of text."""
 
 
 class Kind(enum.Enum):
-    """What a part of a condition is, in words for messages."""
+    """Kind of a part of a condition, in words for messages."""
 
     NUMBER = "numbers"
     TRUTH = "truth values"
@@ -46,7 +46,7 @@ class Kind(enum.Enum):
 
 
 def kind_of(values: pd.Series) -> Kind:
-    """What the cells of a column are; `OTHER` is left to pandas."""
+    """Kind of a column's cells; pandas compares `OTHER`."""
     types = pd.api.types
     if types.is_bool_dtype(values.dtype):
         return Kind.TRUTH
@@ -64,15 +64,15 @@ def kind_of(values: pd.Series) -> Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparisons:
-    """Checks what stands beside what in a condition, and computes it for each row.
+    """Checks which parts of a condition may be compared, and evaluates it for each row.
 
-    Text of a date is a moment; levels with an order are their places in it.
+    Text compared with dates is a moment; ordered levels compare by their places.
 
     Attributes:
         text: the condition, for messages.
-        table: the rows; the condition's tree has its columns by their names.
+        table: the rows; the condition's tree has the columns' own names.
         declared: levels of columns of text.
-        ordered: those of them whose levels have an order.
+        ordered: columns whose levels have an order.
     """
 
     text: str
@@ -94,7 +94,7 @@ class Comparisons:
         return Kind.NUMBER
 
     def is_flag(self, column: ast.Name) -> bool:
-        """Whether a column of numbers holds 0 and 1 alone."""
+        """Whether a column of numbers holds only 0 and 1."""
         return bool(self.table[column.id].dropna().isin((0, 1)).all())
 
     def is_ordered(self, column: ast.Name) -> bool:
@@ -103,7 +103,7 @@ class Comparisons:
         return column.id in self.ordered or bool(is_ordered)
 
     def levels(self, column: ast.Name) -> list[str]:
-        """The levels that are declared, else those in the rows."""
+        """The declared levels, else those in the rows."""
         values = self.table[column.id]
         if declared := self.declared.get(column.id):
             return [str(level) for level in declared]
@@ -112,7 +112,7 @@ class Comparisons:
         return [str(level) for level in values.dropna().unique()]
 
     def check_levels(self, column: ast.Name, texts: Sequence[ast.expr]) -> None:
-        """Refuses text that is no level of the column."""
+        """Refuse text that is no level of the column."""
         level_names = self.levels(column)
         for text in (part.value for part in texts if isinstance(part, ast.Constant)):
             if text not in level_names:
@@ -150,14 +150,14 @@ class Comparisons:
         return ReleaseError(f"where={self.text!r}: {fault}")
 
     def truth(self, node: ast.expr, word: str = "") -> pd.Series:
-        """One truth value per row.
+        """Return one truth value per row.
 
         Args:
             node: a condition, or a part of one.
-            word: what joins it to others, such as `and`.
+            word: the operator that joins it to others, such as `and`.
 
         Raises:
-            ReleaseError: numbers, text or dates alone, or what does not compare.
+            ReleaseError: numbers, text or dates alone, or kinds that do not compare.
         """
         match node:
             case ast.BoolOp():
@@ -189,7 +189,7 @@ class Comparisons:
         )
 
     def _number(self, node: ast.expr) -> Any:
-        """Its numbers, of one row or of each; refuses text and dates."""
+        """Numbers of one row or of each; refuses text and dates."""
         match node:
             case ast.BinOp():
                 if isinstance(node.op, ast.Div) and _is_zero(node.right):
@@ -213,7 +213,7 @@ class Comparisons:
         return self.table[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
 
     def _related(self, node: ast.Compare, values: Sequence[Any]) -> pd.Series:
-        """What the signs of a comparison say of its sides; a list's parts are sides of `in`."""
+        """Evaluate a comparison's operators on its sides; the items of an `in` list are sides."""
         first, index = node.ops[0], self.table.index
         if isinstance(first, ast.In | ast.NotIn):
             left = values[0] if isinstance(values[0], pd.Series) else pd.Series(values[0], index)
@@ -245,7 +245,7 @@ class Comparisons:
         return self._compared_with_each(node, [node.left, *last.elts])
 
     def _compared_with_each(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
-        """The comparison by the kind of its columns; a list's parts are sides as others are."""
+        """Evaluate a comparison by the kinds of its columns; items of a list are sides."""
         kinds = [self.kind(side) for side in sides]
         columns = [side for side in sides if isinstance(side, ast.Name)]
         texts = [side for side in sides if _is_text(side)]
@@ -282,7 +282,7 @@ class Comparisons:
         return self._related(node, [self._number(side) for side in sides])
 
     def _check_beside(self, column: ast.Name, sides: Sequence[ast.expr], how: str) -> None:
-        """Refuses what compares with neither text nor dates."""
+        """Refuse sides of another kind than the column's."""
         kind = self.kind(column)
         for side in sides:
             if _is_text(side) or (isinstance(side, ast.Name) and self.kind(side) is kind):
@@ -294,7 +294,7 @@ class Comparisons:
             raise self.refusal(f"{self.column(column)} holds {kind.value}; {found}: {how}")
 
     def _textual(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
-        """Text with levels; where an order is asked for, by their places in it."""
+        """Compare text; for `<` and the like by the order of the levels."""
         columns = [side for side in sides if isinstance(side, ast.Name)]
         for column in columns:
             self.check_levels(column, [side for side in sides if _is_text(side)])
@@ -327,7 +327,7 @@ class Comparisons:
         )
 
     def _moments(self, column: ast.Name, sides: Sequence[ast.expr]) -> list[Any]:
-        """Dates of columns, and moments of text as those of `column` are written."""
+        """Moments of columns, and of text as `column` writes them."""
         try:
             return [
                 moment(str(self._value(side)), self.table[column.id])
@@ -340,7 +340,7 @@ class Comparisons:
 
 
 def _wide(value: Any) -> Any:
-    """Whole numbers and truth values of a column in 64 bits: sums of fewer would wrap around."""
+    """Widen whole numbers and truth values to 64 bits, since sums of fewer would overflow."""
     kind = pd.api.types
     if not isinstance(value, pd.Series) or kind.is_float_dtype(value.dtype):
         return value

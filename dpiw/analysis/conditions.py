@@ -1,4 +1,4 @@
-"""Which rows an analyst means: a condition in pandas' notation, read strictly."""
+"""Conditions in pandas' notation, read strictly: which rows an analyst means."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORDS: Mapping[type[ast.AST], str] = {
     ast.JoinedStr: "text with `f` before it", ast.NamedExpr: "`:=`", ast.Starred: "`*`",
     ast.Set: "`{...}`", ast.Dict: "`{...}`",
 }  # fmt: skip
-"""What Python calls otherwise."""
+"""Names of syntax that is not allowed."""
 
 _INSTEAD = (
     (r"&&|\bAND\b", "write `and`"),
@@ -45,16 +45,16 @@ _INSTEAD = (
     (r"(?i)\bis\s+(not\s+)?null\b", "rows with a missing value are left out as it is"),
     (r"(?<![=!<>])=(?!=)", "write == for a comparison"),
 )
-"""Signs and words of other languages, and what stands for them here."""
+"""Operators of other languages, and what to write instead."""
 
 
 def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
-    """Which rows a condition chooses, shape (n,).
+    """Return which rows a condition chooses, shape (n,).
 
     Args:
         sample: the rows.
-        where: None: all. A boolean column's name. A condition in pandas' notation (`condition`).
-            A truth value per row, or a function from the table to them.
+        where: None: all rows. Else a boolean column's name, a condition in pandas' notation
+            (`condition`), a truth value per row, or a function from the table to them.
 
     Raises:
         ReleaseError: not a condition, not one truth value per row, or no row with weight meets it.
@@ -85,7 +85,7 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
 
 
 def _what_holds(sample: WeightedSample, where: Column) -> str:
-    """Ranges and levels of the columns that a condition names: public, or those in the rows."""
+    """Ranges and levels of the columns in a condition: public ones, else those in the rows."""
     if not isinstance(where, str) or where in sample._frame.columns:
         return ""
     held = []
@@ -117,24 +117,22 @@ def condition(
     declared: Levels | None = None,
     ordered: Collection[str] = (),
 ) -> NDArray[np.bool_]:
-    """Rows where a condition is true, shape (n,).
+    """Return the rows where a condition is true, shape (n,).
 
-    Allowed are columns (names that are not plain words in backticks), numbers, text in quotes,
+    Allowed: columns (in backticks unless the name is one plain word), numbers, text in quotes,
     `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
-    Dates and moments are ISO text (`dpiw.analysis.columns.moment`). A row with a missing value in
-    a column that the condition names is left out.
+    Dates and moments are ISO text (`dpiw.analysis.columns.moment`). Rows with a missing value in a
+    column of the condition are left out.
 
     Args:
         table: the rows.
         text: the condition.
-        declared: levels of columns of text; of others those in the rows count.
-        ordered: those of them whose levels have an order, in which `<` compares them. Other text
-            has none, but for a column of ordered categories of pandas.
+        declared: levels of columns of text; of other columns, the levels in the rows.
+        ordered: columns whose levels `<` compares by their order; pandas' ordered categories, too.
 
     Raises:
-        ReleaseError: anything else stands in it, a column is not there, text that is no level of
-            its column or no ISO date, columns and values of other kinds are compared, or it is
-            not one truth value per row.
+        ReleaseError: other syntax, no such column, text that is no level of its column or no ISO
+            date, values of different kinds compared, or not one truth value per row.
     """
     tree = _parsed(table, text, declared or {})
     comparisons = Comparisons(text=text, table=table, declared=declared or {}, ordered=ordered)
@@ -153,12 +151,12 @@ def condition(
 
 
 def _columns(tree: ast.expr) -> list[str]:
-    """The columns that a condition names, each once."""
+    """The columns in a condition, each once."""
     return list(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
 
 
 def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
-    """A condition's tree, with columns by the names that the table has."""
+    """A condition's tree, with the table's own column names."""
     stem, quoted = unused_stem([text]), list[str]()
 
     def replaced(match: re.Match[str]) -> str:
@@ -186,7 +184,7 @@ def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
 
 
 def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> str:
-    """The column that a word outside of backticks names; Python has changed its Unicode form."""
+    """The column named by a word outside backticks, which Python has normalised."""
     try:
         return column_name(table, word, normalised=True)
     except ReleaseError:
@@ -196,7 +194,7 @@ def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> 
 
 
 def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
-    """Refuses what a condition may not hold."""
+    """Refuse syntax that a condition may not contain."""
     if not isinstance(node, _ALLOWED):
         word = _WORDS.get(type(node), f"`{type(node).__name__.lower()}`")
         allowed = (
@@ -221,7 +219,7 @@ def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
 
 
 def _instead(text: str) -> str:
-    """What to write for the first sign of another language; nothing where there is none."""
+    """Advice for the first operator of another language; empty without one."""
     bare = TOKENS.sub(lambda match: match[0] if match[0] in "&|" else " ", text)
     for pattern, advice in _INSTEAD:
         if re.search(pattern, bare):

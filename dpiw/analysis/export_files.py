@@ -1,22 +1,25 @@
-"""A release's rows in the files of other packages: CSV, Stata and SPSS.
+"""Exports of a release: CSV, Stata and SPSS.
 
-Every file is read back and compared with the rows before it takes its place, because each format
-drops something without a word: zones, digits of large whole numbers, the ends of long labels.
+Each file is read back and compared with the rows before it takes its place, because each format
+silently drops something: time zones, digits of large whole numbers, the ends of long labels.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
+import re
 import tempfile
+import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.export_names import CSV, SPSS, STATA, NameRule, renamed
 from dpiw.analysis.read_back import (
     LARGEST_WHOLE,
     changed_csv,
@@ -28,9 +31,158 @@ from dpiw.analysis.read_back import (
 )
 from dpiw.analysis.sample import Published
 from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
+from dpiw.data.levels import is_formula
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError, optional, shown
+from dpiw.errors import ReleaseError, nearest, optional, shown
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class NameRule:
+    """Which names a format holds: `expected` in words, and those of some names it refuses."""
+
+    expected: str
+    refused: Callable[[Sequence[str]], list[str]]
+
+    def holds(self, name: str) -> bool:
+        """Whether the format holds this name."""
+        return not self.refused([name])
+
+
+def renamed(
+    columns: Sequence[Column], names: Mapping[str, str], *, weights: Iterable[str], rule: NameRule
+) -> list[Column]:
+    """Columns by the names that they have in a file; a renamed column's old name is its label.
+
+    Args:
+        columns: of a release.
+        names: from old to new, where the two differ.
+        weights: names of the columns of weights in the same file.
+        rule: of the format.
+
+    Raises:
+        ReleaseError: `names` has an unknown column or an inadmissible name, two names differ
+            only in case, or the format cannot hold a name; the message then suggests names.
+    """
+    _check_new(columns, names)
+    new = {column.name: names.get(column.name, column.name) for column in columns}
+    _check_alike(new.values())
+    needed = {folded_name(name) for name in weights}
+    refused = set(rule.refused(list(new.values())))
+    clashing = [old for old, name in new.items() if folded_name(name) in needed]
+    bad = clashing + [old for old, name in new.items() if name in refused and old not in clashing]
+    if bad:
+        held = (folded_name(name) for old, name in new.items() if old not in bad)
+        suggested = dict(names) | _suggested(bad, {*needed, *held, *RESERVED_NAMES}, rule)
+        why = f"expected {rule.expected}, and no word that the format keeps for itself"
+        why = "the weights need that name" if clashing else why
+        raise ReleaseError(
+            f"export: column {new[bad[0]]!r}: {why}; what would do: names={suggested!r}"
+        )
+    return [
+        replace(column, name=new[column.name], description=column.description or column.name)
+        if column.name in names
+        else column
+        for column in columns
+    ]
+
+
+def _check_new(columns: Sequence[Column], names: Mapping[str, str]) -> None:
+    unknown = [name for name in names if name not in {column.name for column in columns}]
+    if unknown:
+        near = nearest(unknown[0], [column.name for column in columns])
+        raise ReleaseError(f"export: names: no column {unknown[0]!r}{near}")
+    for old, name in names.items():
+        fault = name_fault(name)
+        if fault is None and name in RESERVED_NAMES:
+            fault = f"a release keeps {name!r} for itself"
+        if fault is not None:
+            raise ReleaseError(f"export: names: column {old!r}: {fault}")
+
+
+def _check_alike(names: Iterable[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        folded = folded_name(name)
+        if folded in seen:
+            raise ReleaseError(f"export: columns {seen[folded]!r} and {name!r} would be one name")
+        seen[folded] = name
+
+
+def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str, str]:
+    """An admissible, unused name for each column."""
+    seen, suggested = set(taken), {}
+    for name in bad:
+        suggested[name] = next(
+            candidate
+            for candidate in _likes(name)
+            if folded_name(candidate) not in seen and rule.holds(candidate)
+        )
+        seen.add(folded_name(suggested[name]))
+    return suggested
+
+
+def _likes(name: str) -> Iterator[str]:
+    """Similar names: its letters, then ASCII letters, then with a prefix and a number."""
+    name = name.replace("\N{MICRO SIGN}", "u")
+    latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
+    ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
+    stem = re.sub(r"\W+", "_", ascii_letters).strip("_")[:24]
+    yield re.sub(r"\W+", "_", name).strip("_")[:30]
+    yield stem
+    yield f"v_{stem}"
+    yield from (f"v_{stem}_{number}" for number in itertools.count(2))
+
+
+# --- the formats --------------------------------------------------------------------------------
+
+_STATA_NAME, _SPSS_NAME = 32, 64
+"""Longest name: in Stata in letters, in SPSS in bytes."""
+
+_SPSS_WORDS = frozenset(
+    {"ALL", "AND", "BY", "EQ", "GE", "GT", "LE", "LT", "NE", "NOT", "OR", "TO", "WITH"}
+)
+
+
+def _stata_refuses(names: Sequence[str]) -> list[str]:
+    """Names that pandas would silently replace: tried together first, then one by one."""
+    types = [name for name in names if re.fullmatch(r"str\d+", name) or not name.isidentifier()]
+    candidates = [name for name in names if name not in types]
+    if candidates and not _pandas_writes(candidates):
+        types += [name for name in candidates if not _pandas_writes([name])]
+    return types
+
+
+def _pandas_writes(names: Sequence[str]) -> bool:
+    with warnings.catch_warnings(action="error", category=pd.errors.InvalidColumnName):
+        try:
+            frame = pd.DataFrame([[0.0] * len(names)], columns=list(names))
+            frame.to_stata(io.BytesIO(), write_index=False, version=118)
+        except pd.errors.InvalidColumnName:
+            return False
+    return True
+
+
+def _spss_refuses(names: Sequence[str]) -> list[str]:
+    return [
+        name
+        for name in names
+        if not (name.isidentifier() and name[0].isalpha() and len(name.encode()) <= _SPSS_NAME)
+        or name.upper() in _SPSS_WORDS
+    ]
+
+
+CSV = NameRule(
+    expected="a name that no spreadsheet computes",
+    refused=lambda names: list(filter(is_formula, names)),
+)
+STATA = NameRule(expected=f"letters, digits and `_`, at most {_STATA_NAME}", refused=_stata_refuses)
+SPSS = NameRule(
+    expected=f"letters, digits and `_`, a letter first, at most {_SPSS_NAME} bytes",
+    refused=_spss_refuses,
+)
+
 
 _STATA_LABEL, _SPSS_LABEL = 80, 256
 """Longest label of a column: in Stata in letters, in SPSS in bytes."""
@@ -41,14 +193,7 @@ _SPSS_WEIGHT = "Synthetic rows. Declare the weights: WEIGHT BY weight."
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Weights:
-    """The columns of weights, and what a file says of them.
-
-    Attributes:
-        columns: `weight`, and the replicates.
-        texts: what each is, by name.
-        stata: what to type in Stata.
-        spss: the same in SPSS, lines of at most 80 characters.
-    """
+    """The columns of weights, what each is, and what to type in Stata and SPSS."""
 
     columns: pd.DataFrame
     texts: dict[str, str]
@@ -65,33 +210,34 @@ def export(
 ) -> Path:
     """Write rows and weights to a file for another package.
 
-    `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their offset from
-    UTC. `.dta` (Stata 14 and later) and `.sav` (SPSS, by the library pyreadstat): levels are
-    numbers from 1 with labels, in the schema's order; truth values 0 and 1; moments are the clock
-    of the column's time zone, which its label names; columns bear the schema's descriptions. None
-    of the formats can bind weights to rows: the last column but the replicates is `weight`, its
-    label says what it is, and the file's label says what to type.
+    `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their UTC offset.
+    `.dta` (Stata 14 and later) and `.sav` (SPSS, needs pyreadstat): levels are numbers from 1 with
+    labels, in the schema's order; truth values are 0 and 1; moments show the clock of the column's
+    time zone, named in its label; columns have the schema's descriptions as labels. No format can
+    bind weights to rows: the column `weight` follows the data, and the file's label says what to
+    type.
 
     The file is read back and compared with the rows before it takes its place.
 
     Args:
         release: a verified release.
-        path: of the file; a folder that is not there is made. What stands there is replaced once
-            the new file is whole: an export that is stopped or refused leaves it as it was.
-        replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels say the scale.
-        names: other names for columns, where the format cannot hold theirs: from old to new. A
-            column without a description has its old name for a label.
+        path: of the file; missing folders are created. An existing file is replaced only by a
+            complete new one.
+        replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels give the
+            scale.
+        names: from old to new, for columns whose names the format cannot hold. A renamed column
+            without a description has its old name as its label.
 
     Returns:
         The path.
 
     Raises:
         ReleaseError: not a release, another ending, no replicate weights, names that the format
-            cannot hold or that are alike but for their case, columns whose values it cannot hold
-            (all of them, by name), a path that cannot be written, or pyreadstat is not installed.
+            cannot hold or that differ only in case, columns whose values it cannot hold (names all
+            of them), a path that cannot be written, or pyreadstat is not installed.
 
     Warns:
-        UserWarning: CSV: columns of text or digits that readers change unless they are told.
+        UserWarning: CSV: readers change columns of text or digits unless told otherwise.
     """
     if not isinstance(getattr(release, "schema", None), Mapping):
         raise ReleaseError(
@@ -128,14 +274,7 @@ def export(
 
 @dataclass(frozen=True, kw_only=True)
 class _Format:
-    """How a format is written and read back.
-
-    Attributes:
-        names: which names it holds.
-        write: a file of rows, columns and weights.
-        changed: names of the columns whose cells or labels are not what was meant, in the file.
-        holds: by kind of column, what it can hold, in words.
-    """
+    """How a format is written and read back, its names, and by kind the values it holds."""
 
     names: NameRule
     write: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], None]
@@ -150,7 +289,7 @@ def _written(
     columns: Sequence[Column],
     weights: _Weights,
 ) -> list[str]:
-    """Write a file; the columns that it does not hold, and those of which the writer failed."""
+    """Write a file; return the columns that it does not hold, or on which the writer failed."""
     try:
         form.write(draft, table, columns, weights)
         return form.changed(draft, table, columns, weights)
@@ -162,13 +301,13 @@ def _written(
 
 
 _REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.errors.DataError)
-"""What writers raise of values; OSError, of the path, is none of them."""
+"""Errors of writers about values; OSError is about the path."""
 
 
 def _alone(
     form: _Format, draft: Path, table: pd.DataFrame, column: Column, weights: _Weights
 ) -> bool:
-    """Whether a file holds this column, by itself."""
+    """Whether the format holds this column by itself."""
     try:
         form.write(draft, table[[column.name]], [column], weights)
         return not form.changed(draft, table[[column.name]], [column], weights)
@@ -189,7 +328,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _warn_of_readers(table: pd.DataFrame, columns: Sequence[Column]) -> None:
-    """Name the columns that readers of CSV change by default, and what to type instead."""
+    """Warn of columns that readers of CSV change by default, and say what to type."""
     readings = {column.name: (column, why) for column, why in plain_readings(table, columns)}
     if not readings:
         return
@@ -224,7 +363,7 @@ def _weights(release: Published, replicates: bool) -> _Weights:
 
 
 def _csv(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
-    """Truth values in the words of R, which takes pandas' `True` for text; pandas reads both."""
+    """Write truth values as `TRUE` and `FALSE`, which both R and pandas read."""
     recoded = table.copy(deep=False)
     for name, values in table.items():
         if pd.api.types.is_bool_dtype(values.dtype):
@@ -265,7 +404,7 @@ def _spss(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _
 
 
 def _python_dates(values: pd.Series, column: Column) -> pd.Series:
-    """Objects of Python: pyreadstat 1.3 takes pandas' seconds for nanoseconds."""
+    """Dates as Python objects: pyreadstat 1.3 takes pandas' seconds for nanoseconds."""
     days = column.kind is ColumnKind.DATE
     cells = [
         None if pd.isna(cell) else cell.date() if days else cell.to_pydatetime() for cell in values
@@ -288,7 +427,7 @@ def _spss_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
 def _texts(
     columns: Iterable[Column], weights: _Weights, *, room: int, size: Callable[[str], int]
 ) -> dict[str, str]:
-    """Labels of columns: what each is, and of moments whose clock they show, within `room`."""
+    """Labels of columns within `room`; of moments with their time zone."""
     texts = {}
     for column in columns:
         moment = column.kind is ColumnKind.DATETIME
@@ -303,7 +442,7 @@ def _texts(
 
 
 def _coded(values: pd.Series, column: Column) -> Any:
-    """Levels as numbers, moments by the zone's clock without zone; NaN or NaT where missing."""
+    """Levels as numbers, moments on the zone's clock; NaN or NaT where missing."""
     if column.kind is ColumnKind.DATETIME:
         return values.dt.tz_convert(column.time_zone).dt.tz_localize(None)
     if column.kind is ColumnKind.DATE:
@@ -319,7 +458,7 @@ def _rows(table: pd.DataFrame, weights: _Weights) -> pd.DataFrame:
 
 
 def _holds(numbers: str, first_day: str, label: str) -> dict[ColumnKind, str]:
-    """What columns of each kind may hold in a file of doubles, moments and labels."""
+    """Values by kind of column in a file of doubles, moments and labels, in words."""
     labels = f"the schema's levels, as labels of at most {label}"
     return {
         ColumnKind.INTEGER: f"whole numbers to {LARGEST_WHOLE} (2^53), as doubles",

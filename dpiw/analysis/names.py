@@ -1,9 +1,8 @@
-"""Names of columns: as a table has them, as an analyst types them, and as other layers read them.
+"""Column names: as the table has them, as analysts type them, and as other libraries read them.
 
 Python, pandas and formulaic give words such as `inf`, `log` or `1` a meaning of their own, and
-Python changes the Unicode form of an identifier. So a condition or a formula reaches them with
-private names, and a name is looked up here alone: as it is typed, else in the normal form NFKC, in
-which the data dictionary compares names too (`dpiw.data.names.folded_name`).
+Python normalises identifiers. Conditions and formulas therefore use private names, and only this
+module looks up a name: exactly, then in normal form NFKC, as the data dictionary does.
 """
 
 from __future__ import annotations
@@ -31,24 +30,20 @@ _FORMULA_TOKENS = re.compile(rf"{_QUOTED}|(?:{_TEXT})|{_BACKTICKS}|{_WORD}", re.
 
 
 def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
-    """The column of that name.
-
-    Raises:
-        ReleaseError: as `column_name`.
-    """
+    """Return the column of that name; raises ReleaseError as `column_name`."""
     return table[column_name(table, name)]
 
 
 def column_name(table: pd.DataFrame, name: str, *, normalised: bool = False) -> str:
-    """The table's own spelling of a column's name.
+    """Return the table's own spelling of a column's name.
 
     Args:
         table: the rows.
-        name: as typed, or the same in another Unicode form.
-        normalised: whether Python has changed its form, so that an exact match says nothing.
+        name: as typed, or in another Unicode form.
+        normalised: whether Python has changed its form, so that an exact match proves nothing.
 
     Raises:
-        ReleaseError: there is none, with the nearest; or the name could be one of several columns.
+        ReleaseError: no such column (names the nearest), or several columns could be meant.
     """
     alike = _alike(table, name)
     if name in table.columns and (not normalised or len(alike) < 2):
@@ -66,13 +61,13 @@ def column_name(table: pd.DataFrame, name: str, *, normalised: bool = False) -> 
 
 
 def known_name(table: pd.DataFrame, name: str) -> str:
-    """`column_name`, or the name as it is where there is no such column."""
+    """Return `column_name`, or the name itself if there is no such column."""
     alike = _alike(table, name)
     return name if name in table.columns or len(alike) != 1 else alike[0]
 
 
 def no_column(table: pd.DataFrame, name: str) -> ReleaseError:
-    """The error of a name that no column has exactly; names the nearest."""
+    """Return the error for an unknown column; it names the nearest."""
     names = [str(column) for column in table.columns]
     if alike := _alike(table, name):
         hint = f"; the table spells it {alike[0]!a}"
@@ -82,7 +77,7 @@ def no_column(table: pd.DataFrame, name: str) -> ReleaseError:
 
 
 def _alike(table: pd.DataFrame, name: str) -> list[str]:
-    """The table's names that have the same normal form, each once."""
+    """Return the table's names with the same normal form, each once."""
     if not isinstance(name, str):
         return []
     form = _normal(name)
@@ -95,7 +90,7 @@ def _normal(name: str) -> str:
 
 
 def as_typed(name: str) -> str:
-    """A column's name as conditions and formulas have it: in backticks unless it is one word."""
+    """Return a column's name as in conditions and formulas: in backticks unless it is one word."""
     if name.isidentifier() and not keyword.iskeyword(name):
         return name
     return f"`{_doubled(name)}`"
@@ -106,12 +101,12 @@ def _doubled(name: str) -> str:
 
 
 def unquoted(name: str) -> str:
-    """What stands between backticks, where a doubled one is one."""
+    """Return the text between backticks, where a doubled backtick means one."""
     return name.replace("``", "`")
 
 
 def unused_stem(texts: Iterable[str]) -> str:
-    """The beginning of names that occur in none of the texts, in no Unicode form."""
+    """Return the start of a name that occurs in none of the texts, in any Unicode form."""
     known, stem = [_normal(text) for text in texts], "column_"
     while any(stem in text for text in known):
         stem = f"c{stem}"
@@ -119,13 +114,13 @@ def unused_stem(texts: Iterable[str]) -> str:
 
 
 def private_formula(table: pd.DataFrame, formula: str) -> tuple[str, Mapping[str, str]]:
-    """A formula with private names for columns, and the columns by these names.
+    """Return a formula with private names for columns, and the columns by these names.
 
-    Columns are what stands in backticks or in `Q(...)`, and words that are a column's name, but for
-    functions (before a bracket), attributes and arguments of functions (before `=`).
+    A column is text in backticks or in `Q(...)`, or a word that names a column and is no function
+    (before a bracket), attribute or keyword (before `=`).
 
     Raises:
-        ReleaseError: a name in backticks is no column, or a name could be one of several.
+        ReleaseError: a name in backticks is no column, or a name is ambiguous.
     """
     found: list[tuple[slice, str]] = []
     for match in _FORMULA_TOKENS.finditer(formula):
@@ -147,7 +142,7 @@ def private_formula(table: pd.DataFrame, formula: str) -> tuple[str, Mapping[str
 
 
 def _longest_name(table: pd.DataFrame, word: str) -> tuple[str | None, int]:
-    """The column that a word, or what stands before one of its dots, names; and its length."""
+    """Return the column named by a word or by its part before a dot, and that part's length."""
     part = word
     while part:
         if part.replace(".", "_").isidentifier() and _alike(table, part):
@@ -157,12 +152,12 @@ def _longest_name(table: pd.DataFrame, word: str) -> tuple[str | None, int]:
 
 
 def _texts(values: pd.Series) -> Iterable[object]:
-    """Different values of a column of text."""
+    """Return the different values of a column of text."""
     return values.dropna().unique() if values.dtype == object or values.dtype.kind == "O" else ()
 
 
 def restored(text: str, names: Mapping[str, str]) -> str:
-    """A text with the columns' own names in the place of private ones."""
+    """Return a text with columns' own names instead of private ones."""
     for private, name in names.items():
         text = text.replace(private, name)
     return text

@@ -1,4 +1,4 @@
-"""Weighted plots with Matplotlib, which is loaded when one is drawn."""
+"""Weighted plots with Matplotlib, loaded when the first is drawn."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dpiw.analysis.columns import (
     moment,
     numbers,
 )
+from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.analysis.names import checked_column
-from dpiw.analysis.quantiles import weighted_quantile
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, optional
 
 _PARTS = 30
-"""Of the range of a column whose schema declares no cuts."""
+"""Bins of a column without declared cuts."""
 
 _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
@@ -31,20 +31,20 @@ _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 def histogram(source: Source, column: str, *, bins: Bins = None, ax: Any = None) -> Any:
     """Draw the weighted shares of a column of numbers or dates, or of a column's levels.
 
-    Levels are all that the schema declares (`dpiw.analysis.columns.levels`).
+    Includes every level that the schema declares (`dpiw.analysis.columns.levels`).
 
     Args:
         source: a release, or (table, weights).
         column: its name.
-        bins: equal parts of the range, for numbers and dates; or increasing edges, of dates as ISO
-            text. None: between the `cuts` that the schema declares, else 30 parts.
-        ax: where to draw; a new figure if None.
+        bins: number of equal parts, for numbers and dates; or increasing edges, dates as ISO text.
+            None: the `cuts` that the schema declares, else 30 parts.
+        ax: Matplotlib Axes; None: a new figure.
 
     Returns:
         The Matplotlib Axes.
 
     Raises:
-        ReleaseError: Matplotlib is not installed, no such column, or `bins` that are none.
+        ReleaseError: Matplotlib is not installed, no such column, or invalid `bins`.
     """
     sample = weighted_sample(source)
     ax = _axes() if ax is None else ax
@@ -54,13 +54,13 @@ def histogram(source: Source, column: str, *, bins: Bins = None, ax: Any = None)
 
 
 def _name_axes(ax: Any, x: str, y: str) -> None:
-    """Names as they are: two dollar signs are no formula."""
+    """Label the axes literally: two dollar signs are no formula."""
     ax.set_xlabel(x, parse_math=False)
     ax.set_ylabel(y, parse_math=False)
 
 
 def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) -> Any:
-    """A whole number, or edges of `values`: numbers, or moments that were ISO text."""
+    """Return a whole number, or edges of `values`: numbers, or moments from ISO text."""
     if isinstance(bins, int | np.integer) and not isinstance(bins, bool) and bins >= 1:
         return bins
     example = ""
@@ -101,7 +101,7 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None
 
 
 def _check_told_apart(column: str, values: Array, bins: Any) -> None:
-    """Refuse equal parts that are smaller than the distance of two doubles there."""
+    """Refuse equal parts smaller than the distance between doubles."""
     if not isinstance(bins, int | np.integer) or not values.size:
         return
     width = float(np.ptp(values)) or 1.0  # as NumPy takes it for one value
@@ -126,13 +126,13 @@ def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> An
 def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -> Any:
     """Draw weighted quantiles: a box from 25% to 75% with the median, whiskers at 5% and 95%.
 
-    No points are drawn beyond the whiskers: an extreme synthetic row is nobody.
+    No points are drawn beyond the whiskers: an extreme synthetic row is no person.
 
     Args:
         source: a release, or (table, weights).
         column: a column of numbers.
         by: a column; one box for each of its levels.
-        ax: where to draw; a new figure if None.
+        ax: Matplotlib Axes; None: a new figure.
 
     Returns:
         The Matplotlib Axes.
@@ -166,7 +166,7 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
 
 
 def _quantiles(values: Array, weights: Array) -> Array:
-    """Those of a box; NaN, which is not drawn, of a level without rows."""
+    """Quantiles of a box; NaN, which is not drawn, without rows."""
     if not values.size:
         return np.full(_BOX.size, np.nan)
     return weighted_quantile(values, weights, _BOX)

@@ -1,7 +1,6 @@
-"""Exported files, read back and compared with the rows that they were made of.
+"""Exported files, read back and compared with their rows; what readers of CSV change by default.
 
-Each function returns the columns whose cells or labels are not what was meant. What readers of CSV
-make of text by default is here, too: a file of CSV cannot say that its cells are text.
+A `changed_...` function returns the columns whose cells or labels differ from the rows.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from dpiw.data.levels import is_formula
 from dpiw.errors import optional
 
 _CHUNK = 100_000
-"""Rows that are read at a time."""
+"""Rows read at a time."""
 
 LARGEST_WHOLE = 2**53
-"""Up to here every whole number is a double."""
+"""Up to here a double holds every whole number."""
 
 _STATA_EPOCH, _SPSS_EPOCH = dt.date(1960, 1, 1), dt.date(1582, 10, 14)
 _STATA_FIRST, _SPSS_FIRST = dt.date(100, 1, 1), dt.date(1582, 10, 15)
-"""Day zero of a format, and the first day that its package accepts."""
+"""Day zero of each format, and the first day that its package accepts."""
 
 Cells = tuple[NDArray[Any], NDArray[np.bool_]]
-"""Values in a form that compares exactly, and which are missing."""
+"""Values that compare exactly, and which are missing."""
 
 
 def changed_csv(path: Path, table: pd.DataFrame, columns: Sequence[Column]) -> list[str]:
@@ -45,7 +44,7 @@ def changed_csv(path: Path, table: pd.DataFrame, columns: Sequence[Column]) -> l
 def changed_stata(
     path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
 ) -> list[str]:
-    """Return the columns of a Stata file whose values, levels or labels are not what was meant.
+    """Return the columns of a Stata file whose values, levels or labels differ.
 
     Args:
         path: of the file.
@@ -69,7 +68,10 @@ def changed_stata(
 def changed_spss(
     path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
 ) -> list[str]:
-    """As `changed_stata`, for a file of SPSS."""
+    """Return the columns of an SPSS file whose values, levels or labels differ.
+
+    Arguments as `changed_stata`.
+    """
     library = optional("pyreadstat", extra="export")
     frame, about = library.read_sav(str(path), disable_datetime_conversion=True)
     clock = {ColumnKind.DATE: 1.0, ColumnKind.DATETIME: 1.0}
@@ -82,7 +84,7 @@ def changed_spss(
 def _changed(
     chunks: Iterable[pd.DataFrame], table: pd.DataFrame, columns: Sequence[Column], decode: Any
 ) -> list[str]:
-    """Columns that differ, in order; all of them where the rows or names do."""
+    """Columns that differ, in order; all columns if row counts or names differ."""
     kinds: dict[str, Column | None] = {str(name): None for name in table.columns}
     kinds |= {column.name: column for column in columns}
     changed, start = set[str](), 0
@@ -123,7 +125,7 @@ def _meant(values: pd.Series, column: Column | None, decode: Any) -> Cells:
 
 
 def _from_csv(cells: pd.Series, column: Column | None) -> Cells | None:
-    """Cells of text as values; None where one has another form."""
+    """Text cells as values; None if one has another form."""
     missing = (cells == "").to_numpy(dtype=bool)
     held = cells[~missing]
     values: NDArray[Any]
@@ -154,7 +156,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _seconds(cell: str) -> int:
-    """Seconds since the epoch of an ISO moment with its offset; ValueError without one."""
+    """Seconds since the epoch of an ISO moment with offset; ValueError without one."""
     moment = dt.datetime.fromisoformat(cell)
     if moment.tzinfo is None:
         raise ValueError
@@ -162,10 +164,10 @@ def _seconds(cell: str) -> int:
 
 
 def _numeric(clock: Mapping[ColumnKind, float], *, epoch: dt.date, first: dt.date) -> Any:
-    """A decoder of a file of doubles.
+    """Return a decoder for a file of doubles.
 
     Args:
-        clock: ticks a second, of dates and of moments.
+        clock: ticks per second, of dates and of moments.
         epoch: the day of tick zero.
         first: the earliest day that the package accepts.
     """
@@ -199,7 +201,7 @@ def _numeric(clock: Mapping[ColumnKind, float], *, epoch: dt.date, first: dt.dat
 
 
 def value_labels(columns: Iterable[Column]) -> dict[str, dict[float, str]]:
-    """By column: from code to label. Levels count from 1, truth values from 0."""
+    """Labels by column and code: levels count from 1, truth values from 0."""
     return {
         column.name: {
             float(code): text
@@ -219,7 +221,7 @@ def _with_labels(
     texts: Mapping[str, str | None],
     meant: Mapping[str, str],
 ) -> list[str]:
-    """`changed`, and the columns whose labels or labels of levels are not what was meant."""
+    """Add columns with wrong labels, or wrong labels of levels, to `changed`."""
     wrong = {name for name, named in value_labels(columns).items() if labels.get(name) != named}
     wrong |= {name for name, text in meant.items() if texts.get(name) != text}
     return changed + [name for name in texts if name in wrong - {*changed}]
@@ -245,7 +247,7 @@ _DAY = re.compile(
 
 
 def plain_reading(text: str) -> str | None:
-    """Return what a reader of CSV or a spreadsheet takes a text for by default, or None: text."""
+    """Return how a reader of CSV or a spreadsheet takes a text by default; None: as text."""
     word = text.casefold()
     if word in _MISSING:
         return "a missing value"
@@ -257,10 +259,7 @@ def plain_reading(text: str) -> str | None:
 
 
 def plain_readings(table: pd.DataFrame, columns: Iterable[Column]) -> Iterator[tuple[Column, str]]:
-    """Columns whose cells a reader of CSV changes by default: the column, and what becomes of it.
-
-    Levels are those that have rows.
-    """
+    """Columns whose cells a reader of CSV changes by default, and how; of levels with rows."""
     for column in columns:
         values = table[column.name].dropna()
         if column.kind is ColumnKind.INTEGER and len(values):

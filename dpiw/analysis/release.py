@@ -1,4 +1,4 @@
-"""A release as an analyst sees it: verified rows, weights and certificate.
+"""A verified release: rows, weights and certificate.
 
 >>> from dpiw import load_release
 >>> release = load_release("census-2027-q1", public_key="curator.pub")  # doctest: +SKIP
@@ -19,14 +19,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis import descriptive, export_files, quantiles, tables
+from dpiw.analysis import export_files
+from dpiw.analysis.errors.law import law_of_release
+from dpiw.analysis.estimators import means, quantiles, tables
 from dpiw.analysis.sample import WeightedSample, copied, sample_of
-from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import nearest, spelt
 from dpiw.methods.weights.resampling import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES
-from dpiw.release.published_rows import as_frame
+from dpiw.release.parquet import as_frame
 from dpiw.release.verification import VerifiedRelease, signed_bytes, verify_and_read
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ class Release:
     """A verified release.
 
     Attributes:
-        weights: shape (rows,), of mean one; where the certificate says `unnormalised`, as
-            estimated, for totals. Read-only.
+        weights: shape (rows,), mean one; if the certificate says `unnormalised`, as estimated, for
+            totals. Read-only.
         log_weights: shape (rows,), natural logs as estimated, not normalised. Read-only.
-        certificate: what was promised and how good the weights are.
+        certificate: the guarantee, its cost, and the quality of the weights.
         schema: the public data dictionary, JSON values.
-        verified: the checks the folder passed, and whose key signed it.
+        verified: the checks that the folder passed, and the id of the key that signed it.
     """
 
     _table: pd.DataFrame
@@ -59,9 +60,9 @@ class Release:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The synthetic rows in declared types, without weights; a copy, as yours to change.
+        """The synthetic rows in declared types, without weights.
 
-        What is done to it changes no estimate: those are of the rows that were verified.
+        A copy: changing it changes no estimate, since estimates use the verified rows.
         """
         return copied(self._table)
 
@@ -75,13 +76,13 @@ class Release:
 
     @cached_property
     def sample(self) -> WeightedSample:
-        """Rows and weights as `dpiw.analysis` takes them, with the law of the weights' noise.
+        """Rows, weights and the law of the weights' noise, as `dpiw.analysis` takes them.
 
-        Made when first asked for: seconds for Fourier features. Unnormalised weights are debiased
-        for totals, and for no ratio (docs/method.md section 5).
+        Computed on first use, in seconds for Fourier features. Unnormalised weights are debiased
+        for totals, not for ratios (docs/method.md section 5).
 
         Raises:
-            ReleaseError: the weights are not what certificate and rows say.
+            ReleaseError: the weights contradict certificate and rows.
         """
         top, law = float(self.log_weights.max()), law_of_release(self)
         scaled_weights, factor = np.exp(self.log_weights - top), np.exp(top)
@@ -94,10 +95,8 @@ class Release:
     def replicate_weights(self) -> ReplicateWeights | None:
         """Replicate weights in the order of `table`'s rows, with their scale; None: not published.
 
-        Read when first asked for.
-
         Raises:
-            ChecksumError: the file was changed since the release was loaded.
+            ChecksumError: the file changed after the release was loaded.
         """
         from dpiw.release.replicate_weights import read_replicates
 
@@ -109,17 +108,17 @@ class Release:
 
     # The functions of `dpiw.analysis` with this release as their source: `release.mean("age")`.
     # Estimates print with their interval and its verdict; `.value` is the number alone.
-    correlation = descriptive.correlation
+    correlation = means.correlation
     crosstab = tables.crosstab
     describe = tables.describe
     export = export_files.export
-    mean = descriptive.mean
+    mean = means.mean
     median = quantiles.median
     quantile = quantiles.quantile
-    std = descriptive.std
-    total = descriptive.total
+    std = means.std
+    total = means.total
     value_counts = tables.value_counts
-    variance = descriptive.variance
+    variance = means.variance
 
     if not TYPE_CHECKING:  # a type checker knows better what is not there
 
@@ -130,10 +129,10 @@ class Release:
             raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
 
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Return `rows` rows redrawn in proportion to weight, to be used without weights.
+        """Return `rows` rows drawn in proportion to their weights, to be used without weights.
 
         Warns:
-            UserWarning: they are more than the weighted rows are worth (Kish's effective size).
+            UserWarning: `rows` exceeds Kish's effective sample size.
         """
         worth = int(np.ceil(self.weights.sum() ** 2 / (self.weights**2).sum() - 1e-6))
         if isinstance(rows, int | np.integer) and rows > worth:
@@ -151,7 +150,7 @@ def _own_names() -> list[str]:
 
 
 def _lies(name: str) -> str:
-    """Where an analyst finds what a release itself lacks; nothing for Python's own questions."""
+    """Say where an analyst finds a name that a release lacks; empty for private names."""
     from dpiw import analysis
 
     if name.startswith("_"):
@@ -171,15 +170,14 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
 
     Args:
         folder: the release.
-        public_key: the curator's public key file, obtained apart from the release. Without it
-            the folder's integrity is checked, but not who made it.
+        public_key: file of the curator's public key, obtained apart from the release. None: the
+            folder's integrity is checked, but not who made it.
 
     Raises:
-        ReleaseError: as `dpiw.release.verification.verify`; nothing is read from a folder that
-            fails.
+        ReleaseError: as `dpiw.release.verification.verify`; nothing is read from such a folder.
 
     Warns:
-        UnreliableWeightsWarning: the certificate says the weights must not be used.
+        UnreliableWeightsWarning: the certificate says that the weights must not be used.
     """
     key = None if public_key is None else Path(public_key)
     verified, schema, rows = verify_and_read(Path(folder), public_key=key)

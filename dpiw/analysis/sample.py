@@ -1,7 +1,7 @@
-"""What every estimator takes: a release, or a table with weights; and what it makes of them.
+"""The input of every estimator: a release, or a table with weights; and the estimator's result.
 
-An estimator is smooth in the weighted rows. `influence`, how much each row moves it, gives every
-standard error: of synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
+Estimators are smooth in the weighted rows. Their `influence`, how much each row moves the value,
+gives every standard error: of synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
 """
 
 from __future__ import annotations
@@ -15,30 +15,128 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.given import in_row_order, row_weights
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError, WeightError
+from dpiw.errors import DPIWError, ReleaseError, WeightError
 from dpiw.methods.admission import forced_rows
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
-    from dpiw.methods.weights.means_law import MeansLaw
+    from dpiw.methods.weights.measured.law import MeansLaw
     from dpiw.release.certificate import Certificate
+
+
+ONE_EACH = "expected one number or truth value per row"
+
+_WEIGHTS = "weights: expected one finite number >= 0 per row, not all zero"
+
+
+def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
+    """Return weights as floats, shape (n,), in row order; ones if None.
+
+    Raises:
+        WeightError: not one finite weight >= 0 per row, all weights zero, or a Series with another
+            index than the table's.
+    """
+    if not isinstance(table, pd.DataFrame):
+        found = type(table).__name__
+        raise WeightError(f"source: expected a pair (pandas table, weights); found ({found}, ...)")
+    if weights is None:
+        return np.ones(len(table))
+    if np.ndim(weights) > 1:
+        raise WeightError(f"{_WEIGHTS}; found {_columns_of(weights)}: name one of them")
+    try:
+        values = np.asarray(in_row_order(weights, table), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WeightError(f"{_WEIGHTS}; found {type(weights).__name__}") from None
+    if values.shape != (len(table),):
+        raise WeightError(f"{_WEIGHTS}; found {_count(weights, values, table)}")
+    bad = int((~(np.isfinite(values) & (values >= 0))).sum())
+    if bad or not values.sum() > 0:
+        raise WeightError(f"{_WEIGHTS}; found {f'{bad:,} others' if bad else 'zeros alone'}")
+    return values
+
+
+def in_row_order(weights: Any, table: pd.DataFrame) -> NDArray[np.float64]:
+    """Return valid weights as an array in row order; raises WeightError for another index."""
+    return np.asarray(by_label(weights, table, _WEIGHTS, WeightError))
+
+
+def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
+    """Return numbers or truth values with the table's index, in row order.
+
+    Raises:
+        ReleaseError: not one per row, or a Series with another index than the table's.
+    """
+    if np.ndim(given) > 1:
+        raise ReleaseError(
+            f"{ONE_EACH}; found {_columns_of(given)}: name one, as in lambda table: table['age']"
+        )
+    values = pd.Series(given)
+    if len(values) != len(table):
+        raise ReleaseError(f"{ONE_EACH}; found {_count(given, values, table)}")
+    if isinstance(given, pd.Series):
+        values = by_label(values, table, ONE_EACH, ReleaseError)
+    values = values.set_axis(table.index)
+    if values.dtype == object and pd.api.types.infer_dtype(values, skipna=True) == "boolean":
+        return values.astype("boolean")  # as .reindex leaves truth values, with some missing
+    return values
+
+
+def by_label(values: Any, table: pd.DataFrame, expected: str, error: type[DPIWError]) -> Any:
+    """Put a Series in the order of the table's rows; anything else is taken by position.
+
+    A Series of another length is returned unchanged, for the caller to refuse.
+
+    Raises:
+        error: another index than the table's, or another order with repeated labels.
+    """
+    if not isinstance(values, pd.Series) or len(values) != len(table):
+        return values
+    theirs, ours = values.index, table.index
+    if theirs is ours or theirs.equals(ours):
+        return values
+    found = f"{expected}; found a Series whose index is not the table's"
+    by_position = ".to_numpy() takes its values by position, where they stand in the table's order"
+    if not (theirs.is_unique and ours.is_unique):
+        whose = "it" if ours.is_unique else "the table's"
+        raise error(
+            f"{found}, and {whose} has labels twice, so that none finds a row; {by_position}"
+        )
+    places = theirs.get_indexer(ours)
+    strange = int(np.count_nonzero(places < 0))
+    if strange:
+        raise error(
+            f"{found}: it lacks {strange:,} of the {len(table):,} rows; allowed are the same"
+            " labels, in any order; .reindex(table.index) leaves rows that it lacks missing;"
+            f" {by_position}"
+        )
+    return values.iloc[places]
+
+
+def _columns_of(values: Any) -> str:
+    return f"a table of {np.shape(values)[1]} columns"
+
+
+def _count(given: Any, values: Any, table: pd.DataFrame) -> str:
+    """How many values were given for how many rows, with advice for a Series."""
+    hint = ": write .reindex(table.index)" if isinstance(given, pd.Series) else ""
+    return f"{values.size:,} for {len(table):,} rows{hint}"
+
 
 Array = NDArray[np.float64]
 
 _EAGER = int(pd.__version__.partition(".")[0]) < 3
-"""Whether a copy is one from the start: from pandas 3 on it becomes one where it is changed."""
+"""Whether `copy` must be deep: from pandas 3 on, copies are made on write."""
 
 
 def copied(table: pd.DataFrame) -> pd.DataFrame:
-    """A table that is somebody else's to change."""
+    """Return a copy of a table that a caller may change."""
     return table.copy(deep=_EAGER)
 
 
 class HandedOut:
-    """A sample's `table`: a copy for everybody who asks; its own rows are never handed out."""
+    """Descriptor of a sample's `table`: returns a copy, never the sample's own rows."""
 
     @overload
     def __get__(self, sample: None, owner: type) -> HandedOut: ...
@@ -56,7 +154,7 @@ class HandedOut:
 
 
 class Published(Protocol):
-    """A `dpiw.analysis.release.Release`, as what is made of it sees it."""
+    """What estimators and exports need of a `dpiw.analysis.release.Release`."""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -94,13 +192,13 @@ class WeightedSample:
     """Rows and weights.
 
     Attributes:
-        table: the rows; a copy, as yours to change: no estimate moves with it.
-        weights: shape (n,), >= 0, of mean one.
-        scale: what `weights` were divided by to have mean one; kept for totals.
-        law: of the weights' noise, with the features it acts on; None: no noise, or not known.
+        table: the rows; a copy, so changes to it affect no estimate.
+        weights: shape (n,), >= 0, mean one.
+        scale: the mean of the weights before scaling, for totals.
+        law: law of the weights' noise; None: no noise, or unknown.
         totals: unnormalised weights, of mean one with `scale`.
-        release: where the rows come from, if they come from a release.
-        schema: of rows that are replayed; else it is the release's.
+        release: the release that the rows come from, if any.
+        schema: of rows made in memory; otherwise the release's.
     """
 
     table: HandedOut = HandedOut()
@@ -122,7 +220,7 @@ class WeightedSample:
 
     @property
     def max_rows(self) -> int:
-        """Most rows of one person among the confidential ones; 1 where nothing says so."""
+        """Most confidential rows of one person; 1 if unknown."""
         if self.release is not None:
             return self.release.certificate.unit.max_rows
         return 1 if self.law is None else self.law.max_rows
@@ -134,11 +232,7 @@ class WeightedSample:
 
     @property
     def known_law(self) -> MeansLaw:
-        """The weights' law.
-
-        Raises:
-            ReleaseError: it is not known.
-        """
+        """The weights' law; raises ReleaseError if unknown."""
         if self.law is None:
             diagnostics = {} if self.release is None else self.release.certificate.diagnostics
             raise ReleaseError(
@@ -149,7 +243,7 @@ class WeightedSample:
 
     @cached_property
     def declared(self) -> Mapping[str, Column]:
-        """The released columns' public declarations by name; none where no schema is known."""
+        """Public declarations of the released columns by name; empty without a schema."""
         schema = self.schema
         if schema is None and self.release is not None:
             schema = PublicSchema.from_mapping(self.release.schema)
@@ -161,14 +255,14 @@ Source = Any
 
 
 def weighted_sample(source: Source) -> WeightedSample:
-    """Rows and weights of a release, or of a pair (table, weights).
+    """Return rows and weights of a release, or of a pair (table, weights).
 
     Args:
         source: a `Release`; a pair of a pandas table and one weight >= 0 per row (None: all one);
-            or a `WeightedSample`, which is returned as it is.
+            or a `WeightedSample`, which is returned unchanged.
 
     Raises:
-        WeightError: not one finite weight >= 0 per row, or no row with weight.
+        WeightError: not one finite weight >= 0 per row, or all weights zero.
     """
     if isinstance(source, WeightedSample):
         return source
@@ -181,7 +275,7 @@ def weighted_sample(source: Source) -> WeightedSample:
 
 
 def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) -> WeightedSample:
-    """A sample of mean one; what is done to the table's columns later is not done to it."""
+    """Return a sample of mean one; later changes to the table do not affect it."""
     mass = row_weights(table, given)
     mean = float(mass.mean())
     weights = mass / mean
@@ -194,18 +288,18 @@ class Values:
     """Values from weighted rows, with what their intervals need.
 
     Attributes:
-        names: what each value is, length p.
+        names: of the values, length p.
         values: shape (p,).
-        influence: shape (n, p). With weights w of mean one, moving them by dw moves the values
-            by mean(dw * influence). Zero in rows that do not take part.
-        refit: the values at other weights, shape (n,) to shape (p,).
+        influence: shape (n, p). With weights w of mean one, a change dw changes the values by
+            mean(dw * influence). Zero in rows that do not take part.
+        refit: values at other weights, (n,) to (p,).
         sample: the rows and weights.
-        group: which rows each value rests on, shape (n, p) or (n, 1); None: all.
-        sides: two groups that each value compares, shape (2, n, p); None: none, `group` counts.
+        group: rows that each value rests on, shape (n, p) or (n, 1); None: all.
+        sides: two groups that each value compares, shape (2, n, p); None: none.
         level: rows that a share counts, shape (n, p); None: no shares.
-        limits: between what each value lies by its nature, shape (2, p) or (2, 1); None: unknown.
-        ends: from intervals' reach by linearisation, (p,), to their ends, (2, p); None: as far.
-        facts: what else the estimator has to say, by name.
+        limits: possible range of each value, shape (2, p) or (2, 1); None: unknown.
+        ends: from half widths by linearisation, (p,), to interval ends, (2, p); None: symmetric.
+        facts: further facts of the estimator, by name.
     """
 
     names: tuple[str, ...]
@@ -227,7 +321,7 @@ class Values:
 
     @property
     def least_and_most(self) -> Array:
-        """`limits` with a column for each value, shape (2, p), infinite where nothing is known."""
+        """`limits` with a column for each value, shape (2, p); infinite if unknown."""
         limits = [[-np.inf], [np.inf]] if self.limits is None else self.limits
         return np.broadcast_to(limits, (2, self.values.size))
 
@@ -241,18 +335,14 @@ class Values:
         return np.asarray(pushed.T @ pushed / len(pushed) ** 2)
 
     def reached(self, reach: Array) -> Array:
-        """Ends of intervals that reach so far by linearisation, (p,) to (2, p)."""
+        """Interval ends, shape (2, p), from half widths by linearisation, shape (p,)."""
         if self.ends is not None:
             return self.ends(reach)
         return np.stack([self.values - reach, self.values + reach])
 
 
 def check_estimate(value: object, function: str) -> None:
-    """Refuses what is not an estimate of this package.
-
-    Raises:
-        ReleaseError: it is none; says what to write.
-    """
+    """Raise ReleaseError unless `value` is an estimate of this package."""
     if isinstance(value, Values):
         return
     found = type(value).__name__

@@ -1,24 +1,22 @@
-"""The audit: does the ledger hold, was everything paid for, and is what is published what it says?
+"""The audit: does the ledger hold, was everything paid for, and do releases match the ledger?
 
-    tally     a second implementation of the ledger's sums and rules
-    records   what it counts, in the `amounts` that entries state
-    costs     every reservation's total, recomputed from its events: two accountants and our own
-    accountant  our own account, by `inversion` of the `transforms`
-    run_findings  what is legal and charged, and still worth a look
-    folders   published folders against the ledger
-    unreleased  what is spent with no folder, and why; `entry_signatures` who signed the entries
-    auditing  the audit itself
-    findings  what can be found, how grave it is, what to do
-    report    `audit.json` and `audit.html`; `page` draws the latter, and says what was checked
+    tally, records, amounts  a second implementation of the ledger's sums and rules
+    costs, accountant        each reservation recomputed: two accountants and the audit's own
+    inversion, transforms    the mathematics of the audit's own accountant
+    folders, stated_noise    published folders against the ledger; noise that certificates state
+    run_findings, unreleased  legal charges worth a look; what is spent with no folder
+    entry_signatures         who signed the entries
+    findings, auditing       kinds of findings; the audit itself
+    report, page, statements  `audit.json`, `audit.html`, and what was checked
 
 It reads a ledger and release folders, never a workspace.
 """
 
 from dpiw.audit.auditing import AuditReport, audit
 from dpiw.audit.findings import KINDS, AuditFailedError, Finding, Severity
-from dpiw.audit.folders import release_folders
 from dpiw.audit.report import report_json, write_report
 from dpiw.audit.statements import found
+from dpiw.release.folders import release_folders
 
 __all__ = [
     "KINDS",

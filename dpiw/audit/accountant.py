@@ -1,8 +1,8 @@
-"""The audit's own accountant: what events cost, by another road than `privacy.accounting` takes.
+"""The audit's own accountant, on a different path from `privacy.accounting`.
 
 Epsilon comes from inverted transforms (`dpiw.audit.inversion`), Renyi divergences from transforms
-on the real axis or from a theorem's one line. Nothing is shared with the accountants but the
-events' definitions, so that a fault in either shows as a disagreement.
+on the real axis or a theorem's formula. It shares only the events' definitions with the
+accountants, so that a fault in either shows as a disagreement.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dpiw.privacy.events import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
+    ThresholdEvent,
 )
-from dpiw.privacy.partition_selection import ThresholdEvent
 from dpiw.privacy.units import DELTA_UNIT
 
 _MARGIN = 1 + 1e-4
-"""Noise is counted as smaller by this, for lattices: the audit's own copy of the agreed number."""
+"""Noise is counted as smaller by this factor, for lattices: the audit's own copy of the number."""
 
 _SHARES = (0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 0.9, 0.97, 0.995)
-"""Offsets of a selection's loss, over its epsilon, that are tried for the floor."""
+"""Offsets of a selection's loss, over its epsilon, tried for the floor."""
 
 _ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
 """Orders that a Renyi accountant may be expected to try; whole ones from 2 for sampled noise."""
@@ -50,9 +50,9 @@ class AuditedEpsilon:
 
     Attributes:
         floor: no sound bound is below it, whatever theorem it uses.
-        bound: where the epsilon lies that the theorems in use give, by privacy loss distributions
-            without any rounding. With selections by the exponential mechanism its low end is the
-            floor, as those may be accounted in blocks (`dpiw.privacy.bounded_range`).
+        bound: range of the epsilon that the theorems in use give, by privacy loss distributions
+            without rounding. With selections by the exponential mechanism its low end is the
+            floor, because those may be accounted in blocks (`dpiw.privacy.bounded_range`).
     """
 
     floor: float
@@ -63,14 +63,14 @@ def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsi
     """Account events together at a delta in (0, 1).
 
     Raises:
-        PrivacyError: there is no event, or one of a type that is not known here.
+        PrivacyError: there is no event, or one of an unknown type.
     """
     with np.errstate(all="ignore"):  # what is not finite is caught where it is used
         return _audited(_lossy(events), delta)
 
 
 def _lossy(events: Sequence[PrivacyEvent]) -> list[PrivacyEvent]:
-    """Those of which more is left than a delta of their own (`rest_of_delta`)."""
+    """Events with a loss beyond a delta of their own (`rest_of_delta`)."""
     return [event for event in events if not isinstance(event, ThresholdEvent)]
 
 
@@ -85,7 +85,7 @@ def _audited(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
 
 
 def _turned(events: Sequence[PrivacyEvent], delta: float, known: float) -> float:
-    """With every sampled pair the other way round; only where that could cost more than `known`."""
+    """Epsilon with every sampled pair reversed; only if it could exceed `known`."""
     if not any(isinstance(event, PoissonSampledGaussianEvent) for event in events):
         return 0.0
     losses = [_worst(event, removed=False) for event in events]
@@ -99,7 +99,7 @@ def _floor(events: Sequence[PrivacyEvent], share: float, delta: float) -> float:
 
 
 def _highest(function: Callable[[float], float]) -> float:
-    """The top of a hill over `_SHARES`, by climbing from its middle."""
+    """The maximum over `_SHARES` of a function with one peak, by climbing from the middle."""
     heights = {}
     place = len(_SHARES) // 2
     while True:
@@ -131,17 +131,17 @@ def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN
 
 
 def _admitted(event: PrivacyEvent, share: float) -> Loss:
-    """The floor of `dpiw.audit.transforms`, of the noise as it is."""
+    """The floor of `dpiw.audit.transforms`, with the noise as it is."""
     if isinstance(event, ExponentialMechanismEvent):
         return of.two_point(event.epsilon, share, event.count)
     return _worst(event, margin=1.0)
 
 
 def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
-    """What events' own deltas leave of a total's: (1 - delta) is a product over all that may fail.
+    """What remains of a total delta: (1 - delta) is a product over all that may fail.
 
     Raises:
-        PrivacyError: they are more than `delta`.
+        PrivacyError: the events' own deltas exceed `delta`.
     """
     no_failure = Fraction(1)
     for event in events:
@@ -155,7 +155,7 @@ def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
 
 
 def audited_sum(events: Sequence[PrivacyEvent]) -> float:
-    """The sum of the epsilons of pure events, declared ones without delta; infinite if not pure."""
+    """Sum of the epsilons of pure events, declared ones without delta; infinite if not pure."""
     total = Fraction(0)
     for event in events:
         if isinstance(event, LaplaceEvent):
@@ -171,9 +171,9 @@ def audited_sum(events: Sequence[PrivacyEvent]) -> float:
 
 
 def audited_rdp(events: Sequence[PrivacyEvent], delta: float) -> Range:
-    """Where the epsilon of a Renyi accountant lies, at a delta in (0, 1).
+    """Range of a Renyi accountant's epsilon, at a delta in (0, 1).
 
-    Not lower than at the best of all orders; not higher than at the best of `_ORDERS`.
+    From the best of all orders to the best of `_ORDERS`.
     """
     events = _lossy(events)
     sampled = any(isinstance(event, PoissonSampledGaussianEvent) for event in events)
@@ -204,7 +204,7 @@ def audited_renyi(events: Sequence[PrivacyEvent], order: Decimal) -> float:
 
 
 def _accounted(event: PrivacyEvent, order: float) -> float:
-    """One mechanism's divergence, or the bound of it that a Renyi accountant is given."""
+    """One mechanism's divergence, or the bound that a Renyi accountant is given for it."""
     if isinstance(event, ExponentialMechanismEvent):
         return order * event.epsilon**2 / 8  # Cesar & Rogers (2021)
     if isinstance(event, DeclaredEvent):

@@ -13,15 +13,15 @@ Fields = Mapping[str, Any]
 
 
 class IllegalError(Exception):
-    """An entry that may not stand where it stands."""
+    """An entry that is not legal at its place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Units:
     """An (epsilon, delta) in whole units of 1e-12 and 1e-18.
 
-    `renyi` holds, in a population that is filtered by Renyi divergences, one number per order in
-    units of 1e-12; else nothing. `lost_delta` is what stated losses took of its lifetime delta.
+    `renyi`: one number per order in units of 1e-12, in a population filtered by Renyi divergences;
+    else empty. `lost_delta`: what stated losses took of its lifetime delta.
     """
 
     epsilon: int = 0
@@ -30,7 +30,7 @@ class Units:
     lost_delta: int = 0
 
     def times(self, count: int) -> Units:
-        """This, `count` times over."""
+        """This amount times `count`."""
         return Units(
             epsilon=self.epsilon * count,
             delta=self.delta * count,
@@ -39,7 +39,7 @@ class Units:
         )
 
     def plus(self, other: Units) -> Units:
-        """The sum; where only one has a vector, the other's is zero."""
+        """The sum; a missing vector counts as zero."""
         pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
         return Units(
             epsilon=self.epsilon + other.epsilon,
@@ -49,7 +49,7 @@ class Units:
         )
 
     def beyond(self, other: Units) -> Units:
-        """By how much each part is larger than the other's; nowhere below zero."""
+        """How much each part exceeds the other's; nowhere below zero."""
         pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
         return Units(
             epsilon=max(0, self.epsilon - other.epsilon),
@@ -75,7 +75,7 @@ class Units:
 
 
 def units(payload: Fields) -> Units:
-    """What a payload charges, as it is written there."""
+    """What a payload charges, as written."""
     epsilon, delta = payload["epsilon_units"], payload["delta_units"]
     renyi = tuple(payload.get("renyi", {}).get("units", ()))
     lost = payload.get("renyi", {}).get("lost_delta_units", 0)

@@ -14,9 +14,8 @@ from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
 from dpiw.audit.records import RunTally, Tally, worth
 from dpiw.audit.run_findings import findings_of_runs
-from dpiw.audit.stated_noise import check_stated_noise
+from dpiw.audit.stated_noise import check_stated_noise, check_thresholds
 from dpiw.audit.tally import tally
-from dpiw.audit.thresholds import check_thresholds
 from dpiw.errors import LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.book import Book
@@ -35,12 +34,12 @@ class AuditReport:
         made_at: when, UTC; a label.
         head: the last entry; None: the ledger could not be read.
         entries: how many entries it holds.
-        counted: populations and runs by our own count; None: the ledger could not be read.
+        counted: populations and runs by the audit's count; None: the ledger could not be read.
         costs: every reservation's recomputed totals.
-        folders: every folder that was looked at.
+        folders: every folder that was examined.
         signers: who signed its entries; None: the ledger could not be read.
-        given: ids of the public keys that were given.
-        findings: the gravest first.
+        given: ids of the given public keys.
+        findings: most severe first.
     """
 
     ledger: str
@@ -60,7 +59,7 @@ class AuditReport:
         return bool(self.given)
 
     def number(self, severity: Severity) -> int:
-        """How many findings are of this severity."""
+        """Number of findings of this severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
     @property
@@ -78,21 +77,20 @@ def audit(
 ) -> AuditReport:
     """Audit a ledger and the release folders it paid for.
 
-    Reads the ledger and the folders; never a workspace, never anything confidential, and writes
-    nothing.
+    Reads the ledger and the folders, never a workspace or anything confidential; writes nothing.
 
     Args:
         ledger_url: as `Ledger.open`; without a password.
         releases: release folders (see `release_folders`).
         public_keys: the curators' public key files, from elsewhere: each folder must verify under
-            one of them; none: signatures are checked against the keys inside the folders, which
-            shows nothing about who signed.
+            one of them. None given: signatures are checked against the keys inside the folders,
+            which shows nothing about who signed.
         clock: gives the report's time.
 
     Raises:
-        SpecError: the URL holds a password, or names no ledger that could be.
-        LedgerError: there is no such ledger, or it cannot be opened. A ledger that is there and
-            was tampered with is a finding, not an exception.
+        SpecError: the URL holds a password, or cannot name a ledger.
+        LedgerError: there is no such ledger, or it cannot be opened. An existing ledger that was
+            tampered with is a finding, not an exception.
         ReleaseError: a key file cannot be read.
     """
     check_location(ledger_url, error=SpecError)
@@ -130,7 +128,7 @@ def _finding(code: str, subject: str, text: str) -> Finding:
 
 
 def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
-    """Exported entries, and what the ledger's own verification and book say against them."""
+    """Exported entries, and the faults that the ledger's own verification and book find."""
     try:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:
@@ -148,7 +146,7 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
 
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:
-    """Where the ledger's own sums and states differ from ours; both of the same entries."""
+    """Differences between the ledger's own sums and states and ours, of the same entries."""
     text = "its budget, its sum, its reads or the state of a run is not what we count"
     return [
         _finding("recount_differs", f"population {name}", text)
@@ -183,7 +181,7 @@ def _ours(counted: Tally, name: str) -> object:
 
 
 def _rows_paid_before(folder: FolderFacts, counted: Tally | None) -> list[Finding]:
-    """That another run paid for a release's rows, and whether it did, at what was declared."""
+    """Findings on a release whose rows another run paid for, by declaration."""
     certificate = None if folder.release is None else folder.release.certificate
     settings = None if certificate is None else certificate.generator.get("settings")
     payer = settings.get("counted_by") if isinstance(settings, Mapping) else None

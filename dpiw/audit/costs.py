@@ -1,9 +1,9 @@
-"""What every reservation costs, recomputed from its stored events by three accounts.
+"""Each reservation's cost, recomputed from its stored events by three accounts.
 
 Two are the accountants of `dpiw.privacy.accounting`, each alone: privacy loss distributions and
-Renyi accounting. A charge is the least of what they say, so a fault in either makes it too small
-and shows in none of the two by itself. The third is the audit's own (`dpiw.audit.accountant`), on
-another road; each of the two must agree with it.
+Renyi accounting. A charge is the smaller result, so a fault in either makes it too small and
+neither shows it alone. The third is the audit's own (`dpiw.audit.accountant`), by another method;
+both must agree with it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ from dpiw.errors import PrivacyError
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.renyi import ORDERS
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text, float_below
 
 _ROUNDING = Decimal("1e-9")
-"""Relative difference that floats of another machine may make; the margin for lattices, which the
-accountants add, is 100,000 times larger."""
+"""Relative difference between machines' floats; the accountants' margin for lattices is 1e5
+larger."""
 
 _SLACK = 1e-6
-"""The same for numbers that come from an inversion."""
+"""The same for numbers from an inversion."""
 
 AGREEMENT = 0.01
-"""Relative difference between two accounts of the same events that is no disagreement."""
+"""Relative difference of two accounts of the same events that counts as agreement."""
 
 _GRIDS = 2e-4
 """Absolute difference that the accountants' grid of losses may make: two of its steps."""
@@ -49,12 +48,12 @@ _GRIDS = 2e-4
 
 @dataclass(frozen=True, kw_only=True)
 class OwnAccount:
-    """What the audit counts itself.
+    """The audit's own account.
 
     Attributes:
         sum: of the epsilons of pure events.
         epsilon: at the charged delta; None at delta = 0.
-        rdp: where a Renyi accountant's epsilon must lie; likewise.
+        rdp: range of a Renyi accountant's epsilon; None at delta = 0.
         renyi: divergences at the orders of the Renyi filter.
     """
 
@@ -69,7 +68,7 @@ class Recomputed:
     """One reservation's total at its charged delta.
 
     Attributes:
-        bounds: what each of the two accountants says, alone.
+        bounds: what each of the two accountants gives, alone.
         renyi: divergences at the orders of the Renyi filter, in units of 1e-12.
         own: the audit's own account; None: it has none for these events.
     """
@@ -85,12 +84,12 @@ class Recomputed:
 
     @property
     def pld(self) -> float | None:
-        """Epsilon by privacy loss distributions alone; None: they say nothing."""
+        """Epsilon by privacy loss distributions alone; None if they give no bound."""
         return self.bounds.pld if math.isfinite(self.bounds.pld) else None
 
     @property
     def rdp(self) -> float | None:
-        """Epsilon by Renyi accounting alone; None: it says nothing."""
+        """Epsilon by Renyi accounting alone; None if it gives no bound."""
         return self.bounds.rdp if math.isfinite(self.bounds.rdp) else None
 
 
@@ -99,10 +98,10 @@ Key = tuple[str, int]
 
 
 def recompute(counted: Tally) -> tuple[dict[Key, Recomputed], list[Finding]]:
-    """Account every reservation anew and compare it with what was charged.
+    """Account every reservation again and compare it with its charge.
 
-    A whole run and a lost stage's repetition are judged alike: the events of the reservation's
-    stages together, at its delta, cost at most its epsilon.
+    First and repeated stages are judged alike: the events of a reservation's stages together, at
+    its delta, cost at most its epsilon.
     """
     costs: dict[Key, Recomputed] = {}
     findings: list[Finding] = []
@@ -198,7 +197,7 @@ _NAMES = {
 
 
 def _floors(cost: Recomputed) -> list[tuple[float, str]]:
-    """What no sound bound is below."""
+    """Values that no sound bound can be below."""
     floors = [(cost.bounds.pld_below, "pld_below")]
     if cost.own is not None and cost.own.epsilon is not None:
         floors.append((cost.own.epsilon.floor * (1 - _SLACK), "own"))
@@ -206,7 +205,7 @@ def _floors(cost: Recomputed) -> list[tuple[float, str]]:
 
 
 def _contradictions(cost: Recomputed) -> Iterator[str]:
-    """Bounds from above that are smaller than one from below."""
+    """Upper bounds that are smaller than a lower bound."""
     floor, below = max(_floors(cost))
     for name in ("sum", "gaussian", "pld", "rdp"):
         value = float(getattr(cost.bounds, name))
@@ -218,7 +217,7 @@ def _contradictions(cost: Recomputed) -> Iterator[str]:
 
 
 def _disagreements(cost: Recomputed) -> Iterator[str]:
-    """Where one of the two accountants says other than the audit's own account."""
+    """Differences between the two accountants and the audit's own account."""
     if cost.own is None:
         return
     bounds, account = cost.bounds, cost.own

@@ -1,4 +1,4 @@
-"""Who signed the entries of a ledger, against the keys that an auditor was given."""
+"""Who signed the entries of a ledger, compared with the given keys."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MOST_TOLD = 6
 
 @dataclass(frozen=True, kw_only=True)
 class EntrySigners:
-    """Whose signatures the entries carry, by their numbers.
+    """Signatures of the entries, by entry numbers.
 
     Attributes:
-        given: ids of the given keys, each once; empty: there was none.
+        given: ids of the given keys, each once; empty: none was given.
         signed: the entries that each key signed, by its id.
         unsigned: entries without a signature.
-        forged: entries with a signature that is not one over them.
-        missing: unsigned ones that follow a signed one of their kind.
+        forged: entries with an invalid signature.
+        missing: unsigned entries after a signed one of their kind.
         published: whether a release was published, by an entry that its curator signs.
     """
 
@@ -36,7 +36,7 @@ class EntrySigners:
 
     @property
     def statement(self) -> str:
-        """How many entries the given keys signed, how many others, and how many nobody."""
+        """Counts of entries signed by the given keys, by others, and unsigned."""
         rest = f"{len(self.unsigned)} unsigned"
         if self.forged:
             rest += f", {len(self.forged)} with a signature that does not hold"
@@ -52,11 +52,11 @@ class EntrySigners:
         return {key: len(self.signed.get(key, ())) for key in keys}
 
     def unlike(self, known: Collection[str]) -> dict[str, tuple[int, ...]]:
-        """The entries that other keys signed than those known, by their ids."""
+        """The entries signed by unknown keys, by their ids."""
         return {key: entries for key, entries in self.signed.items() if key not in known}
 
     def findings(self) -> list[Finding]:
-        """Other keys, signatures that cease or do not hold, and a history that nobody signed."""
+        """Findings on other keys, missing or invalid signatures, and an unsigned history."""
         others = self.unlike(self.given) if self.given else {}
         findings = [
             Finding(code="entry_other_key", subject=listed_entries(entries),
@@ -79,7 +79,7 @@ class EntrySigners:
 
 
 def given_keys(counts: Mapping[str, int], what: str = "key") -> str:
-    """`the given key`; of several, also how many of what is told each signed, by its id."""
+    """`the given key`; if there are several, also how many items each signed, by its id."""
     if len(counts) == 1:
         return f"the given {what}"
     text = ", ".join(f"key id {key}: {count}" for key, count in counts.items())
@@ -87,9 +87,9 @@ def given_keys(counts: Mapping[str, int], what: str = "key") -> str:
 
 
 def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> EntrySigners:
-    """Sort exported entries by who signed them; one that does not hold is nobody's.
+    """Sort exported entries by signer; an invalid signature has none.
 
-    Confidential stages sign nothing, so only kinds that were signed before are missed.
+    Confidential stages sign nothing, so only kinds that were signed before can be missing.
     """
     signed: dict[str, list[int]] = {}
     unsigned, forged, missing, kinds = [], [], [], set()

@@ -1,4 +1,4 @@
-"""What an audit can find: every kind, how grave it is, and what to do about it."""
+"""Every kind of finding, its severity, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dpiw.errors import LedgerTamperedError, shown
 
 
 class AuditFailedError(LedgerTamperedError):
-    """An audit found errors. The report is written; this only says how many there are."""
+    """An audit found errors. The report is written; the message only counts them."""
 
 
 class Severity(enum.Enum):
-    """How grave a finding is.
+    """How severe a finding is.
 
     `ERROR`: a rule was broken or a promise cannot be shown; spend nothing until it is explained.
     `WARNING`: legal and paid for, but a person should look. `NOTE`: worth knowing.
@@ -27,7 +27,7 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of finding: its gravity, and what a reader of the report should do."""
+    """One kind of finding: its severity, and the action for a reader of the report."""
 
     severity: Severity
     action: str
@@ -173,13 +173,13 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found.
+    """One finding.
 
     Attributes:
         code: a key of `KINDS`.
-        subject: what it is about: `entry 12`, a population, a run, a release.
+        subject: `entry 12`, a population, a run, a release.
         text: what was found.
-        follows: whether a broken chain, which is told before it, may be its only cause.
+        follows: whether a broken chain, reported before it, may be its only cause.
 
     Subject and text hold names of folders and texts of ledgers and releases; both are `shown`.
     """
@@ -195,7 +195,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How grave it is."""
+        """How severe it is."""
         return Severity.NOTE if self.follows else KINDS[self.code].severity
 
     @property
@@ -212,10 +212,10 @@ _OF_FOLDERS_ALONE = frozenset(
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The gravest first; within one severity as they were found.
+    """Sort findings, most severe first; within one severity as they were found.
 
-    Where the chain is broken, the first place where it is stays an error; other errors that were
-    found by comparing with that ledger follow.
+    If the chain is broken, its first fault stays an error; other errors from comparing with that
+    ledger are marked as following.
     """
     reported = list(findings)
     cause = next((finding for finding in reported if finding.code == "chain_broken"), None)

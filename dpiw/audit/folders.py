@@ -1,8 +1,10 @@
-"""Published folders against the ledger: is each whole, signed, paid for, and true?"""
+"""Published folders: is each whole, signed, paid for, and consistent with the ledger?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import TypeVar
@@ -11,16 +13,33 @@ from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, worth
 from dpiw.audit.run_findings import published_otherwise
-from dpiw.audit.signatures import FolderFacts, by_one_other_key, check_folder, signers
+from dpiw.errors import ReleaseError, SignatureError
 from dpiw.ledger.populations import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
 from dpiw.release.certificate import Certificate
-from dpiw.release.folders import release_folders
-from dpiw.release.verification import VerifiedRelease
-
-__all__ = ["FolderFacts", "between", "check_folders", "release_folders", "stated_attempts"]
+from dpiw.release.signing import not_by
+from dpiw.release.verification import VerifiedRelease, manifest_digest, verify
 
 _Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderFacts:
+    """One folder, as far as it could be read.
+
+    Attributes:
+        name: the folder's name; never its path, which is the auditor's own.
+        manifest_digest: SHA-256 of the manifest's bytes; None: it could not be read.
+        run_key: the run that published this digest; None: no run did.
+        release: what passed `dpiw.release.verification.verify`; None: it failed.
+        other_key: id of the key inside the folder, if it signed and is not among those given.
+    """
+
+    name: str
+    manifest_digest: str | None
+    run_key: str | None
+    release: VerifiedRelease | None
+    other_key: str | None = None
 
 
 def check_folders(
@@ -34,7 +53,7 @@ def check_folders(
     Args:
         folders: release folders.
         public_keys: the curators', from elsewhere, by their ids; none: anybody could have signed.
-        counted: the ledger; None where it could not be read: then only the folders are checked.
+        counted: the ledger; None if it could not be read: then only the folders are checked.
     """
     runs = {} if counted is None else _published(counted)
     lost = {} if counted is None else counted.recovered
@@ -94,7 +113,7 @@ def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
 
 
 def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
-    """The heads that whole folders name, by the digest of their manifest."""
+    """Heads that whole folders name, by manifest digest."""
     return {
         folder.manifest_digest: folder.release.certificate.ledger_head
         for folder in facts
@@ -149,9 +168,9 @@ def _head(folder: FolderFacts) -> str | None:
 def _recovered_as_stated(
     recovered: RecoveredTally, release: VerifiedRelease, heads: Mapping[str, str]
 ) -> bool:
-    """Whether a recovery took up what the release states: its head, its cost, what was spent.
+    """Whether a recovery states the release's own head, cost and account.
 
-    One that took more rows of it for it knows no release before it, and charges all that was spent.
+    A recovery from a folder of more rows knows no earlier release, and charges all that was spent.
     """
     certificate, previous = release.certificate, release.manifest.facts.previous
     return (
@@ -191,10 +210,10 @@ def _writing_interval(certificate: Certificate, run: RunTally, counted: Tally) -
 
 
 def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> list[str]:
-    """Names of what the certificate states otherwise than the ledger did when it was written.
+    """Names of certificate fields that differ from the ledger when it was written.
 
     It was written between the head it carries (entry `first`, of its own run) and its publishing
-    entry (`last`). Other runs may have gone on in between, so a sum over them may be that of any
+    entry (`last`). Other runs may have continued meanwhile, so a sum over them may be that of any
     moment in this interval.
     """
     population = counted.populations[run.population]
@@ -247,7 +266,7 @@ def _total_held(moment: Snapshot) -> Units:
 
 
 def stated_attempts(certificate: Certificate) -> Snapshot | None:
-    """What a certificate says of its run's attempts; None: nothing that could be read."""
+    """The attempts that a certificate states; None: unreadable."""
     try:
         return tuple(
             (_units(a["epsilon"], a["delta"]), tuple(sorted(a["stages"].items())))
@@ -262,7 +281,7 @@ def _stated_resumes(certificate: Certificate) -> list[object]:
 
 
 def _resumes(run: RunTally, certificate: Certificate) -> list[object]:
-    """What the ledger says of the attempts that the certificate lists; none is resumed later."""
+    """The ledger's resumes of the attempts that the certificate lists; none is resumed later."""
     return [
         {name: stage.resumes for name, stage in attempt.stages.items() if stage.resumes}
         for attempt in [a for a in run.attempts if not a.voided][: len(certificate.attempts)]
@@ -295,7 +314,7 @@ def _texts(events: Iterable[object]) -> list[object]:
 
 
 def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
-    """The manifest names the population's latest publication before it, if there was one.
+    """Check that the manifest names the population's latest publication before it, if any.
 
     More rows of a release name that release instead, which `_check_against` compares.
     """
@@ -322,3 +341,83 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
 
 def _number(item: tuple[int, str | None]) -> int:
     return item[0]
+
+
+# --- folders by themselves ------------------------------------------------------------------------
+
+
+def check_folder(
+    folder: Path, public_keys: Sequence[Path], runs: Mapping[str, RunTally]
+) -> tuple[FolderFacts, list[Finding]]:
+    """Check one folder by itself.
+
+    Args:
+        folder: of a release.
+        public_keys: the curators', from elsewhere; it must verify under one. None given: anybody
+            could have signed.
+        runs: the ledger's, by the digest of what they published.
+    """
+    digest = manifest_digest(folder)
+    run = runs.get(digest or "")
+    release, other_key, text = None, None, ""
+    try:
+        if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
+            raise ReleaseError("a link; expected a folder")
+        release = verify(folder, public_key=public_keys or None)
+    except ReleaseError as error:
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, SignatureError) and public_keys:
+            other_key = _own_key(folder)
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+    facts = FolderFacts(
+        name=folder.name,
+        manifest_digest=digest,
+        run_key=None if run is None else run.key,
+        release=release,
+        other_key=other_key,
+    )
+    if not text:
+        return facts, []
+    subject, code = f"release {folder.name}", "folder_unsound"
+    if other_key is not None:
+        code, text = "other_key", f"whole, and signed by key id {other_key}, {not_by(public_keys)}"
+    return facts, [Finding(code=code, subject=subject, text=text)]
+
+
+def _own_key(folder: Path) -> str | None:
+    """The id of the key inside a folder that is whole under it."""
+    try:
+        return verify(folder).key_id
+    except (ReleaseError, OSError):
+        return None
+
+
+def by_one_other_key(
+    facts: Sequence[FolderFacts], findings: list[Finding], given: Collection[str]
+) -> list[Finding]:
+    """Merge the findings if one and the same unknown key signed every folder."""
+    keys = {folder.other_key for folder in facts}
+    if len(keys) != 1 or None in keys:
+        return findings
+    text = f"all {len(facts)} are whole, and signed by key id {keys.pop()}, {not_by(given)}"
+    return [Finding(code="other_key", subject="releases", text=text)]
+
+
+def folders_of_keys(facts: Iterable[FolderFacts], keys: Iterable[str]) -> dict[str, int]:
+    """How many whole folders each of these keys signed, by its id."""
+    counts = Counter(folder.release.key_id for folder in facts if folder.release is not None)
+    return {key: counts[key] for key in keys}
+
+
+def signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
+    """Findings on the keys that signed the whole folders, if none was given."""
+    keys = sorted({folder.release.key_id for folder in facts if folder.release is not None})
+    if pinned or not keys:
+        return []
+    text = "whole, but no public key was given: nothing shows who signed them"
+    findings = [Finding(code="key_not_pinned", subject="releases", text=text)]
+    if len(keys) > 1:
+        text = f"signed by key ids {', '.join(keys)}"
+        findings.append(Finding(code="several_keys", subject="releases", text=text))
+    return findings

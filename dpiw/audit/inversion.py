@@ -5,13 +5,13 @@ With S the sum of the losses and K = log E exp(z S), for every lambda > 0
     delta(epsilon) = E max(0, 1 - exp(epsilon - S))
                    = 1/(2 pi i) integral of exp(K(z) - z epsilon) / (z (z + 1)) dz
 
-along Re z = lambda. The line is taken through the saddle point, where the integrand is smallest.
-What the trapezoid rule of step 2 pi/T returns is delta(epsilon) and positive terms
+along Re z = lambda. The line passes through the saddle point, where the integrand is smallest.
+The trapezoid rule of step 2 pi/T returns delta(epsilon) plus positive terms
 exp(lambda j T) delta(epsilon + j T), for j = -1, 1, -2, ...; T is chosen so that Chernoff's bound
-makes them small. What is left out beyond a frequency w is at most
-exp(K(lambda) - lambda epsilon) / (pi w), times the damping of the transform there. That damping is
-proved for Gaussian noise and taken as none for losses with atoms; for sampled Gaussians it is what
-was seen up to w. Both errors are part of the range that is returned.
+makes them small. The rest beyond a frequency w is at most exp(K(lambda) - lambda epsilon) / (pi w),
+times the damping of the transform there. That damping is proved for Gaussian noise and taken as
+none for losses with atoms; for sampled Gaussians it is the damping observed up to w. The returned
+range includes both errors.
 
 Source: Zhu, Dong & Wang (2022) for losses by their transform; Alghamdi et al. (2023) for the
 integral at the saddle point.
@@ -44,7 +44,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Where a number lies."""
+    """The interval of a number."""
 
     low: float
     high: float
@@ -57,7 +57,7 @@ def log_transform(losses: Sequence[Loss], order: float) -> float:
 
 
 def epsilon_range(losses: Sequence[Loss], delta: float) -> Range:
-    """Where the smallest epsilon >= 0 lies at which the losses together have this delta.
+    """Range of the smallest epsilon >= 0 at which the losses together have this delta.
 
     Args:
         losses: independent; at least one.
@@ -101,7 +101,7 @@ def _largest(losses: Sequence[Loss]) -> float:
 
 
 def _smallest(function: Callable[[float], float], *, most: float) -> tuple[float, float]:
-    """Where a function of one valley is smallest on [1e-6, most], near enough, and its value."""
+    """Approximate minimum of a function of one valley on [1e-6, most], and its value."""
     points = [(function(x), x) for x in (1.0, 2.0)]
     factor = 2.0 if points[1] < points[0] else 0.5
     points.sort(reverse=True)
@@ -152,7 +152,7 @@ class _Line:
         return period
 
     def _parts(self, losses: Sequence[Loss], enough: float) -> list[Complex]:
-        """Each loss's share of K, at frequencies up to where what is left out is small."""
+        """Each loss's share of K, at frequencies up to where the rest is small."""
         parts = [np.zeros(0, dtype=np.complex128) for _ in losses]
         points, work = 0, 0
         while points < _MOST_POINTS and work < _MOST_WORK:
@@ -170,7 +170,7 @@ class _Line:
         return parts
 
     def _rest(self, losses: Sequence[Loss], parts: Sequence[Complex]) -> float:
-        """Log of the bound of what is left out, over exp(K(order) - order * epsilon)."""
+        """Log of the bound of the rest, over exp(K(order) - order * epsilon)."""
         points = parts[0].size
         farthest = self._step * (points - 0.5)
         damping = 0.0
@@ -182,14 +182,14 @@ class _Line:
         return damping - math.log(math.pi * farthest)
 
     def narrow(self, known: Range) -> Range:
-        """The range, as far as this line tells."""
+        """The range narrowed by this line."""
         return Range(
             low=max(known.low, self._root(-1, known.high)),
             high=min(known.high, self._root(1, known.high)),
         )
 
     def _root(self, sign: int, high: float) -> float:
-        """Where delta, with the errors on one side, is met; at most `high`."""
+        """Epsilon at which delta, with the errors on one side, is met; at most `high`."""
         from scipy.optimize import brentq
 
         def excess(epsilon: float) -> float:

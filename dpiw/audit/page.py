@@ -1,6 +1,6 @@
 """`audit.html`: the audit for people. One page without scripts or outside resources.
 
-Its words are in `audit.html.j2`, which escapes every text; its numbers are made here.
+The template `audit.html.j2` holds its words and escapes every text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
+from dpiw.audit.folders import FolderFacts
 from dpiw.audit.records import (
     AttemptTally,
     PopulationTally,
@@ -22,7 +23,6 @@ from dpiw.audit.records import (
     fits,
     worth,
 )
-from dpiw.audit.signatures import FolderFacts
 from dpiw.audit.statements import UNPINNED, checked, next_steps, not_checked
 from dpiw.audit.unreleased import Unreleased, alone, in_folders, total_text, unreleased
 from dpiw.ledger.accounts import MOST_ADMITTED
@@ -31,17 +31,16 @@ from dpiw.ledger.history import count_text
 from dpiw.ledger.populations import told_column
 from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-from dpiw.release.report.formats import plain
+from dpiw.release.report.pages import plain, render
 from dpiw.release.report.plots import Budget, budget_bar
-from dpiw.release.report.template import render
 
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationView:
     """One population: its terms, what names a person, its budgets by their letters.
 
-    `charges` and `costs` have a row for each attempt of its runs, `unreleased` for each charge
-    with no folder, and for their sum.
+    `charges` and `costs`: a row for each attempt. `unreleased`: a row for each charge with no
+    folder, and one for their sum.
     """
 
     terms: PopulationTally
@@ -56,11 +55,11 @@ class PopulationView:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditView:
-    """What the audit's template may name.
+    """The names that the audit's template may use.
 
-    `grave` are errors and warnings, `follow` a row for each finding that a broken chain may have
-    caused, `notes` for each other; `runs` and `published` are
-    numbers, `sound` says how many folders are; `folders` has a row for each.
+    `grave`: errors and warnings. `follow`: a row for each finding that a broken chain may have
+    caused. `notes`: a row for each other. `runs`, `published`: numbers. `sound`: how many folders
+    are.
     """
 
     report: AuditReport
@@ -220,7 +219,7 @@ def _release(run: RunTally, attempt: AttemptTally) -> str:
 
 
 def author(attempt: AttemptTally) -> str:
-    """Who reserved it, by the entry's own word, and with which key they signed it."""
+    """Who reserved it, by the entry's statement, and the key that signed it."""
     try:
         return str(Author.from_json(attempt.stated.get("by")))
     except ValueError:  # of earlier versions, or forged: a finding of its own
@@ -228,7 +227,7 @@ def author(attempt: AttemptTally) -> str:
 
 
 def _own(cost: Recomputed) -> str:
-    """The audit's own epsilon, as a range where its ends differ."""
+    """The audit's own epsilon, as a range if its ends differ."""
     if cost.own is None or cost.own.epsilon is None:
         return "–" if cost.own is None else f"{cost.own.sum:.6g}"
     low, high = (f"{end:.4g}" for end in vars(cost.own.epsilon.bound).values())

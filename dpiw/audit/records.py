@@ -33,7 +33,7 @@ class StageTally:
 
 @dataclass(kw_only=True)
 class AttemptTally:
-    """One reservation: what it charged and `stated`, and what became of its stages."""
+    """One reservation: what it charged and `stated`, and the outcome of its stages."""
 
     number: int
     cost: Units
@@ -52,7 +52,7 @@ class AttemptTally:
 
     @property
     def armed(self) -> bool:
-        """Whether anything of it was ever armed, so that it cannot be given back."""
+        """Whether a stage was ever armed, so that it cannot be given back."""
         return any(stage.state not in ("reserved", "voided") for stage in self.stages.values())
 
     @property
@@ -72,8 +72,8 @@ class RunTally:
     """One run.
 
     `history` holds, after each of its entries, (seq, what each attempt holds and its states);
-    `certified` the entries behind which certificates of it were written; `further` the manifests
-    of more rows from its draws.
+    `certified` the entries behind which its certificates were written; `further` the manifests of
+    more rows from its draws.
     """
 
     key: str
@@ -99,7 +99,7 @@ class RunTally:
 
     @property
     def drawn(self) -> Units:
-        """The part of it that can never be given back."""
+        """The irrevocable part of it."""
         total = Units()
         for attempt in self.attempts:
             if attempt.armed:
@@ -108,7 +108,7 @@ class RunTally:
 
     @property
     def latest(self) -> dict[str, StageTally]:
-        """Every stage as it stands: of its last attempt that was not voided, if there is one."""
+        """Every stage's state in its last attempt that was not voided, if there is one."""
         voided = {name: s for a in self.attempts if a.voided for name, s in a.stages.items()}
         return voided | {
             name: s for a in self.attempts if not a.voided for name, s in a.stages.items()
@@ -116,17 +116,17 @@ class RunTally:
 
     @property
     def state(self) -> str:
-        """The run in one word, as `dpiw ledger show` says it."""
+        """The run's state in one word, as `dpiw ledger show` prints it."""
         return "published" if self.manifest_digest is not None else _stands(self.latest)
 
     def attempt_state(self, attempt: AttemptTally) -> str:
-        """One of its attempts by itself: one that was given back is voided, whatever followed."""
+        """The state of one attempt by itself; a voided one stays voided."""
         state = _stands(attempt.stages)
         return "published" if state == "committed" and self.manifest_digest else state
 
     @property
     def snapshot(self) -> Snapshot:
-        """What a certificate written now would say of its attempts."""
+        """What a certificate written now would state of its attempts."""
         return tuple(
             (a.held.amount, tuple(sorted((name, s.state) for name, s in a.stages.items())))
             for a in self.attempts
@@ -135,7 +135,7 @@ class RunTally:
 
 
 def _stands(stages: dict[str, StageTally]) -> str:
-    """Where stages stand together, before they are published."""
+    """The joint state of stages, before they are published."""
     states = {stage.state for stage in stages.values()}
     common = states.pop() if len(states) == 1 else "armed"
     return "lost" if "lost" in states else common
@@ -148,8 +148,8 @@ Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]
 class PopulationTally:
     """One population: its terms, and what was spent after each entry that changed it.
 
-    `drawn` holds the same for the part of it that can never be given back; `recovered_reads` counts
-    the reads without a draw that recoveries stated.
+    `drawn` holds the same for the irrevocable part; `recovered_reads` counts the reads without a
+    draw that recoveries stated.
     """
 
     name: str
@@ -180,13 +180,12 @@ def fits(population: PopulationTally, total: Units) -> bool:
 
 
 def worth(population: PopulationTally, total: Units) -> Units:
-    """What a total amounts to against the lifetime budget: what certificates state as spent.
+    """A total's value against the lifetime budget: what certificates state as spent.
 
     `basic`: the sum. `renyi`: the least epsilon over the orders to which the summed divergences
     convert at the lifetime delta, shared by the orders (Canonne, Kamath & Steinke 2020,
-    proposition 12), rounded up; see `dpiw.privacy.renyi`, whose arithmetic is not used here. An
-    order whose sum has reached `_BEYOND` is worth no less than that: a part of it may have been
-    cut.
+    proposition 12), rounded up; independent of the arithmetic of `dpiw.privacy.renyi`. An order
+    whose sum has reached `_BEYOND` is worth at least that, because a part of it may have been cut.
     """
     if population.composition != "renyi":
         return total.amount
@@ -210,9 +209,9 @@ def worth(population: PopulationTally, total: Units) -> Units:
 def least_loss(loss: Units, *, delta_left: int) -> Units:
     """The least that a loss stated as (epsilon, delta) must be charged under `renyi`.
 
-    Per order a, min(epsilon, a epsilon^2 / 2) + log(D / (D - delta)) / (a - 1), D being what
-    earlier losses left of the lifetime delta; see `dpiw.privacy.renyi`, whose arithmetic is not
-    used here.
+    Per order a, min(epsilon, a epsilon^2 / 2) + log(D / (D - delta)) / (a - 1), where D is what
+    earlier losses left of the lifetime delta; independent of the arithmetic of
+    `dpiw.privacy.renyi`.
     """
     remaining = delta_left - loss.delta
     if remaining <= 0:
@@ -227,7 +226,7 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveredTally:
-    """A published release that the ledger had lost, and took up again.
+    """A published release that the ledger had lost and recovered.
 
     Attributes:
         seq: the recovering entry.
@@ -237,7 +236,7 @@ class RecoveredTally:
         run, plan_digest, period: of its run; `run` is the beginning of the key.
         cost: what its certificate is said to state as held by its run.
         held: what its certificate is said to state as held by the population's account.
-        drawn: the part of it that could no longer be given back.
+        drawn: the irrevocable part of it.
     """
 
     seq: int
@@ -254,7 +253,7 @@ class RecoveredTally:
 
     @classmethod
     def stated(cls, entry: Fields, item: Fields, *, composition: str) -> RecoveredTally:
-        """As one of the releases of a recovering entry states it."""
+        """One of the releases of a recovering entry, as it states it."""
         costs = {"cost": item, "held": item["held"], "drawn": item["drawn"]}
         return cls(
             seq=entry["seq"], head=item["hash"], population=entry["population"],
@@ -292,7 +291,7 @@ class Tally:
         return [run for run in self.runs.values() if run.population == population]
 
     def unpaid_reads(self, population: str) -> int:
-        """Reads of a population's tables that no draw followed."""
+        """Reads of a population's tables without a draw after them."""
         runs = self.runs_of(population)
         reads = sum(attempt.unpaid_reads for run in runs for attempt in run.attempts)
         return reads + self.populations[population].recovered_reads

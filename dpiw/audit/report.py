@@ -12,9 +12,9 @@ from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
+from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import author, build_page
 from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, worth
-from dpiw.audit.signatures import FolderFacts
 from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.audit.unreleased import Unreleased, in_folders, unreleased
 from dpiw.data.documents import document_json, plain
@@ -29,10 +29,10 @@ FORMAT_VERSION = 1
 
 
 def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
-    """Write `audit.json` and `audit.html` into `folder`, made if it is not there.
+    """Write `audit.json` and `audit.html` into `folder`, made if missing.
 
-    Each appears at once, readable by its owner alone. What an earlier audit left there is kept, the
-    time of its writing (UTC) in its name: `audit-20260701T050000.123456Z.json`.
+    Each appears at once, readable only by its owner. Earlier reports are kept under the time of
+    their writing (UTC): `audit-20260701T050000.123456Z.json`.
 
     Raises:
         SpecError: the folder is a published release, or lies in one.
@@ -127,7 +127,7 @@ def _population(
 
 
 def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
-    """What is spent, in three parts: under `basic` composition they add up to `spent`."""
+    """What is spent, in three parts; under `basic` composition they add up to `spent`."""
     name, runs = population.name, Units()
     for run in report.counted.runs_of(name) if report.counted else ():
         runs = runs.plus(run.held)
@@ -184,7 +184,7 @@ def _noise(stage: StageTally) -> dict[str, Any]:
 
 
 def _recomputed(cost: Recomputed) -> dict[str, Any]:
-    """Every account of one reservation, alone; null where it says nothing."""
+    """Every account of one reservation, alone; null if it gives no number."""
     account = None
     if cost.own is not None:
         inverted = cost.own.epsilon

@@ -1,4 +1,4 @@
-"""What a ledger says of its runs: legal and charged, and still worth a look."""
+"""Findings on runs that are legal and charged, and still worth a look."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpiw.release.certificate import Certificate
 
 
 def findings_of_runs(counted: Tally) -> list[Finding]:
-    """What is legal and charged, and still worth a look."""
+    """Findings on all runs, recoveries, losses and unpaid reads of a ledger."""
     findings = [
         _finding(
             "recovered",
@@ -57,13 +57,13 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
 
 
 def _payment(run: RunTally, attempt: AttemptTally) -> str:
-    """Where the charge of a lost draw went; a release's total has every attempt of its run."""
+    """Where the charge of a lost draw went: a release's total has every attempt of its run."""
     inside = run.manifest_digest is not None
     return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside
 
 
 def _period_twice(counted: Tally) -> list[Finding]:
-    """Runs that drew for a release and period of an earlier run; what is lost is not counted."""
+    """Runs that drew for a release and period of an earlier run; lost draws do not count."""
     findings, first = [], dict[tuple[str, str, str], RunTally]()
     for run in counted.runs.values():
         states = {stage.state for attempt in run.attempts for stage in attempt.stages.values()}
@@ -94,7 +94,7 @@ def _amount(loss: Units) -> str:
 
 
 def _waiting(run: RunTally) -> list[Finding]:
-    """That budget was drawn and no release shows for it; one that is armed is told by itself."""
+    """Finding on budget that was drawn without a release; armed stages have their own finding."""
     states = {stage.state for stage in run.latest.values()}
     if run.manifest_digest is not None or "committed" not in states or "armed" in states:
         return []
@@ -104,7 +104,7 @@ def _waiting(run: RunTally) -> list[Finding]:
 
 
 def published_otherwise(certificate: Certificate, counted: Tally) -> str:
-    """That the run a certificate names has published another manifest; empty where none has."""
+    """Text that the run a certificate names has published another manifest; empty if none has."""
     for run in counted.runs_of(certificate.population):
         same = (run.plan_digest, run.period) == (certificate.plan_digest, certificate.period)
         if same and run.manifest_digest is not None:

@@ -1,7 +1,9 @@
-"""The noise that a certificate states, against the noise that its events were charged for.
+"""Noise and thresholds that a certificate states, compared with the events that were charged.
 
-The audit's own rule: noise of scale b on values that one unit moves by S, charged as an event of
-multiplier m, must have b >= m S. A generator that draws less noise than it declares shows here.
+The audit's own rules. Noise of scale b on values that one unit moves by S, charged as an event of
+multiplier m, must have b >= m S: this shows a generator that draws less noise than it declares.
+The threshold of found levels is checked against the noise on a count and the probability that a
+level held by one unit alone reaches it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import Any
 
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
+from dpiw.methods.generators.registry import finds_levels
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CertifiedStage
 
 _ROUNDING = 1e-9
@@ -26,7 +30,7 @@ _LAWS = {
 
 
 def check_stated_noise(folder: FolderFacts) -> list[Finding]:
-    """Compare every stated scale with its event; say which events state none.
+    """Compare every stated scale with its event; report events that state none.
 
     Certificates of earlier versions state no sensitivity: a note says that nothing was checked.
     """
@@ -76,7 +80,7 @@ def _with_sensitivity(stage: CertifiedStage) -> list[Mapping[str, Any]]:
 
 
 def _kind(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event but for how often it was drawn: equal ones share their noise."""
+    """An event without its count: equal events share their noise."""
     return {name: value for name, value in event.items() if name != "count"}
 
 
@@ -90,3 +94,76 @@ def _positive(number: Any) -> float:
     if isinstance(number, bool) or not (math.isfinite(number) and number > 0):
         raise ValueError
     return float(number)
+
+
+# --- thresholds of found levels -------------------------------------------------------------------
+
+_TAIL_ROUNDING = 1e-6
+"""Relative difference of two ways to one tail."""
+
+_STEP = 2.0**-20
+"""Step of the lattice of counts, in scales: the audit's own copy of the number."""
+
+
+def check_thresholds(folder: FolderFacts) -> list[Finding]:
+    """Check that a release that shows levels has the threshold and the noise that it paid for.
+
+    `dpiw.release.verification.verify` checks that its lists keep to this threshold.
+    """
+    if folder.release is None:
+        return []
+    certificate = folder.release.certificate
+    faults: list[str] = []
+    for stage in certificate.stages:
+        try:
+            faults += _threshold_faults(stage, certificate.unit)
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+            faults.append(f"stage {stage.stage}: what it states of its threshold cannot be read")
+    return [
+        Finding(code="threshold_too_low", subject=f"release {folder.name}", text=text)
+        for text in faults
+    ]
+
+
+def _threshold_faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]:
+    events = [event for event in stage.events if event["type"] == "threshold"]
+    if not (events or "threshold" in stage.parameters or finds_levels(stage.method)):
+        return
+    columns = len(stage.parameters["columns"])
+    if sum(event["count"] for event in events) != columns:
+        yield f"stage {stage.stage}: shows levels of {columns} columns; charged for fewer or more"
+        return
+    scale, threshold = (
+        _finite(stage.noise[0]["scale"]),
+        _finite(stage.parameters["threshold"]),
+    )
+    moved = unit.max_rows * (
+        1 if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE else 2**0.5
+    )
+    gaussians = [event for event in stage.events if event["type"] == "gaussian"]
+    if sum(event["count"] for event in gaussians) != columns or not all(
+        scale >= event["noise_multiplier"] * moved * (1 - _TAIL_ROUNDING) for event in gaussians
+    ):
+        yield f"stage {stage.stage}: its noise of {scale:.6g} rows is less than what it paid for"
+    chance = _chance(threshold, scale, unit.max_rows)
+    for event in events:
+        if not chance <= event["delta"] * (1 + _TAIL_ROUNDING):
+            yield (
+                f"stage {stage.stage}: a level of one person alone is shown with probability up to"
+                f" {chance:.3g}; charged was {event['delta']:.3g}"
+            )
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _chance(threshold: float, scale: float, rows: int) -> float:
+    """Probability that a level of one unit's rows, all on one or each on its own, is shown."""
+
+    def passes(count: int) -> float:
+        return math.erfc(((threshold - count) / scale - _STEP) / math.sqrt(2)) / 2
+
+    return max(passes(rows), rows * passes(1))

@@ -1,4 +1,4 @@
-"""What an audit says of itself: what was checked, what was not, and what comes next."""
+"""Statements of an audit: what was checked, what was not, and the next steps."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import AGREEMENT
 from dpiw.audit.entry_signatures import given_keys
 from dpiw.audit.findings import Severity
-from dpiw.audit.signatures import folders_of_keys
+from dpiw.audit.folders import folders_of_keys
 from dpiw.audit.unreleased import spent_lines
 
 UNPINNED = "signature not checked against a key"
-"""Of folders that were checked against the key inside them alone."""
+"""For folders that were checked only against the key inside them."""
 
 _DOUBTED = frozenset(
     {"ledger_unreadable", "chain_broken", "recount_differs", "illegal_step", "overspent",
      "too_many_attempts", "too_many_reads", "head_missing", "folder_unknown",
      "entry_forged", "entries_not_signed"}
 )  # fmt: skip
-"""What speaks against a ledger itself, and so against its head."""
+"""Findings against a ledger itself, and so against its head."""
 
 
 _MOST_TOLD = 8
@@ -25,7 +25,7 @@ _MOST_TOLD = 8
 
 
 def found(report: AuditReport) -> tuple[str, ...]:
-    """Lines for a terminal: what was looked at, errors and warnings, what no folder shows for."""
+    """Lines for a terminal: what was examined, errors and warnings, spending with no folder."""
     grave = [f for f in report.findings if f.severity is not Severity.NOTE]
     lines = [f"{f.severity.value}: {f.subject}: {f.text} ({f.code})" for f in grave[:_MOST_TOLD]]
     rest = [f"and {len(grave) - _MOST_TOLD} more errors and warnings"]
@@ -91,7 +91,7 @@ def _folders(number: int, kind: str) -> str:
 
 
 def next_steps(report: AuditReport) -> tuple[str, ...]:
-    """Sentences about what an auditor does now."""
+    """Sentences about what an auditor does next."""
     steps = []
     if not report.ok:
         steps.append("Stop: have nothing more released until every error above is explained.")
@@ -124,7 +124,7 @@ def next_steps(report: AuditReport) -> tuple[str, ...]:
 
 
 def not_checked(report: AuditReport) -> tuple[str, ...]:
-    """Sentences about what was not checked, or cannot be from here."""
+    """Sentences about what was not or cannot be checked."""
     missing = []
     if report.counted is None:
         missing.append("The ledger, which could not be read; and no folder was compared with it.")

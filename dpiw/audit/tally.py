@@ -1,7 +1,7 @@
 """A second implementation of the ledger's sums and rules, over exported entries.
 
-It shares no code with `dpiw.ledger.book`, on purpose: an auditor wants two roads to one number.
-It never raises on what an entry says: what is wrong becomes a finding, and counting goes on.
+It deliberately shares no code with `dpiw.ledger.book`: an auditor wants two ways to one number.
+It never raises because of an entry: faults become findings, and counting continues.
 """
 
 from __future__ import annotations
@@ -129,14 +129,14 @@ def _add(counted: Tally, population: PopulationTally, entry: Fields, charge: Uni
 
 
 def _draw(population: PopulationTally, entry: Fields, charge: Units) -> None:
-    """Keep what can no longer be given back."""
+    """Record what can no longer be given back."""
     if any((charge.epsilon, charge.delta, *charge.renyi)):
         before = population.drawn[-1][1] if population.drawn else Units()
         population.drawn.append((entry["seq"], before.plus(charge)))
 
 
 def _check_reads(counted: Tally, entry: Fields, run: RunTally) -> None:
-    """Before a table is opened: may this end without a draw, too? An arm goes on with a read."""
+    """Before a table is opened: may this end without a draw, too? An arm continues a read."""
     population, attempt = counted.populations[run.population], _attempt(run, entry)
     goes_on = entry["kind"] != "read" and attempt.reads > 0 and not attempt.committed
     if counted.unpaid_reads(population.name) - goes_on >= population.max_unpaid_reads:
@@ -194,7 +194,7 @@ def _recover(counted: Tally, entry: Fields) -> None:
 def _charge_of(counted: Tally, population: PopulationTally, lost: RecoveredTally) -> Units:
     """What its run held, or what was spent beyond what is sure to be counted here, if more.
 
-    Less what its own reservation holds, if nothing of that was drawn and it did not pay before.
+    Less what its own reservation holds, if it drew nothing and did not pay before.
     """
     before = counted.recovered.get(lost.previous or "")
     if before is not None and before.population == population.name:
@@ -262,7 +262,7 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
 
 
 def _check_repeats(payload: Fields) -> None:
-    """What resumed trainings may repeat must be among the draws that were charged."""
+    """What resumed trainings may repeat must be among the charged draws."""
     for name, terms in payload.get("resumable", {}).items():
         if set(terms) != {"steps", "every", "resumes"} or any(
             type(number) is not int or number < 1 for number in terms.values()
@@ -389,7 +389,7 @@ def _publish(run: RunTally, entry: Fields) -> None:
 
 
 def _publish_rows(run: RunTally, entry: Fields) -> None:
-    """More rows of what was drawn and published: another manifest, and nothing else changes."""
+    """More rows of published draws: another manifest, and nothing else changes."""
     if run.manifest_digest is None or entry["payload"]["rows_of"] != run.manifest_digest:
         raise IllegalError("it adds rows to a release that the run has not published")
     digest = _digest(entry, "manifest_digest")

@@ -1,16 +1,16 @@
 """Privacy losses by their Laplace transforms, from the definitions of the events alone.
 
-Of neighbours with output laws P and Q the privacy loss is L = log(P/Q) under P, and
+For neighbours with output laws P and Q the privacy loss is L = log(P/Q) under P, and
 
-    M(z) = E exp(z L) = integral of P^(1+z) Q^(-z),    log M(a - 1) = (a - 1) D_a(P || Q),
+    M(z) = E exp(z L) = integral of P^(1+z) Q^(-z),    log M(a - 1) = (a - 1) D_a(P || Q).
 
-and of independent losses the transforms multiply. Nothing here comes from `dpiw.privacy.accounting`
-or what it uses: the audit counts again what they counted.
+Transforms of independent losses multiply. Nothing here comes from `dpiw.privacy.accounting` or
+what it uses: the audit recounts what they counted.
 
-Each event has two such losses. Its *floor* is the loss of a mechanism that the event admits: no
-sound bound is below what follows from it. Its *ceiling* is the loss of the pair of laws that a
-theorem proves to be the worst. They differ for selections by the exponential mechanism alone: the
-floor keeps one offset of the loss in all of them, and the ceiling picks it anew for every order.
+Each event has two losses. Its *floor* is the loss of a mechanism that the event admits: no sound
+bound is below it. Its *ceiling* is the loss of the pair of laws that a theorem proves to be the
+worst. They differ only for selections by the exponential mechanism: the floor keeps one offset of
+the loss in all of them, the ceiling chooses it for every order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Complex = NDArray[np.complex128]
 
 _CELLS = 2**18
 _WIDTH = 10.0
-"""Standard deviations of Gaussian noise that an integral reaches: exp(-50) of it is left out."""
+"""Standard deviations of Gaussian noise that an integral covers: exp(-50) of it is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Loss:
         log_transform: log M(z), elementwise, for an array of z with Re z > 0.
         count: how many independent ones.
         variance: of a Gaussian part of each: |M| falls by exp(-variance w^2 / 2) at frequency w.
-        atoms: whether |M| may come back to its height at w = 0, as where the loss has atoms.
+        atoms: whether |M| may return to its height at w = 0, as where the loss has atoms.
         largest: the Re z up to which `log_transform` is worth its time.
         work: how many cells one z takes, of this real part and frequency.
     """
@@ -85,7 +85,7 @@ def two_point(epsilon: float, share: float, count: int = 1) -> Loss:
 
 
 def worst_selection(epsilon: float, count: int = 1) -> Loss:
-    """The pair whose curve is the largest of all two-point ones at every order.
+    """The two-point pair with the largest curve at every order.
 
     H(s) = (1 - exp((s - e)/2))^2 / (1 - exp(-e)) for |s| <= e, and M(z) = z (z + 1) times the
     integral of exp(z s) H(s): in closed form. Source: Dong, Durfee & Rogers (2020).
@@ -122,7 +122,7 @@ def sampled_gaussian(
 ) -> Loss:
     """N(0, m^2) and its mixture with N(1, m^2); `removed`: P is the mixture, else Q.
 
-    By the trapezoid rule, whose error falls exponentially, as the integrands are analytic.
+    By the trapezoid rule, whose error falls exponentially because the integrands are analytic.
     """
     q, m = probability, noise_multiplier
     finest = min(m / 8, m * m / 2)

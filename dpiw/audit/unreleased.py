@@ -1,4 +1,4 @@
-"""What is held of a budget while no release folder shows for it, and why."""
+"""What is held of a budget with no release folder, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 @dataclass(frozen=True, kw_only=True)
 class Unreleased:
-    """One charge with no folder: its entry, run, amount, and in words what became of it."""
+    """One charge with no folder: its entry, run, amount, and its outcome in words."""
 
     run: RunTally
     entry: int
@@ -23,7 +23,7 @@ class Unreleased:
 
 
 def unreleased(report: AuditReport, population: str) -> list[Unreleased]:
-    """Every charge of a population's runs that no total of the given folders contains."""
+    """Every charge of a population's runs that is in no total of the given folders."""
     return [
         Unreleased(run=run, entry=attempt.seq, amount=amount.amount, why=why)
         for run, attempt, inside in _charges(report, population)
@@ -32,9 +32,9 @@ def unreleased(report: AuditReport, population: str) -> list[Unreleased]:
 
 
 def in_folders(report: AuditReport, population: str) -> Units:
-    """What the totals of the given folders contain of a population's charges: all other ones.
+    """Charges of a population that the totals of the given folders contain.
 
-    A release's total has every attempt of its run in it, also one whose draw was lost.
+    A release's total has every attempt of its run, also one whose draw was lost.
     """
     total = Units()
     for _, attempt, inside in _charges(report, population):
@@ -55,9 +55,9 @@ def _charges(report: AuditReport, population: str) -> Iterator[tuple[RunTally, A
 
 
 def _certified_attempts(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snapshot:
-    """What the release of a run says of its attempts; nothing where no folder is that release.
+    """Attempts that the release of a run states; empty if no folder is that release.
 
-    A folder that is not sound is taken to say what the ledger held when it was published.
+    An unsound folder is taken to state what the ledger held when it was published.
     """
     digests = () if run.manifest_digest is None else (run.manifest_digest, *run.further)
     own_folders = [folder for folder in folders if folder.manifest_digest in digests]
@@ -72,7 +72,7 @@ def _certified_attempts(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snap
 
 
 def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Units, str]]:
-    """What of an attempt's charges is in no total, with what became of it."""
+    """An attempt's charges that are in no total, with their outcome."""
     extra = _conflicts(attempt) + 1 - max(1, inside)
     parts = [(attempt.cost.times(extra), "further output, charged again")] * bool(extra)
     if inside:
@@ -94,7 +94,7 @@ def _conflicts(attempt: AttemptTally) -> int:
 
 
 def spent_lines(report: AuditReport) -> list[str]:
-    """For each population, what is spent with no folder, in one line; none where all is shown."""
+    """For each population, one line on what is spent with no folder; none if all is shown."""
     if report.counted is None:
         return []
     lines = []
@@ -108,13 +108,13 @@ def spent_lines(report: AuditReport) -> list[str]:
 
 
 def alone(population: PopulationTally) -> str:
-    """What such a sum leaves out, if anything."""
+    """A note on what such a sum leaves out, if anything."""
     renyi = population.composition == "renyi"
     return ", each charge alone: together they count for less" * renyi
 
 
 def total_text(rows: list[Unreleased]) -> str:
-    """The charged amounts together."""
+    """The sum of the charged amounts."""
     total = Units()
     for row in rows:
         total = total.plus(row.amount)

@@ -1,4 +1,4 @@
-"""Signs of life of long work whose output is a file or a log, where no bar can be drawn."""
+"""Regular progress messages of long work whose output is a file or a log, where no bar fits."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable
 
 FIRST, PACE = 20.0, 60.0
-"""Seconds until the first sign, and between one and the next: calm, and under any log's patience.
-How long a step takes is not controlled (leak register, row 37); a sign tells less than its end."""
+"""Seconds until the first message, and between later ones: below any log's timeout.
+How long a step takes is not controlled (leak register, row 37); a message reveals less than its
+end.
+"""
 
 
 class Heartbeat:
-    """Says now and then, while something lasts, for how long it has lasted.
+    """Reports now and then, while work lasts, how long it has lasted.
 
     Args:
-        say: told the whole seconds; from a thread of its own. Where it cannot write, it is not
-            asked again.
-        first, pace: seconds until the first sign, and between others.
+        say: receives the whole seconds, in a thread of its own. If it cannot write, it is not
+            called again.
+        first, pace: seconds until the first message, and between others.
     """
 
     def __init__(
@@ -29,12 +31,12 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def start(self) -> Heartbeat:
-        """Begin to count."""
+        """Start counting."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Say nothing more; what is being said is said to its end."""
+        """Send no more messages; a message under way is finished."""
         self._over.set()
         self._thread.join(timeout=1)
 

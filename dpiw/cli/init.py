@@ -1,7 +1,6 @@
-"""`dpiw init FOLDER`: a draft of the data dictionary and of a spec, without reading a value.
+"""`dpiw init FOLDER`: drafts a data dictionary and a spec, without reading a value.
 
-Opens the one metadata file that it is given (and what that names beside it), never the table, and
-never the network.
+Opens the given metadata file and what it names beside it; never the table, never the network.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ def add_init_command(subparsers: Any) -> None:
 
 
 def init_hint(words: Sequence[str]) -> str:
-    """What to type where `init` was not told from what; empty where it was.
+    """What to type if `init` got no source; empty if it got one.
 
     Args:
-        words: of the command line behind `init`, which was not understood. No file is opened.
+        words: of the command line after `init`, which was not understood. No file is opened.
     """
     options = {word.partition("=")[0] for word in words}
     if options & {f"--{name}" for name in _SOURCES}:
@@ -79,7 +78,7 @@ def init_hint(words: Sequence[str]) -> str:
 
 
 def run_init(arguments: argparse.Namespace) -> int:
-    """Draft, write and say what to do next. Nothing is written over."""
+    """Draft and write the files, and print the next step. Nothing is overwritten."""
     from dpiw.data.columns import ColumnRole
     from dpiw.data.dictionary import open_fields
     from dpiw.data.yaml import load_text
@@ -145,7 +144,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Write the files; what is there already stays, and then nothing is written."""
+    """Write all files, or none if one of them exists."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         there = sorted(name for name in files if (folder / name).exists())

@@ -1,7 +1,7 @@
 """`dpiw ledger register | show | verify | void | recover | export`: a custodian's commands.
 
-Handlers take the parsed arguments and return an exit code. Errors of dpiw pass through, for the
-command line to turn into their own exit codes. SQLAlchemy is loaded only when one of them runs.
+Handlers take the parsed arguments and return an exit code; the command line turns dpiw's errors
+into their own exit codes. SQLAlchemy is loaded only when a handler runs.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.Arg
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """0 if the chain and every rule hold; else the exit code of LedgerTamperedError.
+    """Return 0 if the chain and every rule hold; else the exit code of LedgerTamperedError.
 
-    With keys: that of SignatureError where another key signed an entry, or these signed none.
+    With keys: that of SignatureError if another key signed an entry, or these signed none.
     """
     from dpiw.ledger import Ledger
     from dpiw.release.signing import load_public_key
@@ -107,7 +107,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """Who signed, if not these keys; what is to be said of that, and what is wrong with it."""
+    """Who signed, if not these keys; lines about that; and its faults."""
     from dpiw.audit.entry_signatures import entry_signers, listed_entries
 
     signers = entry_signers(ledger.snapshot().export(), ())
@@ -125,7 +125,7 @@ def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[str, list[str], li
 
 
 def _notes(ledger: Ledger) -> list[str]:
-    """What is legal but should be known: conflicting outputs, recoveries, budgets overdrawn."""
+    """Lines on legal but notable facts: conflicting outputs, recoveries, overdrawn budgets."""
     notes = [
         f"note: run {run.run_key[:12]}, stage {stage.stage}, attempt {stage.attempt}:"
         f" {len(stage.conflicts)} conflicting output(s), each charged again"
@@ -149,7 +149,7 @@ def _notes(ledger: Ledger) -> list[str]:
 
 
 def run_void(arguments: argparse.Namespace) -> int:
-    """Void an attempt and show what its population has left."""
+    """Void an attempt and print what its population has left."""
     from dpiw.ledger import Ledger
     from dpiw.run.restored import check_undrawn
     from dpiw.run.run import run_folder

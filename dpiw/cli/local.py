@@ -39,8 +39,8 @@ def add_local_commands(subparsers: Any) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import told_in
     from dpiw.errors import SpecError
-    from dpiw.plan.local import load_local_spec, told_plan, write_parameters
-    from dpiw.run.local_reports import reports_so_far
+    from dpiw.local.collector import reports_so_far
+    from dpiw.local.spec import load_local_spec, told_plan, write_parameters
 
     spec = load_local_spec(arguments.spec)
     with told_in(arguments.spec, SpecError):
@@ -58,7 +58,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from dpiw.methods.local import LocalParameters, refuse_unnamed, report_once
+    from dpiw.local import LocalParameters, refuse_unnamed, report_once
 
     parameters = LocalParameters.read(arguments.parameters)
     refuse_unnamed(parameters, arguments.bare)

@@ -1,12 +1,13 @@
 """The command line: `dpiw init | plan | rehearse | release | audit | ledger | verify | ...`.
 
-Only `release` reads confidential data, and that in processes of their own (`dpiw.cli.pipeline`).
+Only `release` reads confidential data, in processes of its own (`dpiw.cli.pipeline`).
 """
 
 from __future__ import annotations
 
 import argparse
 import errno
+import functools
 import json
 import os
 import shlex
@@ -17,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from dpiw import __version__
-from dpiw.cli.completion import add_completion_command
 from dpiw.cli.init import add_init_command
 from dpiw.cli.local import add_local_commands
 from dpiw.cli.parser import Parser
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
-from dpiw.cli.schema import add_schema_command
 from dpiw.cli.text import write_lines
 from dpiw.errors import (
     DPIWError,
@@ -42,7 +41,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import check_header, load_schema, load_spec
-    from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
     from dpiw.run.advice import advice
     from dpiw.run.ahead import current_label
@@ -51,7 +49,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
-        check_publish_to(spec)
+        spec.check_publish_to()
         schema = load_schema(spec)
         if arguments.header is not None:
             agrees = check_header(arguments.header, spec.source, schema)
@@ -71,7 +69,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from dpiw.release.local import is_local, verify_local
+    from dpiw.local.certificate import is_local, verify_local
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
@@ -82,8 +80,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    from dpiw.local.certificate import is_local, verify_local
     from dpiw.privacy.units import rows_caveat
-    from dpiw.release.local import is_local, verify_local
     from dpiw.release.verification import verify
 
     if is_local(arguments.folder):
@@ -184,13 +182,13 @@ def _parser() -> Parser:
     new.add_argument("path", type=Path)
     new.set_defaults(handler=_key_new)
     _add_ledger(commands)
-    add_schema_command(commands)
-    add_completion_command(commands, parser)
+    _add_schema(commands)
+    _add_completion(commands, parser)
     return parser
 
 
 def _add_ledger(commands: Any) -> None:
-    """The ledger needs SQLAlchemy; an analyst's light installation does without."""
+    """Add the ledger's commands, unless SQLAlchemy is missing (an analyst's light installation)."""
     try:
         from dpiw.cli.ledger import add_ledger_commands
         from dpiw.cli.workspace import add_workspace_commands
@@ -200,14 +198,53 @@ def _add_ledger(commands: Any) -> None:
     add_workspace_commands(commands)
 
 
+def _add_schema(subparsers: Any) -> None:
+    """Add `schema` to what `ArgumentParser.add_subparsers` returned."""
+    parser = subparsers.add_parser("schema", help="JSON Schema of a spec or a data dictionary")
+    parser.add_argument("document", choices=["spec", "dictionary", "local"])
+    parser.set_defaults(handler=_schema)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from dpiw.local.spec import local_schema
+    from dpiw.plan.json_schema import SCHEMAS
+
+    schema = {**SCHEMAS, "local": local_schema}[arguments.document]()
+    write_lines(arguments, [json.dumps(schema, indent=2, sort_keys=True)])
+    return 0
+
+
+def _add_completion(subparsers: Any, whole: Parser) -> None:
+    """Add `completion` to what `ArgumentParser.add_subparsers` returned.
+
+    Args:
+        subparsers: of `whole`.
+        whole: the parser whose commands are completed.
+    """
+    parser = subparsers.add_parser("completion", help="a script for your shell's completion")
+    parser.add_argument("shell", choices=("bash", "zsh"))
+    parser.set_defaults(handler=functools.partial(_completion, whole))
+
+
+def _completion(parser: Parser, arguments: argparse.Namespace) -> int:
+    import shtab
+
+    for action in parser.every_action():
+        if action.type is Path:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
+    script = shtab.complete(parser, shell=arguments.shell).rstrip()
+    (getattr(arguments, "stream", None) or sys.stdout).write(f"{script}\n")
+    return 0
+
+
 def _stands_in_a_file(error: DPIWError) -> bool:
-    """Whether the same command does, once a spec or data dictionary is mended."""
+    """Whether the same command succeeds once a spec or data dictionary is corrected."""
     signs = (", line ", ": missing; expected", ": not UTF-8", " still TODO")
     return isinstance(error, SchemaError) or any(sign in str(error) for sign in signs)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit status; our errors become one clear line."""
+    """Run one command and return its exit status; dpiw's errors become one clear line."""
     parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
     if not words:

@@ -1,4 +1,4 @@
-"""The parser of every command line of ours: what is misspelt is named, with the nearest word."""
+"""The parser of every dpiw command line: misspelt words are named, with the nearest valid one."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _VALUES = (
     (re.compile(r"(--?[A-Za-z][\w-]*)=[^\s']*"), r"\1=..."),
     (re.compile(r"(explicit argument) .*", re.DOTALL), r"\1"),
 )
-"""What a refusal does not repeat, and what stands for it: a value may hold a password."""
+"""What a refusal does not repeat, and its replacement: a value may hold a password."""
 
 _CHOICE = re.compile(r"invalid choice: (?P<quote>['\"])(?P<value>.*?)(?P=quote)")
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that names unknown options before it tells which ones are missing.
+    """An `ArgumentParser` that names unknown options before it reports missing ones.
 
-    A misspelt option is mostly the one that is missing then. Parsers of commands are of the same
-    class, so each tells of its own options.
+    A misspelt option is usually the missing one. Parsers of commands have the same class, so each
+    reports its own options.
 
     Attributes:
-        hint: what follows a refusal, made from the words; not asked where an option is unknown.
+        hint: returns text after a refusal, from the words; not called if an option is unknown.
     """
 
     hint: Callable[[Sequence[str]], str] | None = None
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         return tuple(option for action in self._kept for option in action.option_strings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As `ArgumentParser` does, but what no option or argument takes is refused here."""
+        """As `ArgumentParser` does, but refuses leftover words here."""
         self._words = list(sys.argv[1:] if args is None else args)
         parsed, extras = super().parse_known_args(self._words, namespace)
         if extras:
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, refusal if refusal.endswith("\n") else f"{refusal}\n")
 
     def _nearest_choice(self, message: str) -> str:
-        """What a word that is none of an argument's choices may have meant."""
+        """Suggestion for a word that is none of an argument's choices."""
         refused = _CHOICE.search(message)
         if refused is None:
             return ""
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
         return nearest(refused["value"], [str(word) for each in choices for word in each])
 
     def _unknown(self, words: Iterable[str]) -> list[str]:
-        """Options among words that are none of ours, nor the beginning of one; never a value."""
+        """Words that are neither our options nor the beginning of one; never a value."""
         ours = self._options()
         before_values = itertools.takewhile(lambda word: word != "--", words)
         names = [word.partition("=")[0] for word in before_values]
@@ -116,7 +116,7 @@ class Parser(argparse.ArgumentParser):
         ]
 
     def _told(self, words: Sequence[str]) -> str:
-        """That these words are not understood; of options, the nearest one."""
+        """The refusal of these words, with the nearest option."""
         options = self._options()
         hints = [nearest(word, options) if word.startswith("-") else "" for word in words]
         return "unrecognized arguments: " + " ".join(
@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class OneOf:
-    """Options that exclude each other, which their parser remembers as all others."""
+    """Options that exclude each other, remembered by their parser like all others."""
 
     parser: Parser
     group: Any

@@ -1,8 +1,8 @@
-"""`dpiw release | audit`: the flows, run as `python -m flows.release` runs them.
+"""`dpiw release | audit`: the flows, run as `python -m flows` runs them.
 
-`flows` and `tasks` are names of a checkout, too generic for anybody's site-packages. The wheel
-carries both inside `dpiw/_pipeline`; a command puts that folder first on the path of its own
-process, and of those that it starts, and runs the flow's module as a deployment names it.
+`flows` and `tasks` are names of a checkout, too generic for site-packages. The wheel carries both
+in `dpiw/_pipeline`; a command puts that folder first on the path of its own process and of those
+it starts, and runs the flow's module as a deployment names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpiw.cli.text import ledger_hint
 
 _DPIW = Path(__file__).resolve().parents[1]
 _HOMES = (_DPIW / "_pipeline", _DPIW.parent)
-"""Of `flows` and `tasks`: in an installed wheel; in a checkout."""
+"""Folders of `flows` and `tasks`: in an installed wheel; in a checkout."""
 
 
 def add_release_command(subparsers: Any) -> None:
@@ -56,7 +56,7 @@ def _release(arguments: argparse.Namespace) -> int:
 
         load_spec(arguments.spec)
     words = [str(arguments.spec), *_options(arguments, "period", "until", "rows")]
-    return run_module("flows.release", words + ["--pay-again"] * arguments.pay_again)
+    return run_module("flows", words + ["--pay-again"] * arguments.pay_again)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace, *options: str) -> list[str]:
-    """`--name=value` of those that are given, each as often: a value may begin with a dash."""
+    """`--name=value` for the given options, repeated as given: a value may begin with a dash."""
     words = []
     for name in options:
         value = getattr(arguments, name)
@@ -74,7 +74,7 @@ def _options(arguments: argparse.Namespace, *options: str) -> list[str]:
 
 
 def run_module(module: str, words: Sequence[str]) -> int:
-    """Run a flow's module as `python -m` does; its exit status."""
+    """Run a flow's module as `python -m` does; return its exit status."""
     home = next((folder for folder in _HOMES if (folder / "flows" / "release.py").exists()), None)
     if home is None:
         raise ModuleNotFoundError("no flows beside dpiw", name="flows")
@@ -88,7 +88,7 @@ def run_module(module: str, words: Sequence[str]) -> int:
 
 @contextmanager
 def _path_begins_with(home: str) -> Iterator[None]:
-    """For imports of this process, and of Python processes that it starts."""
+    """Put `home` first for imports of this process and of Python processes that it starts."""
     before = os.environ.get("PYTHONPATH")
     sys.path.insert(0, home)
     os.environ["PYTHONPATH"] = home if before is None else f"{home}{os.pathsep}{before}"

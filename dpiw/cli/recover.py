@@ -1,4 +1,4 @@
-"""`dpiw ledger recover | export`: taking a ledger up again, and handing out its chain."""
+"""`dpiw ledger recover | export`: recover a ledger that lost entries, and export its chain."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def add_recover(parser: argparse.ArgumentParser) -> None:
 
 
 def run_recover(arguments: argparse.Namespace) -> int:
-    """Recover one population and say what was done."""
+    """Recover one population and print what was done."""
     from dpiw.ledger import Ledger
     from dpiw.ledger.from_releases import missing_releases, recover, verified_releases
 
@@ -107,7 +107,7 @@ def _population(
 
 
 def _others(ledger: Ledger, name: str) -> list[str]:
-    """A ledger that lost entries of one population lost those of all."""
+    """A reminder: a ledger that lost entries of one population lost those of all."""
     others = [population.name for population in ledger.populations() if population.name != name]
     if not others:
         return []

@@ -1,7 +1,7 @@
-"""`dpiw ledger register`: a population's terms, set once; as a spec promises them, or as typed.
+"""`dpiw ledger register`: set a population's terms once, from a spec or as typed.
 
-A ledger is append-only: a registration that no spec can use stays. So what a spec states is best
-taken from the spec, and what is typed by hand is answered by what a spec has to say.
+A ledger is append-only, so a registration that no spec can use stays. Take the terms from the spec
+where there is one; typed terms are answered with what a spec has to say.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PROMISED = ("name", "ledger", "relation", "max_rows", "id_column")
 """Options that a spec states."""
 
 _BY_HAND = {"ledger": "--ledger", "relation": "--relation", "name": "name"}
-"""What is required where no spec is named, in the order of the usage."""
+"""Required without a spec, in the order of the usage."""
 
 
 def add_register(parser: argparse.ArgumentParser) -> None:
@@ -76,8 +76,8 @@ def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error.
 
     Raises:
-        SpecError: a term is not admissible, or is not the spec's or that of a release that it
-            published; or the budget pays for no release of the spec. Nothing was written.
+        SpecError: a term is inadmissible or differs from the spec or its published releases, or the
+            budget pays for no release of the spec. Nothing was written.
         LedgerConflictError: the name is registered with other terms.
     """
     from dpiw.ledger.location import CHARGED_THERE
@@ -126,17 +126,16 @@ def run_register(arguments: argparse.Namespace) -> int:
 def _read(path: Path) -> ReleaseSpec:
     from dpiw.data.yaml import told_in
     from dpiw.plan.spec import load_schema, load_spec
-    from dpiw.plan.spec_paths import check_publish_to
 
     with told_in(path, SpecError):
         spec = load_spec(path)
-        check_publish_to(spec)
+        spec.check_publish_to()
         load_schema(spec)  # the unit's column is one that it declares
     return spec
 
 
 def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
-    """Set what the spec states; refuse what was typed and differs."""
+    """Set what the spec states; refuse typed values that differ."""
     from dpiw.ledger.location import absolute_location
     from dpiw.run.commands import ledger_place
     from dpiw.run.run import ledger_url
@@ -169,7 +168,7 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
 
 
 def _check_published(population: Population, spec: ReleaseSpec, path: Path) -> list[str]:
-    """As `check_registrable`, which looks at releases: a ledger that was lost has published."""
+    """As `check_registrable`, which reads releases: a ledger that was lost has published."""
     from dpiw.run.registered_before import check_registrable
 
     return check_registrable(spec, population, path)
@@ -186,10 +185,10 @@ def _as_in_a_spec(option: str, value: Any) -> str:
 
 
 def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
-    """How many releases of the spec the budget pays for; a budget for none is refused.
+    """How many releases of the spec the budget pays for.
 
     Raises:
-        SpecError: it pays for none, and would be one for life.
+        SpecError: it pays for none.
     """
     from dpiw.ledger.accounts import Account
     from dpiw.ledger.charges import Charge
@@ -227,35 +226,32 @@ def _population(arguments: argparse.Namespace) -> Population:
 
 
 def _there(arguments: argparse.Namespace) -> Ledger | None:
-    """The ledger, if it is there; makes nothing."""
+    """The ledger if it exists; makes nothing."""
     from dpiw.ledger import Ledger
 
     try:
         return Ledger.open(arguments.ledger)
     except LedgerError as error:
-        message = str(error)  # of a file, or of a database
-        if "no such file" in message or "no ledger there" in message:
+        if error.absent:
             return None  # `_opened` tells it, or makes one
         raise
 
 
 def _opened(arguments: argparse.Namespace) -> Ledger:
     from dpiw.ledger import Ledger
-    from dpiw.ledger.location import BEGIN, HOW_TO_BEGIN
+    from dpiw.ledger.location import how_to_begin, no_ledger
 
     make = Ledger.create if arguments.create else Ledger.open
     try:
         return make(arguments.ledger, key=signing_key(arguments))
     except LedgerError as error:
-        message = str(error)
-        if "no such file" not in message:
+        if not error.absent:
             raise
-        message += "" if HOW_TO_BEGIN in message else f"; {HOW_TO_BEGIN}"
-        raise LedgerError(message.replace(BEGIN, _as_typed(arguments))) from None
+        raise no_ledger(error.absent, advice=how_to_begin(_as_typed(arguments))) from None
 
 
 def _terms_text(terms: Population, typed: str | None) -> str:
-    """What was promised, for people."""
+    """The registered terms, for people."""
     rule = ", composition renyi" if terms.renyi else ""
     unit = "each row is a person"
     if terms.id_column:
@@ -268,7 +264,7 @@ def _terms_text(terms: Population, typed: str | None) -> str:
 
 
 def _in_a_spec(arguments: argparse.Namespace) -> str:
-    """How a spec has to state what was typed: a release of any other is refused."""
+    """How a spec has to state the typed terms: a release with others is refused."""
     unit = "no unit"
     if arguments.id_column is not None:
         column = json.dumps(arguments.id_column, ensure_ascii=False)
@@ -280,7 +276,7 @@ def _in_a_spec(arguments: argparse.Namespace) -> str:
 
 
 def _as_typed(arguments: argparse.Namespace) -> str:
-    """The same registration, which makes the ledger too."""
+    """The same registration command, which also makes the ledger."""
     words = ["dpiw", "ledger", "register"]
     promised = () if arguments.spec is None else _PROMISED
     words += [] if promised else [arguments.name]

@@ -1,7 +1,7 @@
-"""`dpiw rehearse SPEC`: what weights would bring, played on public stand-ins before any spending.
+"""`dpiw rehearse SPEC`: compare weights on public stand-ins before any spending.
 
-Reads the spec, the schema and what public rows it is given; never the confidential source, the
-ledger or the state folder. Progress goes to standard error, the report to standard output.
+Reads the spec, the schema and given public rows; never the confidential source, the ledger or the
+state folder. Progress goes to standard error, the report to standard output.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ seeds; no privacy noise depends on them."""
 _SEED_BITS = 63
 
 _ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
-"""Synthetic rows played unless told otherwise: enough that choosing them adds little error to what
-the private rows' own sampling brings, and no more, for measured weights take time in proportion."""
+"""Default number of synthetic rows: enough that choosing them adds little error to the private
+rows' own sampling; more would cost time in proportion.
+"""
 
 
 def add_rehearse_command(subparsers: Any) -> None:
@@ -135,10 +136,9 @@ def _stand_in(
 ) -> tuple[ResampledRows | None, tuple[str, ...]]:
     """Public rows to resample and the name of their kind."""
     from dpiw.plan.rehearsal.inputs import public_rows, released_rows
-    from dpiw.plan.spec_paths import confidential
 
     if arguments.like is not None:
-        confidential(spec).refuse(arguments.like, field="--like")
+        spec.confidential.refuse(arguments.like, field="--like")
         return released_rows(arguments.like, schema, public_key=arguments.key), ("release",)
     if arguments.public_rows is not None:
         declared_public = arguments.i_declare_these_rows_public

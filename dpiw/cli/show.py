@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.charges import charge_facts, charge_lines
 from dpiw.cli.recover import since
 from dpiw.cli.text import aligned, check_population, named_ledger, names_a_spec, write_lines
 from dpiw.errors import SpecError
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 if TYPE_CHECKING:
     from dpiw.ledger import Entry, Ledger, Population, RunRecord
+    from dpiw.ledger.history import Spending
+
+CSV_FIELDS = (
+    "population", "release", "period", "run_key", "attempt", "seq", "kind", "at", "actor", "key_id",
+    "epsilon", "delta", "spent_epsilon", "spent_delta", "budget", "state", "relation", "max_rows",
+    "id_column", "composition", "mechanisms",
+)  # fmt: skip
+"""Columns of `--csv`: `epsilon` and `delta` are what the entry changed, `spent_*` the sum."""
+
+_TERMS = ("budget", "relation", "max_rows", "id_column", "composition")
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +49,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     check_population(ledger.entries(), arguments.population)
     facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
     if arguments.csv:
-        write_lines(arguments, charge_lines(facts))
+        write_lines(arguments, _charge_lines(facts))
     elif arguments.json:
         write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
     else:
@@ -49,7 +61,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _doubts(named: str, ledger: Ledger) -> list[str]:
-    """A warning where a spec names the ledger and releases of it are published that it lacks."""
+    """Warnings if the ledger is named by a spec and lacks published releases of it."""
     if not names_a_spec(named):
         return []
     from dpiw.plan.spec import load_spec
@@ -80,7 +92,7 @@ def _facts(
         details = _population(ledger, registered)
         details["recoveries"] = [r for r in details["recoveries"] if r["seq"] in recent]
         details["spending"] = [
-            charge_facts(charge, all_runs.get(charge.entry.run_key or ""))
+            _charge_facts(charge, all_runs.get(charge.entry.run_key or ""))
             for charge in spent
             if charge.entry.population == registered.name
             and (run is None or charge.entry.run_key == run.run_key)
@@ -98,7 +110,7 @@ def _facts(
 
 
 def _forecast(ledger: Ledger, name: str) -> dict[str, Any] | None:
-    """How many more releases such as the population's last one fit; None: it has had none."""
+    """How many more releases like the population's last one fit; None: it has had none."""
     from dpiw.ledger.history import more_such
 
     runs = ledger.runs(name)
@@ -240,7 +252,7 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
 
 
 def _armed_text(armed: int) -> str:
-    """What becomes of the count of reads: nobody sees from here whether a draw goes on."""
+    """Effect of armed stages on the count of reads; whether a draw continues is unknown here."""
     if not armed:
         return ""
     return (
@@ -295,3 +307,50 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
                 number, stages, attempt["held"], attempt["at"],
             ))  # fmt: skip
     return aligned(rows)
+
+
+# --- charges --------------------------------------------------------------------------------------
+
+
+def _charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
+    """One charge as JSON values.
+
+    Args:
+        one: the charge.
+        run: its run as of now, with its attempts' states and stages; None: a recovery.
+    """
+    from dpiw.privacy.event_records import events_text
+
+    entry, by = one.entry, one.entry.by
+    attempts = () if run is None else run.attempts
+    charged = [attempt for attempt in attempts if attempt.attempt == entry.attempt]
+    stages = {name: stage for attempt in charged for name, stage in attempt.stages.items()}
+    return {
+        "seq": entry.seq,
+        "at": entry.at,
+        "kind": entry.kind.value,
+        "release": None if one.run is None else one.run.release,
+        "period": None if one.run is None else one.run.period,
+        "run_key": entry.run_key,
+        "attempt": entry.attempt,
+        "state": None if run is None or not charged else run.attempt_state(charged[0]).value,
+        "epsilon": one.epsilon,
+        "delta": one.delta,
+        "mechanisms": "; ".join(f"{name}: {events_text(s.events)}" for name, s in stages.items()),
+        "spent": str(one.spent),
+        "spent_epsilon": decimal_text(one.spent.epsilon_units, EPSILON_UNIT),
+        "spent_delta": decimal_text(one.spent.delta_units, DELTA_UNIT),
+        "actor": None if by is None else by.actor,
+        "key_id": None if by is None else by.key_id,
+    }
+
+
+def _charge_lines(facts: dict[str, Any]) -> list[str]:
+    """Every charge as a line of CSV, with its population's terms, after a header line."""
+    written = io.StringIO()
+    table = csv.DictWriter(written, CSV_FIELDS, extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    for population in facts["populations"]:
+        terms = {"population": population["name"]} | {name: population[name] for name in _TERMS}
+        table.writerows(terms | charge for charge in population["spending"])
+    return written.getvalue().splitlines()

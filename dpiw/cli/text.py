@@ -1,4 +1,4 @@
-"""What the command line's modules share: reading decimals and keys, writing lines."""
+"""Shared by the command line's modules: reading decimals and keys, writing lines."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from dpiw.release.signing import PrivateKey
 
 _SQLITE = b"SQLite format 3\0"
-"""What a database of SQLite begins with, whatever it is called."""
+"""First bytes of a SQLite database, whatever its name."""
 
 
 def add_signing(parser: argparse.ArgumentParser) -> None:
-    """The option of a command that writes to a ledger: who signs for it."""
+    """The option of a command that writes to a ledger: the signing key."""
     parser.add_argument(
         "--sign-with",
         type=Path,
@@ -38,7 +38,7 @@ def signing_key(arguments: argparse.Namespace) -> PrivateKey | None:
 
 
 def ledger_hint(words: Sequence[str]) -> str:
-    """What to type where no ledger was named; empty where one was.
+    """What to type if no ledger was named; empty if one was.
 
     Args:
         words: of the command line, which was not understood.
@@ -49,7 +49,7 @@ def ledger_hint(words: Sequence[str]) -> str:
 
 
 def names_a_spec(named: str) -> bool:
-    """Whether what stands for a ledger is a release spec: a `.yaml` that is no database.
+    """Whether the name of a ledger is a release spec: a `.yaml` that is no database.
 
     Raises:
         LedgerError: it holds what looks like a password; none of it is repeated.
@@ -67,7 +67,7 @@ def names_a_spec(named: str) -> bool:
 
 
 def named_ledger(named: str) -> str:
-    """The path or URL of the ledger that somebody named, by itself or by a release spec.
+    """The path or URL of a ledger that was named by itself or by a release spec.
 
     Raises:
         SpecError: the spec is not admissible.
@@ -82,7 +82,7 @@ def named_ledger(named: str) -> str:
 
 
 def exact_decimal(field: str, text: str) -> Decimal:
-    """`text` as the decimal it is; else SpecError."""
+    """Return `text` as the exact decimal, or raise SpecError."""
     try:
         return Decimal(text)
     except InvalidOperation as error:
@@ -92,7 +92,7 @@ def exact_decimal(field: str, text: str) -> Decimal:
 
 
 def check_population(entries: Iterable[Entry], name: str | None) -> None:
-    """UnknownPopulationError unless an entry is of it: who reads a ledger does not register it."""
+    """Raise UnknownPopulationError unless an entry names it; reading a ledger registers nobody."""
     names = sorted({entry.population for entry in entries if entry.population is not None})
     if name is not None and name not in names:
         raise UnknownPopulationError(
@@ -103,8 +103,8 @@ def check_population(entries: Iterable[Entry], name: str | None) -> None:
 def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
     """Write to the arguments' `stream` if a caller set one, else to standard output.
 
-    Whatever the lines hold, nothing steers the terminal. A value that may hold line ends went
-    through `shown` before it became part of a line.
+    Whatever the lines hold, nothing controls the terminal. A value that may hold line ends must go
+    through `shown` before it becomes part of a line.
     """
     stream: TextIO = getattr(arguments, "stream", None) or sys.stdout
     for line in lines:
@@ -112,7 +112,7 @@ def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows of a table, the heading among them, as lines of equally wide columns."""
+    """The rows of a table, with its heading, as lines of equally wide columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,7 +1,7 @@
-"""`dpiw workspace show | cells | purge`: what a custodian does with the confidential workspace.
+"""`dpiw workspace show | cells | purge`: inspect and clear the confidential workspace.
 
-What these print is for the custodian's own screen: sizes tell about the number of rows, and the
-statement of a source's cells is exact.
+Output is for the custodian's own screen: sizes reveal the number of rows, and the statement of a
+source's cells is exact.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def run_cells(arguments: argparse.Namespace) -> int:
     """Print the statement of one run's cells.
 
     Raises:
-        SpecError: no such run, or its statement is not there.
+        SpecError: no such run, or its statement is missing.
     """
     from dpiw.errors import SpecError
     from dpiw.run.workspace import named, survey
@@ -113,10 +113,10 @@ def run_cells(arguments: argparse.Namespace) -> int:
 
 
 def run_purge(arguments: argparse.Namespace) -> int:
-    """Remove, or without `--yes` only name, the confidential files of the chosen runs.
+    """Remove, or without `--yes` only list, the confidential files of the chosen runs.
 
-    Runs that cannot be judged are passed over by `--all-published` and `--older-than`. They are
-    named, and the exit code is that of an unusable ledger: their files may be past their time.
+    `--all-published` and `--older-than` skip runs that cannot be judged. Those are listed, and the
+    exit code is that of an unusable ledger: their files may be past their time.
     """
     from dpiw.errors import LedgerError, SpecError
     from dpiw.run.workspace import purge, select, survey

@@ -1,7 +1,7 @@
-"""How many cells of a column were missing, unreadable, out of bounds or no level. Exact.
+"""Exact counts of missing, unreadable, out-of-bounds and unknown cells.
 
-A second reading, apart from the one that counts for the release: it decides nothing, and its
-figures are for the custodian alone (`dpiw.data.cell_statement`).
+A second reading apart from the one that the release uses: it decides nothing, and its figures are
+for the custodian alone (`dpiw.data.cell_statement`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from dpiw.data.cells import cell_texts, word_form
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.dates import day_number, second_number
-from dpiw.data.encoding import exact_number, read_cells
+from dpiw.data.encoding import exact_number, plain_numbers, read_cells
 from dpiw.data.levels import known_texts
-from dpiw.data.plain_numbers import plain_numbers
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
 _VERDICTS = 6
@@ -32,10 +31,10 @@ class CellCounts:
     """Exact counts of one column's cells; each cell is in at most one of them.
 
     Attributes:
-        missing: nothing was there, or a declared token for missing.
-        unreadable: something was there that means nothing by kind and declared format.
+        missing: empty, or a declared token for missing.
+        unreadable: not a value of the kind in the declared format.
         outside: beyond the bounds, and so clamped.
-        rounded: of an integer column: text of a number that is not whole, inside the bounds.
+        rounded: integer columns: a number that is not whole, inside the bounds.
         unknown: none of the declared levels.
     """
 
@@ -46,19 +45,14 @@ class CellCounts:
     unknown: int = 0
 
     def __add__(self, other: CellCounts) -> CellCounts:
-        """Counts of both batches."""
+        """Add the counts of two batches."""
         return CellCounts(**{name: n + getattr(other, name) for name, n in vars(self).items()})
 
 
 def count_cells(
     column: Column, cells: pd.Series[Any], *, texts: pa.Array | None = None
 ) -> CellCounts:
-    """Count one column.
-
-    Args:
-        column: any column; of an identifier, missing cells are counted and no others.
-        cells: canonical cells (`dpiw.data.cell_reading.canonical_cells`), before scaling.
-        texts: `cell_texts` of them, where somebody has them already.
+    """Count one column's canonical cells before scaling; of an identifier, only missing ones.
 
     Privacy:
         Exact counts of confidential cells: the run's private folder only.
@@ -84,7 +78,6 @@ def _is_typed(cells: pd.Series[Any]) -> bool:
 
 
 def _has_truths(column: Column, cells: pd.Series[Any]) -> bool:
-    """Whether cells are truth values or numbers, decimals too, which may mean truth."""
     is_text = isinstance(cells.dtype, pd.StringDtype)
     return column.role is not ColumnRole.IDENTIFIER and not is_text
 
@@ -112,7 +105,7 @@ def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
 
 
 def _by_text(column: Column, texts: pa.Array) -> NDArray[np.int64]:
-    """Plain numbers by one vectorised comparison; each other distinct text once."""
+    """Count plain numbers by one vectorised comparison, and each other distinct text once."""
     judge = cell_judge(column)
     counts = _verdict_counts(np.full(texts.null_count, _MISSING))
     texts = texts.drop_null()
@@ -128,7 +121,7 @@ def _by_text(column: Column, texts: pa.Array) -> NDArray[np.int64]:
 
 
 def cell_judge(column: Column) -> Callable[[str], int]:
-    """The verdict on one canonical text of a column: `UNREADABLE` is one of them."""
+    """Return the function that judges one canonical text of a column, e.g. as `UNREADABLE`."""
     identifier = column.role is ColumnRole.IDENTIFIER
     value = _reader(column) if column.is_numeric and not identifier else None
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
@@ -164,7 +157,7 @@ def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
 
 
 def _reader(column: Column) -> Callable[[str], Any]:
-    """From text to a number in own units, not clamped; None: unreadable."""
+    """Return the function from text to a number in own units, not clamped; None: unreadable."""
     zone = column.zone
 
     def number(text: str) -> Any:

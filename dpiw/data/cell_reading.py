@@ -1,13 +1,13 @@
-"""From cells as a source writes them to cells as `dpiw.data.encoding` reads them.
+"""Convert cells as a source writes them to canonical cells, which `dpiw.data.encoding` reads.
 
-Row by row, by declared formats only, and total: what means nothing by the declaration becomes
-`UNREADABLE`, a text that no kind reads. Tokens for missing become missing. Columns for which
-nothing is declared pass through untouched. Applied to a source alone: releases, public rows and
-stand-ins are canonical.
+Row by row, by declared formats only, and total: text that does not fit the declaration becomes
+`UNREADABLE`, which no kind reads. Tokens for missing become missing. Columns without a declared
+format pass through. Applies to a source only: releases, public rows and stand-ins are canonical.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +19,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiw.data.cell_formats import CANONICAL, ISO, THOUSANDS, CellFormat, date_pattern
+from dpiw.data.cell_formats import (
+    CANONICAL,
+    ISO,
+    ONLY_CSV,
+    THOUSANDS,
+    CellFormat,
+    date_pattern,
+)
 from dpiw.data.cells import (
     MINUS_SIGNS,
     cell_texts,
@@ -30,27 +37,58 @@ from dpiw.data.cells import (
 )
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema
+from dpiw.errors import SchemaError
 
 UNREADABLE = "\ufffd"
 WHITE_SPACE = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-"""What `str.strip` strips; Arrow's own idea of white space differs."""
+"""What `str.strip` strips; Arrow's definition of white space differs."""
 
 _INFINITE = r"(?i)^[+-]?inf(inity)?$"
 _EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
 
 
+def settled_formats(
+    schema: PublicSchema, source: CellFormat, *, file_format: str
+) -> dict[str, CellFormat]:
+    """Return each column's format: the column's own setting, else the source's.
+
+    Args:
+        schema: the public schema, identifiers included.
+        source: format of the whole file; states every field.
+        file_format: `csv` or `parquet`.
+
+    Returns:
+        Formats by column name; settings that do not apply to a column are canonical.
+
+    Raises:
+        SchemaError: names column and field that do not fit together.
+    """
+    settled = {}
+    for column in schema.columns:
+        merged = column.written.over(source)
+        fault = column.format_fault(merged)
+        typed = [field for field in column.written.stated() if field != "missing"]
+        if fault is None and file_format == "parquet" and typed:
+            fault = typed[0], ONLY_CSV
+        if fault is not None:
+            raise SchemaError(f"column {column.name}: {fault[0]}: {fault[1]}")
+        fields = {name: getattr(merged, name) for name in column.format_fields}
+        settled[column.name] = dataclasses.replace(CANONICAL, **fields)
+    return settled
+
+
 def canonical_frame(
     frame: pd.DataFrame, schema: PublicSchema, formats: Mapping[str, CellFormat]
 ) -> pd.DataFrame:
-    """The same rows with canonical cells; `frame` itself where no format is declared.
+    """Return the same rows with canonical cells; `frame` itself if no format is declared.
 
     Args:
         frame: raw cells of a source.
         schema: the public schema.
-        formats: of `settled_formats`.
+        formats: as returned by `settled_formats`.
     """
     changed = {
         column.name: canonical_cells(column, frame[column.name], formats[column.name])
@@ -61,10 +99,10 @@ def canonical_frame(
 
 
 def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) -> pd.Series[Any]:
-    """One column's cells as `dpiw.data.encoding` reads them. Never raises on a value.
+    """Return one column's canonical cells. Never raises on a value.
 
-    Text is read by `written`. Of typed numbers, those that equal a token for missing are missing;
-    typed truth values, dates and times are as they are.
+    Text is read by `written`. Typed numbers that equal a token for missing become missing; typed
+    truth values, dates and times stay.
     """
     if isinstance(cells.dtype, pd.StringDtype):
         texts = _without_tokens(column, cell_texts(cells), written.missing or ())
@@ -118,7 +156,7 @@ def _read_text(column: Column, texts: pa.Array, written: CellFormat) -> pa.Array
 
 
 def number_pattern(written: CellFormat) -> str:
-    """A number as declared, in the common part of Python's and RE2's regular expressions."""
+    """Return the declared form of a number, as an expression for Python and RE2 alike."""
     decimal, between = re.escape(written.decimal or "."), THOUSANDS[written.thousands or "none"]
     grouped = f"[0-9]{{1,3}}(?:[{between}][0-9]{{3}})+|" if between else ""
     return f"^[+-]?(?:{grouped}[0-9]*)(?:{decimal}[0-9]*)?{_EXPONENT}$"
@@ -183,7 +221,7 @@ def _exact(token: str) -> Decimal | None:
 def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[Any]:
     """Where a typed number equals one of `numbers` in the column's own precision.
 
-    A 32-bit -9.9 is not the double of that name.
+    A 32-bit -9.9 is not the double -9.9.
     """
     equal = np.zeros(len(cells), dtype=bool)
     pandas_dtype: Any = cells.dtype
@@ -204,7 +242,7 @@ def _whole(number: Decimal, dtype: np.dtype[Any]) -> Any:
 
 
 def _objects_without(cells: pd.Series[Any], tokens: tuple[str, ...]) -> pd.Series[Any]:
-    """Decimals of Parquet, cell by cell: those that equal a token are missing."""
+    """Decimals of Parquet, cell by cell: those that equal a token become missing."""
     numbers = {number for token in tokens if (number := _exact(token)) is not None}
     values = [
         None if isinstance(cell, Decimal) and cell.is_finite() and cell in numbers else cell

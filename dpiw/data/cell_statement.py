@@ -1,8 +1,8 @@
-"""What became of a source's cells: the custodian's statement, exact and confidential.
+"""The custodian's statement of how a source's cells were read: exact and confidential.
 
-One table and plain sentences in the run's private folder. It is written after the snapshot, decides
-nothing, and nobody but the custodian is told of it: not the release, not Prefect, no worker's log.
-That it could not be made changes nothing either.
+One table and plain sentences in the run's private folder, written after the snapshot. It decides
+nothing, and neither the release, Prefect nor any log mentions it. If it cannot be made, nothing
+else changes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dpiw.data.schema import PublicSchema
 STATEMENT = "cells.txt"
 
 _NO_TEXT = "\ufffd"
-"""What stands for bytes that are no text in the declared encoding (`dpiw.data.sources`)."""
+"""Replaces bytes that are not text in the declared encoding (`dpiw.data.sources`)."""
 
 _MAX_TEXTS, _MAX_BYTES = 10_000, 1 << 22
 _LONGEST_NOTATION = 40
-"""Characters of a text whose notation is named; patterns of longer ones take long."""
+"""Characters of a text whose notation is named; patterns take long on longer ones."""
 
 _HEADER = ("column", "kind", "missing", "unreadable", "out of bounds", "rounded", "no level")
 _OPENING = (
@@ -97,14 +97,14 @@ _DATE_NOTATIONS = {
 
 
 class CellTally:
-    """What became of the cells read so far, and the first different texts of each column.
+    """Counts of the cells read so far, and the first distinct texts of each column.
 
     Privacy:
-        Exact counts and cells: they are shown in the run's private folder only.
+        Exact counts and cells: for the run's private folder only.
     """
 
     def __init__(self, schema: PublicSchema) -> None:
-        """Take the columns that will be counted, identifiers included."""
+        """Count all columns of the schema, identifiers included."""
         self._columns = schema.columns
         self._whole = True
         self._texts = {column.name: _FirstTexts() for column in schema.columns}
@@ -113,11 +113,9 @@ class CellTally:
         self.counts = {column.name: CellCounts() for column in schema.columns}
 
     def add(self, raw: pd.DataFrame, frame: pd.DataFrame) -> None:
-        """Count a batch; if that raises, the tally is of no use any more, and decides nothing.
+        """Count a batch of raw cells and the same rows with canonical cells.
 
-        Args:
-            raw: the cells as they were read from the source.
-            frame: the same rows with canonical cells.
+        If this raises, the tally is not whole and is not used.
         """
         whole, self._whole = self._whole, False
         self.rows += len(frame)
@@ -142,12 +140,11 @@ class CellTally:
             raise ValueError("a batch could not be counted")
 
     def first_texts(self, column: Column) -> _FirstTexts:
-        """Of the raw cells of a column that could be unreadable."""
+        """Return the first distinct raw texts of a column."""
         return self._texts[column.name]
 
 
 def _rows_without_cell(frame: pd.DataFrame) -> int:
-    """How many rows hold nothing but missing cells."""
     rows = np.arange(len(frame))
     for name in frame.columns:
         if not rows.size:
@@ -162,7 +159,7 @@ def _rows_without_cell(frame: pd.DataFrame) -> int:
 
 
 class _FirstTexts:
-    """The first different texts of a column of texts; how many batches there are is all one."""
+    """The first distinct texts of a column, whatever the batches."""
 
     def __init__(self) -> None:
         self._texts: Any = pa.array([], type=pa.large_string())
@@ -192,17 +189,9 @@ def leave_statement(
 ) -> None:
     """Write the statement into the run's private folder; never raises.
 
-    Args:
-        directory: the run's private folder.
-        tally: of all cells.
-        schema: the public schema.
-        formats: how each column is declared to be written.
-        kept: rows within the unit.
-        file_format: `csv`, or `parquet`, whose spec declares no format of texts.
-
     Privacy:
-        Exact counts of confidential cells. They stay in that folder, and whether the file could
-        be made changes no outcome.
+        Exact counts of confidential cells. They stay in that folder, and whether the file could be
+        made changes no outcome.
     """
     with contextlib.suppress(Exception):
         text = statement(tally, schema, formats, kept, file_format=file_format)
@@ -217,12 +206,12 @@ def statement(
     *,
     file_format: str = "csv",
 ) -> str:
-    """The statement's text. As confidential as the cells it counts.
+    """Return the statement's text, as confidential as the cells it counts.
 
     Advice names how the file is written (encoding, decimal mark, thousands, date format), which no
     release publishes, and never a field of the data dictionary. Its words are the same at every
-    count: a curator who followed advice that appears at a threshold would publish on which side of
-    it the count lies.
+    count: advice that appears at a threshold, once followed, would publish on which side the count
+    lies.
 
     Raises:
         ValueError: not all cells were counted.
@@ -281,7 +270,7 @@ def _column_notes(
 
 
 def _became(column: Column, counts: CellCounts, rows: int) -> str:
-    """How many cells say nothing, and what they became: the same words at every count."""
+    """How many cells were not read, and what they became: the same words at every count."""
     fate = _fate(column)
     if column.is_numeric or column.kind is ColumnKind.BOOLEAN:
         count, what = counts.unreadable, f"could not be read as {column.kind.value}"
@@ -296,7 +285,7 @@ def _became(column: Column, counts: CellCounts, rows: int) -> str:
 
 
 def _fate(column: Column) -> str:
-    """What became of a cell that says nothing; the value is the data dictionary's."""
+    """What a cell without a value became; the value is the data dictionary's."""
     if column.nullable:
         return "missing"
     if column.fill is not None:
@@ -316,7 +305,7 @@ def _fate(column: Column) -> str:
 def _told(
     column: Column, unread: pd.Series[Any], written: CellFormat, file_format: str
 ) -> list[str]:
-    """Which other formats, and which notations that nothing declares, some of the texts have."""
+    """Other formats and undeclared notations that some of the texts have."""
     forms = _other_forms(column)
     reads = {
         words: frozenset(np.flatnonzero(~_unread(column, unread, form.over(written))).tolist())
@@ -361,7 +350,7 @@ def _better(
 
 
 def _unread(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArray[np.bool_]:
-    """Which texts are not read as they stand: unreadable, or rounded."""
+    """Which texts are unreadable or rounded."""
     judge = cell_judge(column)
     canonical = cell_texts(canonical_cells(column, texts, written)).to_pylist()
     unread = (UNREADABLE, ROUNDED)
@@ -369,12 +358,11 @@ def _unread(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArr
 
 
 def _settings(form: CellFormat) -> int:
-    """How many settings a form asks for."""
     return sum(value != getattr(CANONICAL, name) for name, value in form.stated().items())
 
 
 def _other_forms(column: Column) -> dict[str, CellFormat]:
-    """Forms that cells of a kind are often written in, by the words that suggest them."""
+    """Common forms of a kind's cells, by the words that suggest them."""
     if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
         return {
             f"if numbers are written {example}: declare decimal: {form.decimal!r} and"

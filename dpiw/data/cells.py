@@ -1,7 +1,7 @@
-"""Cells of any dtype in few forms: plain pandas columns, and text. Total, by each cell alone.
+"""Cells of any dtype as plain pandas columns or as text. Total, by each cell alone.
 
-What pandas or Arrow wraps (Arrow-backed columns, categories, views) is unwrapped to the column
-that ingestion would have had; nothing here knows what a column was declared to be.
+Wrapped columns (Arrow-backed, categories, views) are unwrapped to the column that ingestion would
+have read. Nothing here knows what a column was declared to be.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NULLABLE = {
 """Integers with gaps stay integers: a detour through floats would depend on other rows."""
 
 MINUS_SIGNS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"
-"""Hyphens, dashes and the minus sign of other locales, which are read as `-` in a number."""
+"""Hyphens, dashes and minus signs of other locales, read as `-` in a number."""
 
 _TO_HYPHEN = dict.fromkeys(map(ord, MINUS_SIGNS), "-")
 _SPACES = dict.fromkeys(
     (*range(0x2000, 0x200B), 0xA0, 0x1680, 0x202F, 0x205F, 0x3000), " "
 )  # fmt: skip
 _LONGEST = 1000
-"""Characters. A longer text keeps its form, because ordering the marks of one takes long."""
+"""Characters; longer texts keep their form, because normalising their marks takes long."""
 
 _KNOWN = (
     pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
@@ -41,7 +41,7 @@ _KNOWN = (
 
 
 def plain_cells(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """The same cells without a wrapping: no Arrow-backed and no categorical column remains.
+    """Unwrap Arrow-backed and categorical columns.
 
     Args:
         cells: any dtype, shape (rows,).
@@ -76,20 +76,19 @@ def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
 
 
 def _widened(cells: Any) -> Any:
-    """Text of any layout as large strings."""
     narrow = pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type)
     return cells.cast(pa.large_string()) if narrow else cells
 
 
 def plain_signs(text: str) -> str:
-    """A number's text with `-` for every other minus sign."""
+    """Replace every other minus sign in a number's text by `-`."""
     return text if text.isascii() else text.translate(_TO_HYPHEN)
 
 
 def one_form(text: str) -> str:
-    """A text in Unicode form NFC, with a plain space for every other space of the same line.
+    """Return a text in Unicode form NFC with plain spaces, so that texts that look alike are equal.
 
-    Texts that look alike are one text before they are counted or compared. Idempotent.
+    Idempotent.
     """
     if text.isascii() or len(text) > _LONGEST:
         return text
@@ -97,12 +96,12 @@ def one_form(text: str) -> str:
 
 
 def word_form(text: str) -> str:
-    """The form in which a boolean column's words are compared."""
+    """Return the form in which a boolean column's words are compared."""
     return one_form(text).strip().casefold()
 
 
 def in_one_form(texts: pa.Array) -> pa.Array:
-    """Each of some large strings in `one_form`; nulls stay."""
+    """Apply `one_form` to large strings; nulls stay."""
     if text_bytes(texts).isascii():
         return texts
     return pa.array(
@@ -111,7 +110,7 @@ def in_one_form(texts: pa.Array) -> pa.Array:
 
 
 def valid_text(texts: Any) -> Any:
-    """The same texts, an Arrow array, chunked or not; bytes that are no UTF-8 become U+FFFD."""
+    """Replace bytes that are no UTF-8 by U+FFFD in an Arrow array, chunked or not."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
@@ -122,14 +121,14 @@ def valid_text(texts: Any) -> Any:
 
 
 def text_bytes(texts: pa.Array) -> bytes:
-    """Of large strings: the bytes of all texts that are not null, one behind the other."""
+    """Return the concatenated bytes of all large strings that are not null."""
     _, ends, data = texts.buffers()
     places = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return bytes(memoryview(data or b"")[places[0] : places[-1]])
 
 
 def cell_texts(cells: pd.Series[Any]) -> pa.Array:
-    """Each cell as text (null = missing), by its own value alone, whatever the dtype."""
+    """Return each cell as text (null = missing), by its own value alone, whatever the dtype."""
     cells = plain_cells(cells)
     if isinstance(cells.dtype, pd.StringDtype):
         try:
@@ -150,7 +149,7 @@ def cell_texts(cells: pd.Series[Any]) -> pa.Array:
 
 
 def cell_text(value: Any) -> str | None:
-    """One cell as text; None if it is missing, the empty text if it is no declared cell."""
+    """Return one cell as text; None if missing, empty if it is not a declared type of cell."""
     if isinstance(value, str):
         return value
     if value is None or value is pd.NA or value is pd.NaT:

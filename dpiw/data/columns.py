@@ -1,7 +1,7 @@
 """One column of a public schema: its kind, role and public bounds or levels.
 
-Everything here is public and stated before data is read (docs/privacy.md section 5): a bound,
-level, fill or cut never comes from the confidential table.
+Everything here is stated before data is read (docs/privacy.md section 5): a bound, level, fill or
+cut never comes from the confidential table.
 """
 
 from __future__ import annotations
@@ -9,28 +9,56 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
+import math
 import unicodedata
 import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpiw.data.bounds import MOST_DIGITS, bounds_fault, digits
-from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat, column_fault, meaningful_fields
+from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat
 from dpiw.data.cells import one_form, word_form
 from dpiw.data.dates import day_number, is_zone, second_number
-from dpiw.data.forms import FREE_TEXT, no_value, no_word, quoted
-from dpiw.data.levels import bucket_names, levels_fault
-from dpiw.data.names import MAX_NAME_LENGTH, RESERVED_NAMES, folded_name, name_fault
-from dpiw.data.provenance import provenance_fault
+from dpiw.data.declarations import (
+    FREE_TEXT,
+    MAX_NAME_LENGTH,
+    MOST_DIGITS,
+    RESERVED_NAMES,
+    Fault,
+    digits,
+    folded_name,
+    integer_fault,
+    name_fault,
+    no_value,
+    no_word,
+    provenance_fault,
+    quoted,
+    resolution_fault,
+)
 from dpiw.errors import SchemaError, nearest
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
 
+MOST_BUCKETS = 4096
+
+MOST_LETTERS = 200
+"""Letters of a text that may become a level; longer ones are free text."""
+
+_REQUIRED = (
+    "public levels are required and never inferred; where there is no public list, declare"
+    " hash_buckets, or `unseen: true` for a release that finds them (generator.method: levels)"
+)
+
+
+def bucket_names(buckets: int) -> tuple[str, ...]:
+    """Return the levels of a column of hash buckets: `bucket 00`, `bucket 01`, ..."""
+    digits = len(str(buckets - 1))
+    return tuple(f"bucket {number:0{digits}}" for number in range(buckets))
+
 
 class ColumnKind(enum.Enum):
-    """What the cells of a column are."""
+    """The type of a column's cells."""
 
     CONTINUOUS = "continuous"
     INTEGER = "integer"
@@ -42,7 +70,7 @@ class ColumnKind(enum.Enum):
 
 
 class ColumnRole(enum.Enum):
-    """What a column is for. Identifiers are read to bound rows per person and then dropped."""
+    """The use of a column. Identifiers are read to bound rows per person and then dropped."""
 
     FEATURE = "feature"
     TARGET = "target"
@@ -53,10 +81,15 @@ _LEVELLED = frozenset({ColumnKind.CATEGORICAL, ColumnKind.ORDINAL})
 _TIMED = frozenset({ColumnKind.DATE, ColumnKind.DATETIME})
 _NUMERIC = frozenset({ColumnKind.CONTINUOUS, ColumnKind.INTEGER, *_TIMED})
 NORMALISERS = frozenset({"exact", "casefold"})
+_FORMATS_OF = {
+    ColumnKind.CONTINUOUS: {"decimal", "thousands"},
+    ColumnKind.INTEGER: {"decimal", "thousands"},
+    ColumnKind.DATE: {"date_format"},
+    ColumnKind.DATETIME: {"datetime_format"},
+}
 
 
 def _plain(value: Any) -> Any:
-    """A field's value in JSON's terms."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value.value if isinstance(value, enum.Enum) else value
@@ -72,30 +105,29 @@ class Column:
 
     Attributes:
         name: as in the file's header; unique up to case and Unicode form.
-        kind: what the cells are. Optional only for identifiers.
+        kind: type of the cells; optional only for identifiers.
         role: feature, target or identifier.
-        nullable: whether a missing cell is a value of its own. If not, `fill` takes its place.
-        lower, upper: inclusive public bounds of a numeric kind, in the column's own units; ISO
-            text for dates and datetimes.
+        nullable: whether a missing cell is a value of its own; if not, `fill` replaces it.
+        lower, upper: inclusive bounds of a numeric kind, in own units; ISO text for times.
         levels: admissible values of a categorical or ordinal column, in order.
         members: for each level, further public texts that mean it (`dpiw.data.levels`).
-        hash_buckets: categorical only, instead of levels: how many buckets texts are hashed to.
+        hash_buckets: categorical only, instead of levels: number of buckets for hashed texts.
         unseen: categorical only: nobody knows the levels; only the generator `levels` takes it.
         other: the level that unknown cells become; without it they are missing.
         fill: value of missing and unparsable cells in a column that is not nullable. Default:
             the lower bound; `other`, else the first level; false.
-        true_values, false_values: what a boolean cell may say, compared casefolded and stripped.
-        cuts: public discretisation edges strictly between the bounds, in own units (ISO for dates).
-        bins: public number of equal-width bins, instead of cuts.
-        decimals: continuous only: values are rounded to this many decimals, read and released.
+        true_values, false_values: words of a boolean column, compared casefolded and stripped.
+        cuts: discretisation edges strictly between the bounds, in own units (ISO for dates).
+        bins: number of equal-width bins, instead of cuts.
+        decimals: continuous only: decimals to which values are rounded, read and released.
             Default: `released_decimals`, about twelve digits of the range.
-        time_zone: datetime only: the zone in which naive cells are read, and moments are released.
-        normaliser: how category cells are compared to levels, in one Unicode form (NFC, plain
-            spaces) and after stripping white space: `exact`, or `casefold`.
+        time_zone: datetime only: zone of naive cells and of released moments.
+        normaliser: how cells are compared to levels, in one Unicode form and stripped of white
+            space: `exact`, or `casefold`.
         null_is_own_person: identifiers only: a row without id is one person, not a faulty source.
         description: what the column holds, for people.
-        provenance: where its bounds or levels come from: law, codebook, earlier release or other.
-        written: how the source writes the cells; no part of what they are, nor of a comparison.
+        provenance: origin of its bounds or levels: law, codebook, earlier release or other.
+        written: how the source writes the cells; not compared.
     """
 
     name: str
@@ -131,12 +163,14 @@ class Column:
         self._check_name()
         self._check_types()
         self._check_placement()
-        if fault := column_fault(self, self.written):
+        if fault := self.format_fault(self.written):
             raise self._refuse(*fault)
         if self.role is ColumnRole.IDENTIFIER:
             return
-        if self.is_numeric or self.kind in _LEVELLED:
-            if fault := bounds_fault(self) if self.is_numeric else levels_fault(self):
+        if self.is_numeric:
+            self._check_bounds()
+        elif self.kind in _LEVELLED:
+            if fault := self._levels_fault():
                 raise self._refuse(*fault)
             if self.hash_buckets is not None:
                 object.__setattr__(self, "levels", bucket_names(self.hash_buckets))
@@ -211,7 +245,7 @@ class Column:
         return self.levels.index(self.fill)
 
     def number(self, value: Any) -> Any:
-        """A declared value (bound, cut, fill) in own units, int or float; else SchemaError."""
+        """Return a declared value (bound, cut, fill) in own units; raise SchemaError otherwise."""
         if self.kind in _TIMED and isinstance(value, str):
             days = day_number(value)
             number = days if self.kind is ColumnKind.DATE else second_number(value, self.zone)
@@ -223,14 +257,63 @@ class Column:
         raise self._refuse((*fields, "cuts/value")[0], no_value(value, self.kind.value))
 
     def normalised(self, text: str) -> str:
-        """The form in which a category cell is compared to the levels."""
+        """Return the form in which a cell is compared to the levels."""
         stripped = one_form(text).strip()
         if self.normaliser == "exact":
             return stripped
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", stripped).casefold())
 
+    def level_codes(self) -> dict[str, int]:
+        """Return the level index of every listed text, a level or a member, by normalised text."""
+        codes = {self.normalised(level): code for code, level in enumerate(self.levels)}
+        for code, members in enumerate(self.members):
+            codes |= {self.normalised(member): code for member in members}
+        return codes
+
+    def unlisted_level(self, text: str) -> str | None:
+        """Read one cell's text as a level of an `unseen` column. Total; looks at this cell alone.
+
+        Returns:
+            The normalised text, empty for an empty cell. None where no dictionary could list it:
+            too long, unprintable, or not stable under normalisation.
+        """
+        text = text.strip()
+        if len(text) > MOST_LETTERS:
+            return None
+        level = self.normalised(text)
+        listable = len(level) <= MOST_LETTERS and level.isprintable() and level == level.strip()
+        return level if listable and self.normalised(level) == level else None
+
+    @property
+    def format_fields(self) -> frozenset[str]:
+        """Settings of `CellFormat` that apply to this column's cells.
+
+        None for an identifier: a token for missing could name one person, and a row without an
+        identifier may end a read, or count as a person of its own.
+        """
+        if self.role is ColumnRole.IDENTIFIER:
+            return frozenset()
+        return frozenset({"missing"} | _FORMATS_OF.get(self.kind, set()))
+
+    def format_fault(self, written: CellFormat) -> Fault | None:
+        """What is wrong with a format for this column's cells, or None."""
+        if fault := written.fault():
+            return fault
+        tokens = written.missing or ()
+        if self.role is ColumnRole.IDENTIFIER:
+            return None
+        if self.kind is ColumnKind.BOOLEAN:
+            meant = {word_form(value) for value in self.true_values + self.false_values}
+            clash = any(word_form(token) in meant for token in tokens)
+        else:
+            levels = self.level_codes()
+            clash = any(self.normalised(token) in levels for token in tokens)
+        if clash:
+            return "missing", "a token is one of the column's own values; expected others, or []"
+        return None
+
     def to_mapping(self) -> dict[str, Any]:
-        """JSON values: name, kind and every field that is not at its default."""
+        """Return JSON values: name, kind and every field that is not at its default."""
         mapping: dict[str, Any] = {"name": self.name, "kind": self.kind.value}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -243,12 +326,12 @@ class Column:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Column:
-        """Read `to_mapping`'s form. Unknown keys and unknown kinds are refused."""
+        """Read what `to_mapping` wrote; raise SchemaError for an unknown key or kind."""
         if not isinstance(mapping, Mapping) or not isinstance(mapping.get("name"), str):
             raise SchemaError("columns: expected a list of mappings, each with a text `name`")
         values = dict(mapping)
         name = values["name"]
-        if len(name) > MAX_NAME_LENGTH:  # not repeated in what is said of its fields
+        if len(name) > MAX_NAME_LENGTH:  # later messages would repeat it
             raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
         known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
         if odd := [str(key)[:40] for key in values if key not in known]:
@@ -318,8 +401,68 @@ class Column:
             if not admissible and not (value is None or value is False or value == ()):
                 kind = "identifier" if identifier else self.kind.value
                 raise self._refuse(field, f"has no meaning for a column of kind {kind}")
-        for field in sorted(set(self.written.stated()) - meaningful_fields(self)):
+        for field in sorted(set(self.written.stated()) - self.format_fields):
             raise self._refuse(field, f"has no meaning for a column of kind {self.kind.value}")
+
+    def _check_bounds(self) -> None:
+        if self.lower is None or self.upper is None:
+            raise self._refuse("lower/upper", "public bounds are required and never inferred")
+        low, high = self.number(self.lower), self.number(self.upper)
+        if not (abs(low) < math.inf and abs(high) < math.inf):  # NaN compares false
+            raise self._refuse("lower/upper", "bounds must be finite")
+        if low >= high:
+            raise self._refuse("lower/upper", "expected lower < upper")
+        fault = None
+        if self.kind is ColumnKind.INTEGER:
+            fault = integer_fault(low, high)
+        elif self.kind is ColumnKind.CONTINUOUS:
+            fault = resolution_fault(low, high, self.decimals)
+        if fault := fault or self._cuts_fault():
+            raise self._refuse(*fault)
+
+    def _cuts_fault(self) -> Fault | None:
+        edges = [self.number(edge) for edge in (self.lower, *self.cuts, self.upper)]
+        if not all(before < after for before, after in itertools.pairwise(edges)):
+            return "cuts", "expected increasing values strictly between the bounds"
+        if self.bins is None:
+            return None
+        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
+            return "bins", "expected a whole number >= 1"
+        return ("bins", "give cuts or bins, not both") if self.cuts else None
+
+    def _levels_fault(self) -> Fault | None:
+        buckets = self.hash_buckets
+        if buckets is not None:
+            is_integer = isinstance(buckets, int) and not isinstance(buckets, bool)
+            if not is_integer or not 2 <= buckets <= MOST_BUCKETS:
+                return "hash_buckets", f"expected a whole number from 2 to {MOST_BUCKETS}"
+            extras = self.members or self.other or self.unseen
+            if extras or self.levels not in ((), bucket_names(buckets)):
+                why = "every text has a bucket; expected no levels, members or other"
+                return "hash_buckets", why
+            return None
+        if self.unseen:
+            return self._unseen_fault()
+        if not self.levels:
+            return "levels", _REQUIRED
+        if self.members and len(self.members) != len(self.levels):
+            return "members", "expected one list of texts for each level"
+        texts = [*self.levels, *itertools.chain(*self.members)]
+        if any(not text or text != text.strip() or not text.isprintable() for text in texts):
+            return "levels", "a level is empty, padded or unprintable"
+        if len({self.normalised(text) for text in texts}) < len(texts):
+            return "levels", "two levels are equal (after the declared normaliser)"
+        if self.other is not None and self.other not in self.levels:
+            return "other", f"must be a level{nearest(self.other, self.levels)}"
+        return None
+
+    def _unseen_fault(self) -> Fault | None:
+        if self.levels or self.members or self.fill is not None:
+            return "unseen", "nobody knows the levels; expected no levels, members or fill"
+        if self.other is None or (self.other and self.unlisted_level(self.other) == self.other):
+            return None
+        why = f"expected a normalised printable text of at most {MOST_LETTERS} characters"
+        return "other", why
 
     def _check_boolean(self) -> None:
         true, false = (

@@ -1,9 +1,9 @@
-"""What no public file may be: the confidential table, a file beside it, or rows of such a table.
+"""Refuse confidential files where public ones are expected.
 
 Every public file that a spec, a data dictionary or a rehearsal names passes here before it is
-opened. The confidential table itself is compared by name and by inode, and never opened, so that
-a check costs nothing. A copy of it cannot be told from public rows by its bytes; a list can be
-told from a table by what it holds itself (`table_fault`).
+opened. The confidential table itself is compared by name and inode and never opened, so a check
+costs nothing. Bytes cannot tell a copy of the table from public rows, but a list can be told from a
+table (`table_fault`).
 """
 
 from __future__ import annotations
@@ -16,44 +16,33 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpiw.data.names import folded_name
+from dpiw.data.declarations import folded_name
 from dpiw.errors import DPIWError, SpecError
 
 _DELIMITERS = (",", ";", "\t", "|", ":", "^", "~")
 _FIRST_LINES = 5
-"""Lines in which a header is looked for: a title or a comment may stand above it."""
+"""Lines searched for a header; a title or a comment may stand above it."""
 
 _FEWEST = 3
-"""Columns of a table that is told without its header: `code: label` is no row of two columns."""
+"""Fewest columns of a table recognised without its header; `code: label` has two."""
 
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confidential:
-    """Where the confidential zone of a spec lies.
-
-    Attributes:
-        source: the confidential table.
-        state: the folder of the ledger, the keys and the confidential workspace.
-        releases: the folder of published releases, which may lie in `state`.
-    """
+    """A spec's confidential zone: the table, the state folder, and the published releases."""
 
     source: Path
     state: Path
     releases: Path
 
     def refuse(self, path: Path, *, field: str, error: type[DPIWError] = SpecError) -> None:
-        """Refuse a path that leads to a confidential file, by whatever links. Opens nothing.
-
-        Args:
-            path: of a file or folder that somebody calls public; it need not be there.
-            field: that names it, for the message.
-            error: the class to raise.
+        """Refuse a path that leads to a confidential file, through any link. Opens nothing.
 
         Raises:
-            error: the path is the source, lies in the state folder and not in a published release,
-                or is another name of a file there.
+            error: the path is the source, lies in the state folder outside a published release, or
+                is another name of a file there.
         """
         if is_same_file(path, self.source):
             raise error(
@@ -79,14 +68,13 @@ class Confidential:
 
 
 def is_same_file(path: Path, other: Path) -> bool:
-    """Whether both name one file, by whatever links, or would if it were there; none is opened."""
+    """Whether both paths lead to one file, existing or not; opens none."""
     with contextlib.suppress(OSError):
         return os.path.samefile(path, other)
     return path.resolve() == other.resolve()
 
 
 def _is_linked_from(path: Path, folder: Path) -> bool:
-    """Whether a file has a second name somewhere in a folder."""
     with contextlib.suppress(OSError):
         status = path.stat()
         if status.st_nlink > 1 and path.is_file():
@@ -96,15 +84,9 @@ def _is_linked_from(path: Path, folder: Path) -> bool:
 
 
 def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
-    """Why a text looks like rows of a table of these columns; empty where it does not.
+    """Why a text looks like rows of a table of these columns; empty if it does not. Quotes no text.
 
-    Args:
-        text: of a file that is said to hold one column's levels.
-        names: of the dictionary's columns.
-        listed: whether each line is one entry: no delimiter is expected then.
-
-    Returns:
-        Words that quote none of the text.
+    `listed`: each line should be one entry, without delimiters.
     """
     if _BINARY.search(text):
         return "looks like a stored table or a compressed file: it holds control characters"
@@ -125,7 +107,7 @@ def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
 
 
 def _readings(line: str, names: set[str]) -> Iterator[set[str]]:
-    """A line's cells, folded, in every way in which a header might be written."""
+    """A line's cells, folded, for every way in which a header might be written."""
     signs = {sign for sign in line if not sign.isalnum() and sign not in "\"'_ "}
     for delimiter in sorted(signs.union(_DELIMITERS)):
         yield {folded_name(cell) for cell in _split(line, delimiter)}

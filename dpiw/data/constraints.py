@@ -1,6 +1,6 @@
-"""Constraints of a data dictionary: what no row of a table can be, by public knowledge alone.
+"""Constraints of a data dictionary: public rules that no row may break.
 
-Here they are stated and read; `dpiw.data.rules` decides them and repairs synthetic rows.
+This file states and reads them; `dpiw.data.rules` decides them and repairs synthetic rows.
 """
 
 from __future__ import annotations
@@ -12,18 +12,54 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from dpiw.data.columns import Column
-from dpiw.data.regions import Condition
 from dpiw.errors import SchemaError, one_of
 
 CONSTRAINT_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
 _BOUNDS = ("at_most", "equals")
 
 
-class Repair(enum.Enum):
-    """What becomes of a synthetic row that breaks a constraint.
+_RANGE = frozenset({"lower", "upper"})
 
-    `REJECT`: it is left out, and another one is drawn. `PROJECT`: it becomes the nearest row that
-    does not break it.
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """One of some values, or a range of values, of a column.
+
+    Attributes:
+        values: levels, numbers, dates, true or false; None: a missing cell.
+        lower, upper: inclusive bounds instead, in own units; one may be left out.
+    """
+
+    values: tuple[Any, ...] = ()
+    lower: Any = None
+    upper: Any = None
+
+    @classmethod
+    def of(cls, declared: Any) -> Condition:
+        """Read a value, a list of values, or `{lower: ..., upper: ...}`."""
+        if isinstance(declared, Mapping):
+            if not declared or not set(declared) <= _RANGE:
+                raise SchemaError("expected the keys lower, upper, or both")
+            if any(bound is None for bound in declared.values()):
+                raise SchemaError("lower/upper: expected a value")
+            return cls(**declared)
+        values = declared if isinstance(declared, list | tuple) else (declared,)
+        if not values or any(isinstance(value, list | tuple | Mapping) for value in values):
+            raise SchemaError("expected a value, a list of values, or {lower: ..., upper: ...}")
+        return cls(values=tuple(values))
+
+    def to_json(self) -> Any:
+        """Return what `of` reads as this condition."""
+        bounds = {"lower": self.lower, "upper": self.upper}
+        if not self.values:
+            return {name: bound for name, bound in bounds.items() if bound is not None}
+        return self.values[0] if len(self.values) == 1 else list(self.values)
+
+
+class Repair(enum.Enum):
+    """How a synthetic row that breaks a constraint is repaired.
+
+    `REJECT`: another row is drawn instead. `PROJECT`: the nearest row that satisfies it.
     """
 
     REJECT = "reject"
@@ -48,25 +84,25 @@ class Never:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """That it names."""
+        """Columns that it names."""
         return tuple(column for column, _ in self.never)
 
     def to_mapping(self) -> dict[str, Any]:
-        """JSON values, which `read_constraint` reads as this."""
+        """Return JSON values that `read_constraint` reads as this."""
         never = {column: condition.to_json() for column, condition in self.never}
         return _mapping(self, never=never)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A functional dependency: a column is a public function of another.
+    """A functional dependency: a public function of the column `of` decides `column`.
 
     Attributes:
         name: of the constraint.
         column: whose cell follows.
         of: from which it follows.
-        cases: a condition on `of`, and the cell that follows; None: a missing one. Every cell that
-            `of` can have meets exactly one.
+        cases: a condition on `of`, and the cell that follows; None: a missing one. Every possible
+            cell of `of` meets exactly one.
         repair: of rows that break it.
     """
 
@@ -80,24 +116,24 @@ class Lookup:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """That it names."""
+        """Columns that it names."""
         return (self.of, self.column)
 
     def to_mapping(self) -> dict[str, Any]:
-        """JSON values, which `read_constraint` reads as this."""
+        """Return JSON values that `read_constraint` reads as this."""
         cases = [{"when": when.to_json(), "is": then} for when, then in self.cases]
         return _mapping(self, column=self.column, of=self.of, cases=cases)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """An inequality between columns, or a fixed total: a sum of columns has a bound or a value.
+    """A bound on a sum of columns, or a fixed sum.
 
     Attributes:
         name: of the constraint.
         parts: the columns that are added up; one is enough.
         total: a column, or a number.
-        exact: whether the sum equals the total; if not, it is at most that.
+        exact: whether the sum equals the total; otherwise it is at most the total.
         repair: of rows that break it.
     """
 
@@ -109,16 +145,16 @@ class Total:
 
     @property
     def usual(self) -> Repair:
-        """Sums are hardly ever equal by chance."""
+        """The default repair: exact sums hardly ever hold by chance, so rejection would not end."""
         return Repair.PROJECT if self.exact else Repair.REJECT
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """That it names."""
+        """Columns that it names."""
         return (*self.parts, *([self.total] if isinstance(self.total, str) else []))
 
     def to_mapping(self) -> dict[str, Any]:
-        """JSON values, which `read_constraint` reads as this."""
+        """Return JSON values that `read_constraint` reads as this."""
         bound = {_BOUNDS[self.exact]: self.total}
         return _mapping(self, sum=list(self.parts), **bound)
 
@@ -129,9 +165,9 @@ Constraint = Never | Lookup | Total
 def in_order(
     constraints: Sequence[Constraint], released: Sequence[Column]
 ) -> tuple[Constraint, ...]:
-    """The same, where each `Never` names its columns as they are released.
+    """Sort each `Never`'s columns as they are released.
 
-    The order of a mapping's keys is lost in JSON, and decides between cells that are equally near.
+    JSON loses the order of a mapping's keys, and the order decides between equally near cells.
     """
     places = {column.name: place for place, column in enumerate(released)}
 
@@ -146,12 +182,12 @@ def in_order(
 
 @dataclass(frozen=True, kw_only=True)
 class Derived:
-    """Columns that follow from others, so that what else moves them is undone.
+    """Columns that follow from others: a repair that moves them is undone.
 
     Attributes:
-        follows: by constraint, the column that its others decide: of a lookup, or the total of a
-            sum, unless an earlier constraint decides it.
-        fixed: those that others decide wholly.
+        follows: by constraint, the column of a lookup, or the total of a sum unless an earlier
+            constraint decides it.
+        fixed: columns that others decide completely.
     """
 
     follows: Mapping[str, str]
@@ -159,7 +195,7 @@ class Derived:
 
     @classmethod
     def of(cls, constraints: Sequence[Constraint]) -> Self:
-        """In the order of statement, lookups first."""
+        """Collect derived columns in the order of statement, lookups first."""
         follows = {
             lookup.name: lookup.column for lookup in constraints if isinstance(lookup, Lookup)
         }
@@ -172,7 +208,7 @@ class Derived:
         return cls(follows=follows, fixed=frozenset(fixed))
 
     def holds(self, constraint: Total) -> tuple[frozenset[str], ...]:
-        """Columns of a sum that stay, for as long as it can be mended so: ever fewer."""
+        """Sets of a sum's columns to hold fixed, each tried after the one before failed."""
         derived = self.follows.get(constraint.name)
         others = frozenset(self.follows.values()) - {derived}
         first = [] if derived is None else [frozenset(constraint.columns) - {derived}]
@@ -186,7 +222,7 @@ def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
 
 
 def read_constraint(declared: Any, place: int = 1) -> Constraint:
-    """One item of a dictionary's `constraints`; the first is at place 1.
+    """Read one item of a dictionary's `constraints`; the first has place 1.
 
     Raises:
         SchemaError: begins with `constraint NAME: FIELD:`.
@@ -296,4 +332,4 @@ _KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Constr
     "of": (("column", "of", "cases"), _read_lookup),
     "sum": (("sum",), _read_total),
 }
-"""Kinds by the key that tells them: further keys, and who reads them."""
+"""By the key that names the kind: its required keys and its reader."""

@@ -22,7 +22,7 @@ _LAST = (dt.date(9999, 12, 29).toordinal() - _EPOCH_DAY) * 86400
 
 
 def is_zone(name: object) -> bool:
-    """Whether a zone has that name everywhere: not one of the machine's own, as `localtime`."""
+    """Whether every machine knows that zone; `localtime` is the machine's own."""
     machine_names = ("localtime", "posixrules", "Factory", "posix/", "right/")
     with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
         return (
@@ -34,7 +34,7 @@ def is_zone(name: object) -> bool:
 
 
 def day_number(text: str) -> int | None:
-    """Days since 1970-01-01 of an ISO date (or of an ISO datetime as written), else None."""
+    """Return days since 1970-01-01 of an ISO date (or of an ISO datetime as written), else None."""
     try:
         return dt.datetime.fromisoformat(text.strip()).toordinal() - _EPOCH_DAY
     except ValueError:
@@ -42,7 +42,7 @@ def day_number(text: str) -> int | None:
 
 
 def second_number(text: str, zone: dt.tzinfo) -> int | None:
-    """Whole seconds since the epoch, UTC, of an ISO datetime; naive text is read in `zone`."""
+    """Return whole seconds since the epoch, UTC, of an ISO datetime; naive text is in `zone`."""
     try:
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError:
@@ -51,9 +51,9 @@ def second_number(text: str, zone: dt.tzinfo) -> int | None:
 
 
 def moment_seconds(moment: dt.datetime, zone: dt.tzinfo) -> int:
-    """Whole seconds since the epoch, UTC, rounded down; total even at years 1 and 9999.
+    """Return whole seconds since the epoch, UTC, rounded down; total even at years 1 and 9999.
 
-    A time in a daylight-saving gap or overlap is read with the offset before the change (fold=0).
+    A time in a daylight-saving gap or overlap has the offset before the change (fold=0).
     """
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
@@ -72,10 +72,10 @@ def moment_seconds(moment: dt.datetime, zone: dt.tzinfo) -> int:
 def clock_seconds(
     cells: pd.Series[Any], low: int, high: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Whole seconds since the epoch as stored: UTC where cells have a zone, else the local clock.
+    """Return whole seconds since the epoch: UTC for zoned cells, else by the local clock.
 
-    Counted in whole numbers and clipped to two days beyond the bounds, so that no calendar ever
-    sees a year it does not know, and no count of a unit overflows.
+    Counted in whole numbers and clipped to two days beyond the bounds, so that no calendar sees a
+    year it does not know and no unit overflows.
 
     Args:
         cells: `datetime64` of any unit, with a zone or without, shape (rows,).
@@ -98,7 +98,7 @@ def in_calendar(cells: pd.Series[Any]) -> NDArray[np.bool_]:
 
 
 def zone_offsets(seconds: NDArray[np.int64], zone: Any) -> NDArray[np.int64]:
-    """What a zone's clocks add to UTC at each moment; at the calendar's ends as just inside."""
+    """Return a zone's offset from UTC at each moment; at the calendar's ends as just inside."""
     distinct, inverse = np.unique(np.clip(seconds, _FIRST, _LAST), return_inverse=True)
     moments = pd.DatetimeIndex(distinct.astype("datetime64[s]")).tz_localize("UTC")
     local = moments.tz_convert(zone).tz_localize(None).to_numpy().astype("datetime64[s]")
@@ -106,7 +106,7 @@ def zone_offsets(seconds: NDArray[np.int64], zone: Any) -> NDArray[np.int64]:
 
 
 def seconds_from_local(seconds: NDArray[np.int64], zone: dt.tzinfo) -> NDArray[np.int64]:
-    """UTC from a zone's local clock; at the calendar's ends with the offset just inside."""
+    """Return UTC from a zone's local clock; at the calendar's ends with the offset just inside."""
     distinct, inverse = np.unique(np.clip(seconds, _FIRST, _LAST), return_inverse=True)
     clocks = distinct.astype("datetime64[s]").tolist()
     utc = np.array([moment_seconds(clock, zone) for clock in clocks], dtype=np.int64)

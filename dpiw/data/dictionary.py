@@ -1,7 +1,7 @@
-"""The file of a data dictionary: YAML, with lists of levels in files of their own.
+"""Read a data dictionary: YAML, with lists of levels in files of their own.
 
 `dpiw init` drafts such files and writes `TODO` for what only public knowledge can settle. A
-dictionary with open fields is refused as a whole, with all of them, and with where to look.
+dictionary with open fields is refused with a list of all of them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, SchemaError
 
 OPEN = "TODO"
-"""The value of a field that is to be settled before the file can be used."""
+"""Value of a field that must be settled before the file can be used."""
 
 MAX_LEVEL_BYTES = 1 << 23
-"""Of one file of levels."""
+"""Bytes of one file of levels."""
 
 _ADVICE = {
     "kind": "what the cells are, by the form or the manual that the table was filled in by; with"
@@ -41,11 +41,11 @@ _ADVICE = {
 }
 
 _NEVER_OPEN = frozenset({"name", "description", "other"})
-"""Fields of a column that may say TODO and mean it."""
+"""Fields whose text may really be TODO."""
 
 
 def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> Any:
-    """Read a data dictionary as the mapping that `PublicSchema.from_mapping` takes.
+    """Return the mapping that `PublicSchema.from_mapping` takes.
 
     Args:
         path: the YAML file. Paths of `levels_file` and `hierarchy_file` start at its folder.
@@ -69,14 +69,7 @@ def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> 
 
 
 def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | None = None) -> None:
-    """Raise `error` with every field of a mapping that is `TODO`, and what would settle it.
-
-    Args:
-        value: what a file holds.
-        what: the file's name.
-        error: the class to raise.
-        also: a data dictionary, whose open fields are told with those of `value`.
-    """
+    """Raise `error` with every field that is `TODO`, in `value` and in the dictionary `also`."""
     open_in = {what: open_fields(value)}
     if not open_in[what]:
         return
@@ -96,7 +89,7 @@ def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | N
 
 
 def open_fields(value: Any) -> list[str]:
-    """The fields that are `TODO`: `source.path` of a spec, `column age.kind` of a dictionary."""
+    """Return `TODO` fields: `source.path` of a spec, `column age.kind` of a dictionary."""
     return list(_open_fields(value, ""))
 
 
@@ -149,11 +142,10 @@ def _with_levels(
 
 
 def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str:
-    """The levels that a public file lists, in its order; or what is wrong with the file.
+    """Read a list of levels, or return what is wrong with the file.
 
-    A `.csv` file has them in its first column, below one line of names (UTF-8, commas); any other
-    file has one on each line. A list that a release of found levels wrote lacks the bucket `other`,
-    which is added.
+    A `.csv` file has them in its first column, below a line of names; any other file has one a
+    line. A list written by a release of found levels lacks the level `other`, which is added.
     """
     if text is not None and is_list:
         lines = text.removesuffix("\n").split("\n")
@@ -174,10 +166,7 @@ def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str
 
 
 def _hierarchy(text: str | None, is_list: bool, _other: Any) -> dict[str, Any] | str:
-    """The groups that a public file's second column names, in its order, and each one's members.
-
-    Or what is wrong with the file: as of `_levels`; it is no .csv file, or has one column.
-    """
+    """Read groups (second column) and their members (first column), or return what is wrong."""
     rows = None if is_list else _rows(text)
     if rows is None or any(len(row) < 2 for row in rows):
         return (
@@ -192,14 +181,12 @@ def _hierarchy(text: str | None, is_list: bool, _other: Any) -> dict[str, Any] |
 
 
 def _repeated(entries: list[str]) -> str:
-    """That an entry occurs twice: so do values in a table, and none of a list."""
     if len({entry.strip() for entry in entries}) == len(entries):
         return ""
     return "two levels are equal, as values of a table are; expected a list that has each once"
 
 
 def _no_names(rows: list[list[str]]) -> str:
-    """That the first line of a file of several columns is a row: a cell of it stands below too."""
     if rows and len(rows[0]) > 1:
         below = zip(*rows[1:], strict=True)
         if any(cell and cell in cells for cell, cells in zip(rows[0], below, strict=False)):
@@ -208,7 +195,7 @@ def _no_names(rows: list[list[str]]) -> str:
 
 
 LEVEL_FILES = {"levels_file": _levels, "hierarchy_file": _hierarchy}
-"""What a column may name a file for, and who reads its text, with the column's `other`."""
+"""Reader of the text, by the field that names the file; it also takes the column's `other`."""
 
 
 def _text(path: Path) -> str | None:
@@ -220,7 +207,7 @@ def _text(path: Path) -> str | None:
 
 
 def _rows(text: str | None) -> list[list[str]] | None:
-    """Of a CSV file, its line of names first; None: there is none, or lines differ in length."""
+    """Rows of a CSV file, names first; None if there are none or their lengths differ."""
     with contextlib.suppress(csv.Error):
         rows = [row for row in csv.reader(io.StringIO(text or "", newline=""), strict=True) if row]
         if len({len(row) for row in rows}) == 1 and rows[0]:

@@ -1,7 +1,7 @@
 """Public discretisation: every released column as codes of a fixed, declared size.
 
-Nothing here looks at data to decide anything: bins, levels and sizes follow from the public schema
-alone (docs/privacy.md section 5). A row's codes depend on that row alone.
+Bins, levels and sizes follow from the public schema alone, never from data (docs/privacy.md
+section 5). A row's codes depend on that row alone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Bins:
 
     Attributes:
         edges: numeric columns only, shape (values + 1,), increasing. Continuous columns: scaled
-            units, from 0 to 1, bin j is [edges[j], edges[j+1]), the last one closed. Columns on
-            whole numbers: offsets from the lower bound, bin j holds edges[j] .. edges[j+1] - 1.
+            units, from 0 to 1, bin j is [edges[j], edges[j+1]), the last one closed. Whole columns:
+            offsets from the lower bound, bin j holds edges[j] .. edges[j+1] - 1.
         values: number of codes without the missing one.
-        span: upper minus lower bound in own units for columns on whole numbers, else 0.
-        nullable: whether one more code, the last, says 'missing'.
+        span: upper minus lower bound in own units for whole columns, else 0.
+        nullable: whether the last code, one more, means missing.
     """
 
     edges: NDArray[np.float64] | None
@@ -42,7 +42,7 @@ class Bins:
         return self.values + int(self.nullable)
 
     def codes(self, values: NDArray[np.generic]) -> NDArray[np.int32]:
-        """Codes of scaled values, shape (rows,). Total: every input gets one inside the domain."""
+        """Return codes of scaled values, shape (rows,). Total: every input gets a code."""
         if self.edges is None:
             codes = values.astype(np.int32)
             missing = codes < 0
@@ -125,8 +125,8 @@ class Domain:
     def from_schema(cls, schema: PublicSchema, *, bins: int) -> Domain:
         """Discretise by public facts: levels, else `cuts`, else `bins` equal-width bins.
 
-        A column on whole numbers (integer, date in days, datetime in seconds) never gets more
-        bins than it has values. A nullable column gets one more code, its last, for missing.
+        A whole column (integer, days, seconds) never gets more bins than it has values. A nullable
+        column gets one more code, its last, for missing.
 
         Raises:
             SchemaError: `bins` of the call or of a column is not admissible.
@@ -141,7 +141,7 @@ class Domain:
         return tuple(column.size for column in self.columns)
 
     def codes(self, scaled: ScaledTable) -> NDArray[np.int32]:
-        """Codes, shape (rows, d), columns contiguous (Fortran order).
+        """Return codes, shape (rows, d), columns contiguous (Fortran order).
 
         Privacy:
             Row-local: row i of the result depends on row i alone, so a neighbouring table has
@@ -157,7 +157,7 @@ class Domain:
     def fill(self, codes: NDArray[np.int32], *, rng: np.random.Generator) -> ScaledTable:
         """Turn codes, shape (rows, d), into scaled values, uniform inside each bin.
 
-        Columns on whole numbers are uniform over the bin's whole numbers. `codes(fill(c)) == c`.
+        Whole columns are uniform over the bin's whole numbers. `codes(fill(c)) == c`.
         """
         columns: Mapping[str, NDArray[np.generic]] = {
             column.name: _column_values(codes[:, index], bins, rng)

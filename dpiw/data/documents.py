@@ -1,24 +1,30 @@
-"""One way to write a JSON value as bytes, and a reader that accepts no other way.
+"""Canonical JSON documents, and typed records of public values in them.
 
-Keys are sorted, two spaces indent, text is UTF-8 without escapes that are not needed, a newline
-ends the file, and there are no numbers JSON does not know. Reading writes the value again and
-compares, so two different files never mean the same thing.
+Keys are sorted, indent is two spaces, text is UTF-8 without needless escapes, a newline ends the
+file, and non-finite numbers are refused. Reading writes the value again and compares, so that two
+different files never mean the same thing.
+
+A record is a frozen dataclass whose type hints are checked in writing and reading: text, number,
+truth value, enum, another record, `X | None`, `tuple[X, ...]` (a list in JSON), `Mapping[str, X]`,
+`Any` (any JSON value), and `Annotated[X, check]`, an X that `check(value, what=..., error=...)`
+accepts. Errors name field and kind, no value.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, SpecError, is_plain
 
 _T = TypeVar("_T")
 _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,63})(\.[0-9]{1,64})?(E[+-]?[0-9]{1,3})?")
@@ -31,7 +37,7 @@ def plain(value: Any) -> Any:
     """Return `value` as plain JSON types, the same on every machine.
 
     Tuples become lists, dataclasses objects, enums their values, decimals their text, numpy scalars
-    and arrays numbers and lists. A number JSON cannot hold becomes the text `inf`, `-inf` or `nan`.
+    and arrays numbers and lists. A number that JSON cannot hold becomes `inf`, `-inf` or `nan`.
 
     Raises:
         ReleaseError: a value has no JSON form.
@@ -56,7 +62,7 @@ def plain(value: Any) -> Any:
 
 
 def document_json(value: Any) -> bytes:
-    """Write plain JSON types as the one sequence of bytes that means them."""
+    """Write plain JSON types as their only valid sequence of bytes."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
@@ -64,14 +70,8 @@ def document_json(value: Any) -> bytes:
 def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
     """Read what `document_json` wrote.
 
-    Args:
-        data: the file's bytes.
-        what: the file's name, for messages.
-        error: the class to raise.
-
     Raises:
-        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or other bytes than
-            `document_json` would write.
+        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or not in canonical form.
     """
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -126,3 +126,116 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+# Records
+
+__all__ = ["Count", "DecimalText", "Label", "Sha256", "settle"]
+
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,199}")
+
+
+def _count(value: int, *, what: str, error: type[ReleaseError]) -> None:
+    if value < 0:
+        raise error(f"{what}: expected a whole number >= 0")
+
+
+DecimalText = Annotated[str, decimal_of]
+"""A number >= 0, as decimal text."""
+
+Sha256 = Annotated[str, functools.partial(hexadecimal, digits=64)]
+"""64 lower-case hexadecimal digits."""
+
+
+def _label(text: str, *, what: str, error: type[ReleaseError]) -> None:
+    if _LABEL.fullmatch(text) is None:
+        raise error(f"{what}: expected up to 200 letters of ASCII, digits and `_.:+-`")
+
+
+Label = Annotated[str, _label]
+"""A short name without spaces, so that it cannot hold a sentence."""
+
+Count = Annotated[int, _count]
+"""A whole number >= 0."""
+
+
+def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
+    """Convert every field of a record to the type of its hint; for `__post_init__`.
+
+    Fields may hold JSON values, so this reads a file's record except for the field names.
+
+    Raises:
+        ReleaseError: (as `error`) a field does not match its hint, or a record in it has an unknown
+            or a missing field.
+    """
+    for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
+        object.__setattr__(made, name, value)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _settled_fields(
+    kind: type, values: Mapping[str, Any], inside: str, error: type[ReleaseError]
+) -> dict[str, Any]:
+    return {
+        name: _settled(values[name], hint, f"{inside}{name}", error)
+        for name, hint in _hints(kind).items()
+    }
+
+
+def _settled(value: Any, hint: Any, what: str, error: type[ReleaseError]) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return _plain_texts(plain(value), what, error)
+    if origin is Annotated:
+        settled = _settled(value, arguments[0], what, error)
+        arguments[1](settled, what=what, error=error)
+        return settled
+    if type(None) in arguments:
+        return None if value is None else _settled(value, arguments[0], what, error)
+    if origin is tuple:
+        items = typed([*value] if isinstance(value, tuple) else value, list, what=what, error=error)
+        return tuple(_settled(item, arguments[0], what, error) for item in items)
+    if origin is not None:
+        pairs = typed(value, origin, what=what, error=error).items()
+        of = arguments[1]
+        return {
+            _plain_texts(str(key), what, error): _settled(item, of, f"{what} {key!r}", error)
+            for key, item in pairs
+        }
+    if dataclasses.is_dataclass(hint):
+        return _settled_record(value, hint, what, error)
+    if issubclass(hint, enum.Enum):
+        try:
+            return hint(value)
+        except ValueError:
+            raise error(f"{what}: not a {hint.__name__} that dpiw knows") from None
+    return _plain_texts(typed(value, hint, what=what, error=error), what, error)
+
+
+def _plain_texts(value: Any, what: str, error: type[ReleaseError]) -> Any:
+    """Refuse text, at any depth, with a character that could steer a terminal."""
+    if isinstance(value, str):
+        if not is_plain(value):
+            raise error(f"{what}: text with control or invisible characters, or line ends")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _plain_texts(key, what, error)
+            _plain_texts(item, what, error)
+    elif isinstance(value, list):
+        for item in value:
+            _plain_texts(item, what, error)
+    return value
+
+
+def _settled_record(value: Any, kind: Any, what: str, error: type[ReleaseError]) -> Any:
+    values = vars(value) if isinstance(value, kind) else value
+    record(values, list(_hints(kind)), what=what, error=error)
+    fields = _settled_fields(kind, values, f"{what}.", error)
+    try:
+        return kind(**fields)
+    except SpecError as reason:
+        raise error(f"{what}: not a {kind.__name__} that dpiw knows") from reason

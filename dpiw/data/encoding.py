@@ -1,9 +1,8 @@
-"""From a cell to [0, 1] or a level's index and back: row by row, total, by declared types only.
+"""Convert a cell to [0, 1] or a level's index and back: row by row, total, by declared types.
 
 Numbers in text are read exactly (through decimals where a double or a 64-bit integer would not
-do) and clamped; what cannot be read is missing. No cell ever raises, and no cell's meaning
-depends on another row (docs/privacy.md section 5; tests/hostile/bad_inputs/rows.py, rows
-1-6, 17-20, 22, 25).
+do) and clamped; unreadable text is missing. No cell ever raises, and no cell's meaning depends on
+another row (docs/privacy.md section 5; tests/hostile/bad_inputs/rows.py, rows 1-6, 17-20, 22, 25).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_text, cell_texts, plain_cells, plain_signs, word_form
+from dpiw.data.cells import cell_text, cell_texts, plain_cells, plain_signs, text_bytes, word_form
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.dates import (
     clock_seconds,
@@ -27,8 +26,7 @@ from dpiw.data.dates import (
     seconds_from_local,
     zone_offsets,
 )
-from dpiw.data.levels import level_reader, text_reader
-from dpiw.data.plain_numbers import plain_numbers
+from dpiw.data.levels import level_reader
 
 _INT64 = np.iinfo(np.int64)
 _NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")
@@ -37,7 +35,7 @@ _MAX_EXPONENT_DIGITS = 6
 
 
 def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
-    """Scaled values of one column.
+    """Return scaled values of one column.
 
     Args:
         column: a released column.
@@ -46,10 +44,10 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
     Returns:
         Shape (rows,). Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing.
         Discrete kinds: int32 level indices, -1 = missing. Missing only if the column is nullable.
-        Of unseen levels: texts, as `dpiw.data.levels.text_reader` reads them.
+        Unseen levels: texts, as `Column.unlisted_level` reads them.
     """
     if column.unseen:
-        return _looked_up(cell_texts(cells), text_reader(column), "", object)
+        return _looked_up(cell_texts(cells), column.unlisted_level, "", object)
     if column.is_discrete:
         return _filled_codes(column, _codes(column, cells))
     numbers, missing = _whole(column, cells) if column.is_whole else _real(column, cells)
@@ -59,7 +57,7 @@ def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
 
 
 def read_cells(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Numbers in own units (typed ones not clamped) or level indices, and which cells say none."""
+    """Return numbers in own units (typed ones not clamped) or level indices, and missing cells."""
     if column.is_discrete:
         codes = _codes(column, cells)
         return codes, codes < 0
@@ -67,12 +65,12 @@ def read_cells(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDA
 
 
 def exact_number(text: str) -> Decimal | None:
-    """The exact number that a canonical text denotes, infinite ones included; None: no number."""
+    """Return the exact number that a canonical text denotes, perhaps infinite; None: no number."""
     return _exact(text)
 
 
 def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
-    """The nearest admissible scaled values: inside the range, on the grid, missing filled."""
+    """Return the nearest admissible scaled values: in range, on the grid, missing filled."""
     if column.is_discrete:
         codes = np.clip(np.asarray(values, dtype=np.int64), -1, column.cardinality - 1)
         return _filled_codes(column, codes.astype(np.int32))
@@ -84,7 +82,7 @@ def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def unscale_cells(column: Column, values: NDArray[Any]) -> pd.Series[Any]:
-    """Cells of the declared type and range, from any scaled values (projected first).
+    """Return cells of the declared type and range, from any scaled values (projected first).
 
     Types: continuous float64; integer int64 (Int64 if nullable); boolean bool (boolean); levels
     str; dates datetime64[s]; datetimes datetime64[s] in their zone. Missing: NaN, NA or NaT.
@@ -119,7 +117,7 @@ def _level_cells(column: Column, codes: NDArray[Any]) -> pd.Series[Any]:
 
 
 def to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Own units -> [0, 1], clamped. Whole numbers: int64, subtracted exactly before dividing."""
+    """Map own units to [0, 1], clamped. Whole numbers are subtracted exactly before dividing."""
     low, high = column.number(column.lower), column.number(column.upper)
     if column.is_whole:
         steps = (np.clip(numbers, low, high) - np.int64(low)).astype(np.float64)
@@ -129,7 +127,7 @@ def to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def from_unit(column: Column, unit: NDArray[np.float64]) -> NDArray[Any]:
-    """[0, 1] without NaN -> own units: int64 for whole kinds, else float64."""
+    """Map [0, 1] without NaN to own units: int64 for whole kinds, else float64."""
     low, high = column.number(column.lower), column.number(column.upper)
     if column.is_whole:
         return np.asarray(np.int64(low) + _steps(unit, high - low))
@@ -146,7 +144,7 @@ def _steps(unit: NDArray[np.float64], width: int) -> NDArray[np.int64]:
 
 
 def _rounded(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Clamped into the bounds and on the column's decimal grid; the bounds count as on it."""
+    """Clamp into the bounds and round to the decimal grid; the bounds count as on it."""
     low, high = column.lower_number, column.upper_number
     rounded = np.round(np.clip(numbers, low, high), column.released_decimals)
     return np.asarray(np.clip(rounded, low, high) + 0.0)
@@ -236,7 +234,7 @@ def _real_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDAr
 
 
 def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Plain cells by one vectorised cast; each distinct odd cell once by `read`."""
+    """Read plain cells by one vectorised cast, and each distinct other cell once by `read`."""
     values, plain = plain_numbers(column, texts)
     missing = pc.is_null(texts).to_numpy(zero_copy_only=False).copy()
     odd = ~missing & ~plain
@@ -301,7 +299,7 @@ def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
 
 
 def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
-    """0, 1 or missing (-1). Words mean what is declared; typed truth means what it says.
+    """0, 1 or missing (-1). Words mean what is declared, typed truth itself.
 
     A typed 0 or 1 is false or true, unless a declared word is a number: then numbers are words.
     """
@@ -337,3 +335,90 @@ def _looked_up(texts: pa.Array, read: Any, none: Any = -1, kind: Any = np.int32)
     codes = np.array([*map(read, encoded.dictionary.to_pylist()), none], dtype=kind)
     indices: NDArray[Any] = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return np.asarray(codes[indices], dtype=kind)  # index -1: the last entry, missing
+
+
+# Plain numbers and moments, read by one vectorised cast
+
+_DAY = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
+_PATTERNS = {
+    ColumnKind.INTEGER: r"^-?[0-9]{1,18}$",
+    ColumnKind.CONTINUOUS: r"^-?[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?$",
+    ColumnKind.DATE: f"^{_DAY}$",
+    ColumnKind.DATETIME: f"^{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}$",
+}
+_TYPES = {
+    ColumnKind.INTEGER: pa.int64(),
+    ColumnKind.CONTINUOUS: pa.float64(),
+    ColumnKind.DATE: pa.date32(),
+    ColumnKind.DATETIME: pa.timestamp("s"),
+}
+_LETTERS = {
+    ColumnKind.INTEGER: (b"-0123456789", 1, 18),
+    ColumnKind.CONTINUOUS: (b"-.0123456789", 1, 18),
+    ColumnKind.DATE: (b"-0123456789", 10, 10),
+    ColumnKind.DATETIME: (b"-0123456789: T", 19, 19),
+}
+"""Bytes of texts that the cast reads correctly or refuses; their fewest and most."""
+
+_LEAST = {
+    ColumnKind.DATE: int(np.datetime64("1000-01-01", "D").astype(np.int64)),
+    ColumnKind.DATETIME: int(np.datetime64("1000-01-01", "s").astype(np.int64)),
+}
+_MOST = int(np.datetime64("9999-12-29", "s").astype(np.int64))
+
+
+def plain_numbers(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Read the texts of a numeric column that a cast reads as the exact reading does.
+
+    Args:
+        column: continuous, integer, date or datetime.
+        texts: large strings, shape (rows,).
+
+    Returns:
+        Numbers in own units (float64 or int64; days or seconds since the epoch), not clamped, zero
+        where a text is not plain; and a mask of plain texts. Each shape (rows,).
+    """
+    lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy()
+    plain, read = np.asarray(lengths > 0), None
+    if _all_letters(column, texts, lengths):
+        read = _cast(column, pc.if_else(pa.array(plain), texts, pa.scalar(None, texts.type)))
+    if read is None:
+        texts = pc.utf8_trim_whitespace(texts)
+        matches = pc.fill_null(pc.match_substring_regex(texts, _PATTERNS[column.kind]), False)
+        plain = matches.to_numpy(zero_copy_only=False)
+        read = _cast(column, pc.if_else(matches, texts, pa.scalar(None, texts.type)))
+    if read is None:
+        return np.zeros(len(texts), dtype=_number_type(column)), np.zeros(len(texts), dtype=bool)
+    return read, plain
+
+
+def _number_type(column: Column) -> type[np.generic]:
+    return np.float64 if column.kind is ColumnKind.CONTINUOUS else np.int64
+
+
+def _all_letters(column: Column, texts: pa.Array, lengths: NDArray[Any]) -> bool:
+    letters, fewest, most = _LETTERS[column.kind]
+    if not len(texts):
+        return True
+    if lengths.max(initial=0) > most or lengths[lengths > 0].min(initial=most) < fewest:
+        return False
+    return not text_bytes(texts).translate(None, letters)
+
+
+def _cast(column: Column, texts: pa.Array) -> NDArray[Any] | None:
+    """Numbers, zero where a text is null; None if a text is refused, or in an odd year."""
+    try:
+        cast = pc.cast(texts, _TYPES[column.kind])
+    except pa.ArrowInvalid:
+        return None
+    if column.kind in _LEAST:
+        cast = cast.cast(pa.int32() if column.kind is ColumnKind.DATE else pa.int64())
+    null = cast.is_null().to_numpy(zero_copy_only=False)
+    numbers: NDArray[Any] = pc.fill_null(cast, 0).to_numpy().astype(_number_type(column))
+    if column.kind in _LEAST and (numbers[~null] < _LEAST[column.kind]).any():
+        return None
+    if column.kind is ColumnKind.DATETIME and column.time_zone != "UTC":
+        if (numbers > _MOST).any():
+            return None
+        numbers = np.where(null, 0, seconds_from_local(numbers, column.zone))
+    return numbers

@@ -1,4 +1,4 @@
-"""Files and folders that are wholly there or not, and that nobody but their owner gets into."""
+"""Files and folders that exist whole or not at all, and that only their owner can open."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import BinaryIO
 from dpiw.errors import SourceError, SpecError
 
 _IS_THERE = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
-"""What the rename of a folder onto a folder that holds something, or onto a file, ends with."""
+"""Errors of renaming a folder onto a file or onto a folder that is not empty."""
 
 _NO_LINK = (
     errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP,
 )  # fmt: skip
-"""Another file system, or one without such links, or who may not make them."""
+"""No hard links here: another file system, no support, or no permission."""
 
 _NOT_OURS_TO_SYNC = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP)
 
@@ -35,20 +35,13 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
-    """Make a folder, and its missing parents if asked, and make their names durable.
+    """Make a folder (mode less the umask) and, if asked, its missing parents, all durably.
 
-    So is the name of a folder that is there already: whoever made it may have died before that.
-
-    Args:
-        path: the folder, or a link to one.
-        mode: of the folder if it is made, less the umask.
-        parents: whether missing parents are made, with what the umask leaves of all permissions.
-
-    Returns:
-        Whether it was made now.
+    The name of an existing folder is made durable too: its maker may have died before that. Returns
+    whether it was made now.
 
     Raises:
-        OSError: it cannot be made, or there is something else of that name.
+        OSError: it cannot be made, or something else has that name.
     """
     if parents and not path.parent.exists():
         make_folder(path.parent, mode=0o777, parents=True)
@@ -64,7 +57,7 @@ def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
 
 
 def _sync_if_possible(directory: Path) -> None:
-    """A folder made by somebody else may lie where this user, or anybody, cannot write."""
+    """Sync, but ignore a folder of somebody else in which this user cannot write."""
     try:
         sync_directory(directory)
     except OSError as reason:
@@ -73,28 +66,28 @@ def _sync_if_possible(directory: Path) -> None:
 
 
 def name_exclusively(draft: Path, target: Path) -> None:
-    """Give a finished file its name in one step, and take away its name as a draft.
+    """Rename a finished draft in one step, without replacing a file.
 
-    A rename would replace a file. A link replaces nothing, whoever else is at work in the folder.
-    For a moment, or after a crash, the file has both names.
+    A link replaces nothing, whoever else works in the folder. For a moment, or after a crash, the
+    file has both names.
 
     Raises:
-        FileExistsError: there is something at `target`.
-        OSError: the file system has no such links.
+        FileExistsError: something is at `target`.
+        OSError: the file system has no hard links.
     """
     os.link(draft, target)
     draft.unlink(missing_ok=True)  # where another process went on after what looked like a crash
 
 
 def move_exclusively(folder: Path, target: Path) -> None:
-    """Rename a folder that holds something, in one step, unless there is something at `target`.
+    """Rename a folder that is not empty, in one step, without replacing anything.
 
-    The system's rename replaces no file and no folder that holds anything, so of two processes that
-    bring folders, one succeeds. It would replace an empty folder, so that is looked for first;
-    what is lost if one appears between the two calls is nothing.
+    The system's rename replaces no file and no folder that holds anything, so of two processes only
+    one succeeds. It would replace an empty folder, so that is checked first; if one appears between
+    the two calls, nothing is lost.
 
     Raises:
-        FileExistsError: there is something at `target`.
+        FileExistsError: something is at `target`.
         OSError: it cannot be renamed.
     """
     if os.path.lexists(target):
@@ -118,10 +111,7 @@ def check_room(folder: Path, *, size: int = 2**20) -> None:
 
 @contextlib.contextmanager
 def durable_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A private temporary file to write to, which is at `path`, durably, once the block ends.
-
-    Where the block raises, nothing is left.
-    """
+    """Yield a private temporary file that is durably at `path` once the block succeeds."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -143,13 +133,13 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file's bytes to a path where nothing is yet."""
+    """Copy a file to a path that does not exist yet."""
     with source.open("rb") as reader, target.open("xb") as writer:
         shutil.copyfileobj(reader, writer)
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Another name for a file that nobody writes to any more; a copy where there can be none."""
+    """Add a name for a file that is never written again; copy it where links are impossible."""
     try:
         os.link(source, target)
     except OSError as reason:
@@ -159,10 +149,9 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def owner_fault(status: os.stat_result) -> str | None:
-    """What is wrong with the owner of what `status` describes, for an error's text; None: nothing.
+    """What is wrong with an owner, or None: only this user and root are trusted.
 
-    A mode closes a file to everybody but its owner, so the owner must be one who could see and
-    change everything anyway. Root does not trust other users' files: their owners can.
+    A mode closes a file to everybody but its owner. Root does not trust other users' files.
     """
     me = os.geteuid()
     if status.st_uid in (me, 0):
@@ -174,12 +163,11 @@ def owner_fault(status: os.stat_result) -> str | None:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder of mode 0700, or accept the one that is there if it is closed to others.
+    """Make a folder of mode 0700, or accept an existing one that is closed to others.
 
-    An open folder is refused and not closed: somebody may have read or planted something already,
-    and its owner should know. So are another user's, and a link: what it leads to lies in other
-    people's folders, is missed by a purge, and may be changed for something else at any time. Its
-    parent must exist. Its name is durable when this returns.
+    Refuses, and does not close, an open folder: somebody may have read or planted something, and
+    its owner should know. Refuses a link too: its target lies in other people's folders, a purge
+    misses it, and it may change at any time. The parent must exist. The name is durable on return.
 
     Raises:
         SpecError: it cannot be made, is not a folder, is open to group or others, or is not this
@@ -215,8 +203,8 @@ def check_private(path: Path, status: os.stat_result) -> None:
 def check_state_folder(path: Path) -> None:
     """Refuse a state folder in which others could put or replace anything.
 
-    Reading its names is no harm: the ledger, keys and workspace in it are closed themselves, and
-    published releases may lie in it.
+    Others may read its names: the ledger, keys and workspace in it are closed themselves, and it
+    may hold published releases.
 
     Raises:
         SpecError: it cannot be made, is not a folder, group or others may write to it, or it is
@@ -241,11 +229,7 @@ def _unusable(path: Path, reason: OSError) -> SpecError:
 
 
 def check_is_file(source: Path) -> None:
-    """Refuse a confidential source that is no regular file by its name; not a byte is read.
-
-    Raises:
-        SourceError: not there, a symbolic link, or another kind of file. The path is not repeated.
-    """
+    """Raise SourceError unless a confidential source is a regular file. Reads no byte."""
     try:
         mode = source.lstat().st_mode
     except OSError:

@@ -1,10 +1,9 @@
-"""Whether a confidential file's first line holds the declared names, and what else may be wrong.
+"""Compare a confidential file's header with the declared names.
 
-The names are declared, so they are public; the line is not: where there is no header it is a row.
-So what is told names declared columns and spec settings alone, and anything more is told only where
-the line holds declared names under another delimiter, case, or surrounding white space, or names
-that are nearly theirs. The texts stay in the confidential workspace, for the custodian's own
-screen; others see one code.
+The declared names are public; the first line is not: without a header it is a row. Messages name
+declared columns and spec settings only. They say more only where the line holds the declared names
+with another delimiter, case or white space, or names that are nearly theirs. The texts stay in the
+confidential workspace, for the custodian's own screen; others see one code.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import os
 import shlex
 from collections.abc import Iterable, Sequence
 
-from dpiw.data.names import folded_name
+from dpiw.data.declarations import folded_name
 from dpiw.errors import SchemaError, SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")
@@ -27,16 +26,11 @@ _LINE = "the first line must hold the declared names"
 
 
 def typed_line(text: str, *, encoding: str) -> str:
-    """A line as a shell hands it on: of a file that is not in UTF-8, `head` gives bytes.
-
-    Args:
-        text: bytes that are no UTF-8 stand in it as surrogates.
-        encoding: of the file.
+    """Return a header line typed in a shell; bytes that are not UTF-8 arrive as surrogates.
 
     Raises:
-        SchemaError: such bytes, which are not text in that encoding either.
-        SourceError: a file's name, which is no line of names (the file is not opened), or several
-            lines.
+        SchemaError: such bytes, which are not text in `encoding` either.
+        SourceError: the name of a file (not opened), or several lines.
     """
     if breaks := text.strip("\r\n").count("\n"):
         raise SourceError(
@@ -53,11 +47,7 @@ def typed_line(text: str, *, encoding: str) -> str:
 
 
 def decoded(line: bytes, encoding: str) -> str:
-    """A header's text, without the byte-order mark that a file may begin with.
-
-    Raises:
-        SchemaError: it is not in that encoding. The message never quotes it.
-    """
+    """Return a header's text without a byte-order mark; raise SchemaError, quoting nothing."""
     try:
         return line.decode(encoding).removeprefix("\ufeff")
     except ValueError:
@@ -68,15 +58,10 @@ def decoded(line: bytes, encoding: str) -> str:
 
 
 def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
-    """The cells of a CSV file's first line.
-
-    Args:
-        line: its text. Confidential, if it was read from a confidential file.
-        names: the declared ones.
-        delimiter: one character, of the spec.
+    """Return the cells of a CSV file's first line, which may be confidential.
 
     Raises:
-        SourceError: not readable, or the names stand between other delimiters. Quotes nothing.
+        SourceError: not readable, or the names have other delimiters. Quotes nothing.
     """
     line, header = line.rstrip("\r\n"), None
     with contextlib.suppress(csv.Error):  # quotes are not where another delimiter puts them
@@ -99,12 +84,12 @@ def check_names(
     """Refuse a file whose columns are not the declared ones, in any order.
 
     Args:
-        header: the file's own names. Confidential, unless somebody typed them.
+        header: the file's own names. Confidential, unless `typed`.
         names: the declared ones.
         max_columns: of the spec.
         encoding: of the spec; None: the file states its own.
-        typed: whether somebody gave it. Then it is told what is not declared, where the line holds
-            most declared names; another one may be a row.
+        typed: whether a person gave the header. Then the message lists undeclared names, if the
+            line holds most declared names; otherwise the line may be a row.
 
     Raises:
         SourceError: names declared columns only, never a name of the file that was not typed.
@@ -114,11 +99,7 @@ def check_names(
 
 
 def free_check(encoding: str | None) -> str:
-    """What to type for a look at names and types that no read counts.
-
-    Args:
-        encoding: of a CSV file; None: it is a Parquet file.
-    """
+    """Return the command that checks names for free; `encoding` None means a Parquet file."""
     line = "FILE" if encoding is None else '"$(head -n 1 FILE)"'
     what = "names and types" if encoding is None else "names"
     return f". `dpiw plan SPEC --header {line}` checks its {what} for free: no read counts"
@@ -132,7 +113,7 @@ def _names_fault(
     *,
     typed: bool,
 ) -> str:
-    """What is wrong with a file's names, as `check_names` says it; empty where nothing is."""
+    """What is wrong with a file's names, as `check_names` says it; empty if nothing is."""
     if len(header) > max_columns:
         return f"the file has more than max_columns={max_columns} columns"
     missing = [name for name in names if name not in header]
@@ -158,7 +139,7 @@ def _names_fault(
 
 
 def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
-    """What is told of a line that holds most declared names, but under another delimiter."""
+    """Return the message if a line holds most declared names under another delimiter."""
     for char in _DELIMITERS:
         cells = {cell.strip().strip('"') for cell in line.split(char)}
         held = len(cells & set(names))
@@ -172,7 +153,6 @@ def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
 
 
 def _once(names: Iterable[str]) -> list[str]:
-    """Each name once, as it may be shown, the unnamed one too."""
     return [name or "one without a name" for name in dict.fromkeys(names)]
 
 
@@ -193,7 +173,7 @@ def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
 
 
 def _encoding_hint(missing: Sequence[str], encoding: str | None) -> str:
-    """That names beyond ASCII may be encoded otherwise; made of what is told and public alone."""
+    """Hint at another encoding for names beyond ASCII; uses public names only."""
     wide = [name for name in missing[:_SHOWN] if not name.isascii()]
     if encoding is None or not wide:
         return ""

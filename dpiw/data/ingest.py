@@ -1,11 +1,10 @@
-"""From a confidential file to a scaled snapshot: the first confidential stage.
+"""Turn a confidential file into a scaled snapshot: the first confidential stage.
 
-Copy, validate the structure, and then batch by batch: read cells by their declared format, bound
-the rows per person, scale, write; validate what was found, and leave the custodian's statement of
-what became of cells. Every step is row-local or structural, except the bound on rows per person,
-which enters the privacy unit. What is held is a few batches, but for a byte a row where rows per
-person are bounded. Nothing leaves the run's private directory, and a read that fails leaves nothing
-in it.
+Copy, validate the structure, then batch by batch: read cells by their declared format, bound the
+rows per person, scale, write. Last, validate what was found and write the custodian's statement.
+Every step is row-local or structural, except the bound on rows per person, which enters the privacy
+unit. Memory holds a few batches, and a byte a row where rows per person are bounded. Nothing leaves
+the run's private directory; a failed read leaves nothing in it.
 """
 
 from __future__ import annotations
@@ -20,18 +19,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_cells, canonical_frame
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.cell_reading import canonical_cells, canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, leave_statement
 from dpiw.data.columns import Column, ColumnRole
 from dpiw.data.files import write_durably
 from dpiw.data.person_bound import rows_within_unit
-from dpiw.data.prefetch import prefetched
-from dpiw.data.private_copy import copy_source
-from dpiw.data.raw_source import IngestLimits, RawSource
+from dpiw.data.raw_source import IngestLimits, RawSource, copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import snapshot_writer
 from dpiw.data.sources import open_csv, open_parquet
+from dpiw.data.threads import prefetched
 from dpiw.data.validation import (
     Results,
     ScaledFacts,
@@ -72,19 +70,19 @@ def ingest(
         schema: the public schema.
         unit: relation and rows per person.
         directory: the run's private directory, where everything is written.
-        limits: what the file may be at most.
+        limits: of the file's size.
         public_rows: replace-one only: rows that remain after bounding rows per person.
         encoding: of a CSV file, declared.
         delimiter: of a CSV file, declared.
-        written: how cells are written, unless a column says otherwise; states every field.
+        written: format of cells, unless a column states another; states every field.
 
     Returns:
-        The snapshot's path, `directory/scaled.parquet`; `validation.json` and the custodian's
-        `cells.txt` lie beside it.
+        The path of the snapshot, `directory/scaled.parquet`, beside `validation.json` and the
+        custodian's `cells.txt`.
 
     Privacy:
         Unit: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,
-        but that it failed for a structural reason is visible.
+        but a structural failure is visible.
 
     Raises:
         SpecError, SchemaError: settings that do not fit each other; nothing was read.
@@ -127,7 +125,7 @@ def ingest(
 def _check_settings(
     file_format: str, schema: PublicSchema, unit: PrivacyUnit, public_rows: int | None
 ) -> Column | None:
-    """The identifier by which rows are bounded, or None where each row is a unit."""
+    """Return the identifier by which rows are bounded, or None where each row is a unit."""
     if file_format not in ("csv", "parquet"):
         raise SpecError("source.format: expected csv or parquet")
     replace_one = unit.relation is NeighbouringRelation.REPLACE_ONE
@@ -145,7 +143,7 @@ def _check_settings(
 
 @contextlib.contextmanager
 def _copied(source: Path, directory: Path) -> Iterator[Path]:
-    """A private copy, which is removed again whatever happens."""
+    """A private copy, always removed at the end."""
     copy = directory / f".source-{secrets.token_hex(8)}"
     try:
         copy_source(source, copy)
@@ -161,7 +159,6 @@ def _within_unit(
     formats: Mapping[str, CellFormat],
     directory: Path,
 ) -> NDArray[np.bool_]:
-    """Which rows are within the unit, by a pass over their ids."""
     cells = (frame[person.name] for frame in raw.frames([person.name]))
     ids = (canonical_cells(person, batch, formats[person.name]) for batch in cells)
     return rows_within_unit(ids, person, unit, directory=directory)
@@ -174,7 +171,7 @@ def _bounded(
     formats: Mapping[str, CellFormat],
     tally: CellTally,
 ) -> Iterator[pd.DataFrame]:
-    """Canonical cells of the rows within the unit, in batches; all that are read are tallied."""
+    """Yield canonical cells of rows within the unit, in batches; tally all cells read."""
     start = 0
     with contextlib.closing(prefetched(raw.frames())) as frames:
         for cells_read in frames:
@@ -187,10 +184,7 @@ def _bounded(
 
 
 def _value_verdicts(tally: CellTally, facts: ScaledFacts, schema: PublicSchema) -> Results | None:
-    """Verdicts on raw values and on constraints, None where they could not be had.
-
-    They never decide anything.
-    """
+    """Verdicts on raw values and constraints, or None; they decide nothing."""
     try:
         tally.check_whole()
         return validate_values(tally.counts, schema) | facts.constraints()

@@ -1,6 +1,6 @@
-"""A released column's values as whole numbers, so that constraints are decided exactly.
+"""Column values as whole numbers, so that constraints are decided exactly.
 
-Days, seconds, whole numbers, steps of the last declared decimal, or the place of a level.
+Days, seconds, whole numbers, steps of the last declared decimal, or level indices.
 """
 
 from __future__ import annotations
@@ -26,16 +26,12 @@ _LARGEST = 2**60
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """The whole numbers of one column; missing is apart.
-
-    Attributes:
-        column: a released one; a continuous one declares `decimals`.
-    """
+    """The whole numbers of one released column; a continuous column must declare `decimals`."""
 
     column: Column
 
     def __post_init__(self) -> None:
-        """Raises SchemaError: a continuous column that states no decimals; bounds too large."""
+        """Raises SchemaError: no decimals on a continuous column, or bounds too large."""
         if self.column.kind is ColumnKind.CONTINUOUS and self.column.decimals is None:
             raise SchemaError(
                 f"column {self.column.name}: decimals: expected a number, as a constraint names"
@@ -46,25 +42,25 @@ class Lattice:
 
     @property
     def decimals(self) -> int:
-        """Of a step: a value is its whole number over 10^decimals."""
+        """A value is its whole number over 10^decimals."""
         return self.column.decimals or 0
 
     @cached_property
     def low(self) -> int:
-        """The least value."""
+        """Smallest value."""
         return 0 if self.column.is_discrete else self.whole(self.column.lower)
 
     @cached_property
     def high(self) -> int:
-        """The largest value."""
+        """Largest value."""
         column = self.column
         return column.cardinality - 1 if column.is_discrete else self.whole(column.upper)
 
     def whole(self, value: Any) -> int:
-        """The whole number of a declared value, which may be out of bounds.
+        """Return the whole number of a declared value, which may be out of bounds.
 
         Raises:
-            SchemaError: it is no value of this kind, no known level, or between two steps.
+            SchemaError: not a value of this kind, an unknown level, or between two steps.
         """
         column = self.column
         if column.kind is ColumnKind.BOOLEAN:
@@ -84,7 +80,7 @@ class Lattice:
         return int(steps)
 
     def read(self, values: NDArray[Any]) -> tuple[Whole, Mask]:
-        """Whole numbers of admissible scaled values, and which are missing; shapes (rows,)."""
+        """Return whole numbers of admissible scaled values and a mask of missing ones."""
         column = self.column
         if column.is_discrete:
             return np.asarray(values, dtype=np.int64), np.asarray(values < 0)
@@ -105,20 +101,20 @@ class Lattice:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cells:
-    """Rows in whole numbers: of some columns, by name; each array of shape (rows,)."""
+    """Rows of some columns in whole numbers; arrays by column name, each of shape (rows,)."""
 
     whole: Mapping[str, Whole]
     missing: Mapping[str, Mask]
 
     def take(self, rows: Mask | Whole) -> Cells:
-        """Those rows, by a mask or by place."""
+        """Return rows by mask or by index."""
         return Cells(
             whole={name: values[rows] for name, values in self.whole.items()},
             missing={name: mask[rows] for name, mask in self.missing.items()},
         )
 
     def put(self, rows: Mask, others: Cells) -> Cells:
-        """With `others` in the place of those rows."""
+        """Replace the masked rows by `others`."""
 
         def replaced(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[Any]:
             mine = mine.copy()
@@ -131,9 +127,9 @@ class Cells:
         )
 
     def changed(self, name: str, whole: Whole, missing: Mask) -> Cells:
-        """With another column of that name."""
+        """Replace one column."""
         return Cells(whole={**self.whole, name: whole}, missing={**self.missing, name: missing})
 
     def any_missing(self, names: Sequence[str]) -> Mask:
-        """Which rows lack a value in one of those columns."""
+        """Return which rows miss a value in one of the columns."""
         return np.asarray(np.logical_or.reduce([self.missing[name] for name in names]))

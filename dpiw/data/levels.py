@@ -1,12 +1,12 @@
-"""The levels of a column: which texts mean which, and two public rules that make many few.
+"""Levels of a column: which texts mean which, and two public rules that reduce many to few.
 
 `members`: public texts that stand for a level, such as 10,000 codes of a classification for its 20
-chapters. `hash_buckets`: where there is no public list, a text's bucket by a hash that has no key.
-Both are row-local and looked up in nothing but the cell: they cost no budget, and what is modelled
-and published is the group or the bucket. Levels are never selected from the table itself.
+chapters. `hash_buckets`: without a public list, a text's bucket by a hash without a key. Both are
+row-local and depend on the cell alone, so they cost no budget; the group or bucket is what is
+modelled and published. Levels are never selected from the table itself.
 
 `unseen`: nobody knows the levels. Only the generator `levels` takes such a column, and pays for it
-(`dpiw.privacy.partition_selection`); no other method meets one.
+(`dpiw.privacy.events.ThresholdEvent`).
 """
 
 from __future__ import annotations
@@ -14,61 +14,38 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
-from dpiw.errors import nearest
-
-if TYPE_CHECKING:
-    from dpiw.data.columns import Column
-
-Fault = tuple[str, str]
-"""A field, and what is wrong with it."""
-
-MOST_BUCKETS = 4096
+from dpiw.data.columns import Column
 
 _LONGEST = 1000
-"""Characters; a longer text is hashed as it stands: ordering the marks of such a text takes long"""
+"""Characters; longer texts are hashed unnormalised, as normalising their marks takes long."""
 
 _MAX_SHRINKING = 32
-"""No text is this many times as long as its normal form."""
-
-MOST_LETTERS = 200
-"""Of a text that may become a level: what is longer is free text."""
+"""Bound on the length of a text over that of its normal form."""
 
 _NEAR, _FEW_LEVELS = 0.5, 10
 """Share of `nominal_rows` from which on listed texts may be the table's own; fewer never are."""
 
 NOISY_COUNT = "noisy_count"
-"""Names the second column of a list of found levels; its first has the column's own name."""
+"""Name of the second column in a list of found levels; the first has the column's own name."""
 
 _FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].+", re.DOTALL)
 _SIGNED = re.compile(r"[+-][0-9]{1,30}([.,][0-9]{1,30})?%?")
 _GUARD = "'"
-"""What makes a spreadsheet take a cell for text; it shows no such sign itself."""
-
-_REQUIRED = (
-    "public levels are required and never inferred; where there is no public list, declare"
-    " hash_buckets, or `unseen: true` for a release that finds them (generator.method: levels)"
-)
-
-
-def bucket_names(buckets: int) -> tuple[str, ...]:
-    """The levels of a column of hash buckets: `bucket 00`, `bucket 01`, ..."""
-    digits = len(str(buckets - 1))
-    return tuple(f"bucket {number:0{digits}}" for number in range(buckets))
+"""Makes a spreadsheet read a cell as text; the spreadsheet does not show it."""
 
 
 def bucket_of(text: str, buckets: int) -> int:
-    """The bucket of a normalised text: the first 8 bytes of its SHA-256 in UTF-8, modulo `buckets`.
+    """Return a normalised text's bucket: the first 8 bytes of its SHA-256, modulo `buckets`.
 
-    Without key or salt: everybody can find a text's bucket, and every release has the same.
+    Without key or salt: everybody can compute it, and every release has the same.
     """
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:8], "big") % buckets
 
 
 def level_file(place: int) -> str:
-    """The name, in a release, of the list of its column of found levels number `place`, from 1."""
+    """Return the file name of the list of found levels of column number `place`, from 1."""
     return f"levels-{place:03}.csv"
 
 
@@ -78,7 +55,7 @@ def is_formula(text: str) -> bool:
 
 
 def guarded(text: str) -> str:
-    """A text as a published list holds it: with an apostrophe first where it is a formula."""
+    """Return a text for a published list: with an apostrophe in front of a formula."""
     return _GUARD + text if is_formula(text.lstrip(_GUARD)) else text
 
 
@@ -88,20 +65,12 @@ def unguarded(text: str) -> str:
     return bare if guarded(bare) == text else text
 
 
-def level_codes(column: Column) -> dict[str, int]:
-    """Every normalised text that is listed, a level or a member of one, and its level's index."""
-    codes = {column.normalised(level): code for code, level in enumerate(column.levels)}
-    for code, members in enumerate(column.members):
-        codes |= {column.normalised(member): code for member in members}
-    return codes
-
-
 def level_reader(column: Column) -> Callable[[str], int | None]:
-    """Return what reads one cell's text: a level's index, -1 where it is empty, None: no level.
+    """Return the reader of a cell's text: a level's index, -1 if empty, None if no level.
 
     Total and fast on every text. A level reads as itself, so released rows read as they are.
     """
-    codes = level_codes(column)
+    codes = column.level_codes()
     longest = _MAX_SHRINKING * max(map(len, codes), default=0)
     buckets = column.hash_buckets
 
@@ -118,26 +87,8 @@ def level_reader(column: Column) -> Callable[[str], int | None]:
     return read
 
 
-def text_reader(column: Column) -> Callable[[str], str | None]:
-    """Return what reads one cell's text as a level that nobody has listed.
-
-    Its normalised text, empty where the cell is, or None where a dictionary could not list it: too
-    long, unprintable, or another text when it is normalised again. Total; looks at one cell alone.
-    """
-
-    def read(text: str) -> str | None:
-        text = text.strip()
-        if len(text) > MOST_LETTERS:
-            return None
-        level = column.normalised(text)
-        listable = len(level) <= MOST_LETTERS and level.isprintable() and level == level.strip()
-        return level if listable and column.normalised(level) == level else None
-
-    return read
-
-
 def marker(word: str, levels: Iterable[object]) -> str:
-    """A word of ours beside a column's levels, in as many brackets as make it none of them."""
+    """Put a word of ours into brackets until it is none of a column's levels."""
     taken = {str(level) for level in levels}
     while word in taken:
         word = f"({word})"
@@ -145,51 +96,14 @@ def marker(word: str, levels: Iterable[object]) -> str:
 
 
 def known_texts(column: Column) -> Callable[[str], bool]:
-    """Return what says whether a text is, or means, one of the column's levels."""
-    read = text_reader(column) if column.unseen else level_reader(column)
+    """Return the function that says whether a text is, or means, one of the column's levels."""
+    read = column.unlisted_level if column.unseen else level_reader(column)
     return lambda text: read(text) is not None
 
 
-def levels_fault(column: Column) -> Fault | None:
-    """What is wrong with a column's levels, members or buckets, or None."""
-    buckets = column.hash_buckets
-    if buckets is not None:
-        is_integer = isinstance(buckets, int) and not isinstance(buckets, bool)
-        if not is_integer or not 2 <= buckets <= MOST_BUCKETS:
-            return "hash_buckets", f"expected a whole number from 2 to {MOST_BUCKETS}"
-        extras = column.members or column.other or column.unseen
-        if extras or column.levels not in ((), bucket_names(buckets)):
-            return "hash_buckets", "every text has a bucket; expected no levels, members or other"
-        return None
-    if column.unseen:
-        if column.levels or column.members or column.fill is not None:
-            return "unseen", "nobody knows the levels; expected no levels, members or fill"
-        return _other_fault(column)
-    if not column.levels:
-        return "levels", _REQUIRED
-    if column.members and len(column.members) != len(column.levels):
-        return "members", "expected one list of texts for each level"
-    texts = [*column.levels, *(text for members in column.members for text in members)]
-    if any(not text or text != text.strip() or not text.isprintable() for text in texts):
-        return "levels", "a level is empty, padded or unprintable"
-    if len({column.normalised(text) for text in texts}) < len(texts):
-        return "levels", "two levels are equal (after the declared normaliser)"
-    if column.other is not None and column.other not in column.levels:
-        return "other", f"must be a level{nearest(column.other, column.levels)}"
-    return None
-
-
-def _other_fault(column: Column) -> Fault | None:
-    """Of a bucket for texts that will not be listed: whether a list could have it."""
-    read = text_reader(column)
-    if column.other is None or (column.other and read(column.other) == column.other):
-        return None
-    return "other", f"expected a normalised printable text of at most {MOST_LETTERS} characters"
-
-
 def level_warning(column: Column, *, nominal_rows: int) -> str | None:
-    """What a plan says of a column that lists nearly as many texts as there are rows; or None."""
-    listed = 0 if column.hash_buckets is not None else len(level_codes(column))
+    """Return a plan's warning on a column that lists nearly as many texts as rows, or None."""
+    listed = 0 if column.hash_buckets is not None else len(column.level_codes())
     if listed < max(_FEW_LEVELS, nominal_rows * _NEAR):
         return None
     return (
@@ -199,7 +113,7 @@ def level_warning(column: Column, *, nominal_rows: int) -> str | None:
 
 
 def level_caveat(column: Column) -> str | None:
-    """What a reader of released rows must know of the column's levels; None: nothing."""
+    """Return a caveat on the column's levels for readers of released rows, or None."""
     if column.unseen:
         return (
             f"Column {column.name}: its levels are those whose noisy count reached a public"

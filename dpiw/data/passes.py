@@ -1,7 +1,7 @@
-"""Passes over confidential rows: whole numbers, the same whoever adds them up and in any order.
+"""Passes over confidential rows: sums of whole numbers, equal in any order and process.
 
 A tally is a pure function of rows and public parameters with tally(a + b) = tally(a) + tally(b).
-Who adds up its parts is the deployment's choice: this process, or a cluster (`dpiw.run.cluster`).
+The deployment chooses who adds up its parts: this process, or a cluster (`dpiw.run.cluster`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Passes: TypeAlias = Callable[[Tally, Snapshot], Totals]
 
 
 def in_process(tally: Tally, snapshot: Snapshot) -> Totals:
-    """One pass in this process, a batch at a time.
+    """Make one pass in this process, a batch at a time.
 
     Privacy:
         Exact sums, as confidential as the rows.
@@ -34,7 +34,7 @@ def in_process(tally: Tally, snapshot: Snapshot) -> Totals:
 
 
 def checked(totals: Totals) -> Totals:
-    """The same totals, which are whole numbers.
+    """Return totals that are whole numbers.
 
     Raises:
         PrivacyError: they are not: sums of floats depend on the order and on the other rows.
@@ -47,13 +47,13 @@ def checked(totals: Totals) -> Totals:
 def add_up(
     tally: Tally, parts: Sequence[Snapshot], arrived: Iterable[tuple[int, Totals | None]]
 ) -> Totals:
-    """The totals of all parts, each counted once.
+    """Return the totals of all parts, each counted once.
 
     Args:
         tally: counts.
         parts: of a snapshot; at least one.
-        arrived: totals by a part's number, in any order; None where they could not be had. A part
-            may come again, which changes nothing; one that never comes is counted here.
+        arrived: totals by part number, in any order, perhaps repeated; None where a part failed.
+            Parts that never arrive are counted here.
 
     Privacy:
         As `in_process`.
@@ -78,14 +78,14 @@ def add_up(
 
 
 def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | None:
-    """What another process is asked: a part's totals; None where it cannot give them.
+    """Return a part's totals in another process; None where it cannot.
 
-    Never an error: a cluster would tell its text and where it arose to all its logs.
+    Never raises: a cluster would write an error's text and place to all its logs.
 
     Args:
         tally: counts.
         part: of a snapshot on a disk that both see.
-        here: `arithmetic` and `state_of` the snapshot's file, of who asks.
+        here: the caller's `arithmetic()` and `state_of` the snapshot's file.
 
     Privacy:
         As `in_process`.
@@ -99,10 +99,10 @@ def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | 
 
 @functools.cache
 def arithmetic() -> str:
-    """Version of dpiw and of NumPy, and the bits of a public calculation on this processor.
+    """Return a digest of the versions of dpiw and NumPy, and of a calculation on this processor.
 
-    Where the last bit of a feature differs, so may its place on the lattice: processes that share
-    a pass must round alike, or a row's part would depend on who counts it.
+    Where the last bit of a feature differs, so may its place on the lattice: processes that share a
+    pass must round alike, or a row's part would depend on who counts it.
     """
     numbers = np.linspace(-30.0, 30.0, 1024 * 700).reshape(1024, 700)
     # A product so large that kinds of processor and numbers of threads add it in other orders.

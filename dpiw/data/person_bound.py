@@ -1,11 +1,10 @@
 """The bound on rows per person, over a table of any number of rows.
 
-Ids become keyed hashes in an unnamed file of the run's private folder, 16 bytes a row, and are
-worked through by ranges of hashes. What is held is one byte a row, whether it stays, and about 80
-bytes for each of some four million rows.
+Ids become keyed hashes in an unnamed file of the run's private folder, 16 bytes a row, processed by
+ranges of hashes. Memory: one byte a row, and about 80 bytes for each of some four million rows.
 
-Two persons of one hash would count as one: rows are dropped, never added, but then one person bears
-on another's rows. So a hash has 128 bits, of two keys of the operating system's, afresh each time:
+Two persons of one hash would count as one: rows are dropped, never added, but one person's rows
+then depend on another's. So a hash has 128 bits, under two fresh keys of the operating system:
 nobody can seek such ids, and one person meets one of n others' hash with a chance of n/2^128.
 """
 
@@ -36,20 +35,20 @@ _HASH = np.dtype([("one", "u8"), ("two", "u8")])
 _ROW = np.dtype([*_HASH.descr, ("key", "u8"), ("row", "i8")])
 
 RANGE_ROWS = 1 << 22
-"""Rows of one range of hashes, about."""
+"""Approximate rows of one range of hashes."""
 
 _CHUNK = 1 << 20
 _ALONE = np.uint64(0)
-"""In the place of a hash's first half: a row that is a person of its own."""
+"""First half of the hash of a row that is a person of its own."""
 
 
 def rows_within_unit(
     cells: Iterable[pd.Series[Any]], person: Column, unit: PrivacyUnit, *, directory: Path
 ) -> NDArray[np.bool_]:
-    """Which rows are kept: at most `unit.max_rows` of each person.
+    """Select at most `unit.max_rows` rows of each person.
 
-    Each row gets an independent random key from the operating system and a person keeps the rows
-    of the smallest keys, so no person's rows bear on another's, and file order decides nothing.
+    Each row gets an independent random key from the operating system, and a person keeps the rows
+    of the smallest keys. So no person's rows depend on another's, and file order decides nothing.
 
     Args:
         cells: the identifier's canonical cells, batch by batch.
@@ -58,7 +57,7 @@ def rows_within_unit(
         directory: the run's private folder, for the file of hashes.
 
     Returns:
-        Shape (rows,), in file order.
+        Mask of shape (rows,), in file order.
 
     Privacy:
         Unit: afterwards adding or removing a person adds or removes at most `max_rows` rows.
@@ -83,7 +82,7 @@ def rows_within_unit(
 
 
 def _hashed(cells: Iterable[pd.Series[Any]], file: IO[bytes]) -> tuple[int, int | None]:
-    """Write a hash for each row; how many rows there are, and the first whose id is missing."""
+    """Write a hash for each row; return the number of rows and the first whose id is missing."""
     keys, rows = (secrets.token_hex(8), secrets.token_hex(8)), 0
     alone: int | None = None
     for batch in cells:
@@ -110,7 +109,6 @@ def _keyed(texts: pa.Array, key: str) -> NDArray[np.uint64]:
 
 
 def _chunks(file: IO[bytes]) -> Iterator[tuple[int, Records]]:
-    """The hashes from the first row on, and which row each chunk starts at."""
     file.seek(0)
     start = 0
     while data := file.read(_HASH.itemsize * _CHUNK):
@@ -134,7 +132,7 @@ def _in_range(file: IO[bytes], number: int, ranges: int) -> Iterator[Records]:
 
 
 def _keep(mask: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> None:
-    """Mark the rows of one range that stay; a person of very many rows is bounded on the way."""
+    """Mark the kept rows of one range; a person of very many rows is bounded on the way."""
     waiting: list[Records] = []
     for part in parts:
         waiting.append(part)
@@ -145,7 +143,7 @@ def _keep(mask: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> No
 
 
 def _first_of_each(rows: Records, most: int) -> Records:
-    """Of each hash the rows of the `most` smallest keys."""
+    """The rows of the `most` smallest keys of each hash."""
     rows = rows[np.lexsort((rows["key"], rows["two"], rows["one"]))]
     hashes = rows[["one", "two"]]
     starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]][: len(rows)])

@@ -1,7 +1,9 @@
-"""Public labelled rows that a spec names, for a beta calibration that costs nothing.
+"""Rows of public files: a free beta calibration, and rows that another tool made.
 
 The curator declares that they are public; nothing can check it. The file's SHA-256 is one of the
 plan's decisions and stands in the certificate, so that everybody sees which rows were meant.
+Messages name columns, kinds and public ranges, and never a cell, a name or a digest of the file: it
+may be another one than its owner thinks.
 """
 
 from __future__ import annotations
@@ -13,24 +15,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.private_copy import copy_source
-from dpiw.data.raw_source import IngestLimits
+import pandas as pd
+
+from dpiw.data.cell_counts import count_cells
+from dpiw.data.columns import Column
+from dpiw.data.confidential import is_same_file
+from dpiw.data.headers import free_check
+from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.sources import read_csv
+from dpiw.data.sources import open_parquet, read_csv
+from dpiw.data.validation import types_fault
 from dpiw.errors import SourceError, SpecError
 
 FIELD = "weights.post_processing: beta_calibrate.rows"
 
 
 def named_file(step: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """A `beta_calibrate` step with its file's absolute path and SHA-256.
+    """Return a `beta_calibrate` step with its file's absolute path and SHA-256.
 
-    A file whose digest is stated is not looked at, and one that is gone leaves it open: a run that
-    keeps a copy of the rows goes on without them.
-
-    Args:
-        step: as the spec has it.
-        path: the file, which is not confidential (`dpiw.data.confidential`).
+    A file whose digest is stated is not read, and a missing file leaves it open: a run that keeps a
+    copy of the rows goes on without them. The path must not be confidential
+    (`dpiw.data.confidential`).
     """
     digest = step.get("sha256")
     if digest is None:
@@ -58,12 +63,7 @@ def read_public_rows(
 ) -> ScaledTable:
     """Read a CSV file of public rows: UTF-8, commas, exactly the schema's released columns.
 
-    Args:
-        path: the file.
-        sha256: of the bytes the plan was made for.
-        schema: the release's.
-        directory: where a copy may lie while it is read.
-        limits: what the file may be at most.
+    A copy lies in `directory` while it is read.
 
     Raises:
         SpecError: the file has changed, is not such a CSV file, or holds no rows.
@@ -85,3 +85,75 @@ def read_public_rows(
     if len(raw.frame) == 0:
         raise SpecError(f"{FIELD}: expected at least one row")
     return schema.scale(raw.frame)
+
+
+# Rows that another tool made
+
+ROWS_FIELD = "generator.settings.rows"
+
+_LIMITS = IngestLimits(max_memory_bytes=1 << 30)
+"""A gibibyte in memory: some 10 million rows of a dozen columns."""
+
+
+def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
+    """Refuse a file that has another SHA-256, or is the confidential table. Reads no row.
+
+    Compares with `source` by name and inode, and never opens it.
+
+    Raises:
+        SpecError: the confidential file, no readable regular file, or other bytes.
+    """
+    if is_same_file(path, source):
+        raise SpecError(f"{ROWS_FIELD}: this is source.path, the confidential table")
+    check_digest(path, sha256, field=ROWS_FIELD)
+
+
+def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTable:
+    """Read a Parquet file of exactly the schema's released columns, each cell as declared.
+
+    Nothing is clamped or filled: what the data dictionary does not admit is refused.
+
+    Raises:
+        SpecError: other bytes, columns or types, an inadmissible cell, no rows, or a row that
+            breaks a constraint.
+    """
+    check_digest(path, sha256, field=ROWS_FIELD)
+    raw, reason = None, ""
+    names = [column.name for column in schema.released]
+    try:
+        with open_parquet(path, names, limits=_LIMITS) as opened:
+            reason = types_fault(opened.types, schema.released, file_format="parquet")
+            raw = None if reason else opened.whole(most_bytes=_LIMITS.max_memory_bytes)
+    except SourceError as error:
+        reason = str(error)
+    if raw is None:  # raised outside the handler: nothing of the file hangs on it
+        reason = reason.replace("the source is", "it is").replace("; is source.format csv?", "")
+        reason = reason.replace(free_check(None), "")
+        expected = f"released columns ({', '.join(names)})"
+        raise SpecError(f"{ROWS_FIELD}: expected a Parquet file of the {expected}: {reason}")
+    if len(raw.frame) == 0:
+        raise SpecError(f"{ROWS_FIELD}: expected at least one row")
+    for column in schema.released:
+        _check_column(column, raw.frame[column.name])
+    scaled = schema.scale(raw.frame)
+    broken = {} if schema.rules is None else schema.rules.broken(scaled)
+    for name, rows in broken.items():
+        if rows.any():  # a file has no further rows to draw in the place of these
+            raise SpecError(
+                f"{ROWS_FIELD}: has rows that break constraint {name}; mend them before"
+            )
+    return scaled
+
+
+def _check_column(column: Column, cells: pd.Series) -> None:
+    counts = count_cells(column, cells)
+    faults = {
+        "missing cells, and is not nullable": counts.missing and not column.nullable,
+        f"cells that are no {column.kind.value}": counts.unreadable,
+        f"cells outside [{column.lower}, {column.upper}]": counts.outside,
+        "numbers that are not whole": counts.rounded,
+        f"cells that are none of its {len(column.levels)} levels": counts.unknown,
+    }
+    for fault, count in faults.items():
+        if count:
+            raise SpecError(f"{ROWS_FIELD}: column {column.name}: has {fault}")

@@ -1,25 +1,131 @@
-"""Raw cells of a file, batch by batch, and what a file may be at most."""
+"""A private copy of a file, its raw cells batch by batch, and limits on its size.
+
+The copy is whole, of one moment, and removed as soon as possible. Errors of libraries quote cells,
+so they are dropped, not chained: our error is raised after their handler has ended.
+"""
 
 from __future__ import annotations
 
+import csv
+import errno
+import hashlib
+import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiw.data.private_copy import attempt
 from dpiw.errors import SourceError, SpecError
+
+T = TypeVar("T")
+
+MAX_BYTES = 1 << 42
+"""Most bytes of a file that is copied: far more than a machine copies in a day."""
+
+NO_MEMORY = (
+    "reading it takes more memory than source.max_memory_bytes admits, or than there is; a smaller"
+    " source.max_cell_bytes reads a wide CSV file in smaller blocks"
+)
+"""The same message whatever was read."""
+
+_CHUNK = 1 << 20
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
+_DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+_FAILURES = (
+    pa.ArrowException, OSError, ValueError, LookupError, TypeError, ArithmeticError, RuntimeError,
+    csv.Error,
+)  # fmt: skip
+
+
+def _nowhere(error: Exception) -> str:
+    return ""
+
+
+def attempt(
+    action: Callable[[], T], failure: str, *, place: Callable[[Exception], str] = _nowhere
+) -> T:
+    """Run `action`; any failure of a library becomes a SourceError that quotes nothing.
+
+    A full, read-only or damaged disk stays an OSError, as it is no fault of the source. A lack of
+    memory has its own message, as the file may be correct.
+
+    Args:
+        action: the library call.
+        failure: the message, the same wherever it fails.
+        place: extracts `SourceError.place` from the library's error: a number, no text.
+    """
+    location = ""
+    try:
+        return action()
+    except MemoryError:
+        failure = NO_MEMORY
+    except _FAILURES as error:
+        if getattr(error, "errno", None) in _DISK_FAILURES:
+            raise
+        location = place(error)
+    raise SourceError(failure, place=location)
+
+
+def copy_source(source: Path, target: Path) -> None:
+    """Copy a regular file, and refuse it if it changed meanwhile.
+
+    Args:
+        source: a regular file; its last path component may not be a symbolic link.
+        target: a new file, created with mode 0600.
+
+    Raises:
+        SourceError: missing, not regular, too large, packed, or changed while it was read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = attempt(
+        lambda: os.open(source, flags), "the source file cannot be opened, or is a symbolic link"
+    )
+    before = os.fstat(descriptor)
+    if not stat.S_ISREG(before.st_mode):
+        os.close(descriptor)
+        raise SourceError("the source is not a regular file")
+    with os.fdopen(descriptor, "rb") as stream:
+        if before.st_size > MAX_BYTES:
+            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
+        if stream.read(8).startswith(_PACKED):
+            raise SourceError(
+                "the source file is compressed or an archive (as workbooks are); unpack it, or save"
+                " it as CSV"
+            )
+        stream.seek(0)
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+            copied = _digest(stream, copy.write)
+        stream.seek(0)
+        again = _digest(stream, lambda chunk: None)
+        after = os.fstat(descriptor)
+    unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    if copied != again or not unchanged:
+        raise SourceError("the source file changed while it was read")
+
+
+def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
+    """Return the SHA-256 of a stream while passing it on; kept in memory only."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := stream.read(_CHUNK):
+        size += len(chunk)
+        if size > MAX_BYTES:  # it grew
+            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
+        digest.update(chunk)
+        write(chunk)
+    return digest.digest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestLimits:
-    """What a file may be at most. All public settings of the spec, and part of a run's identity.
+    """Limits on a file: public settings of the spec, and part of a run's identity.
 
-    There is no limit on rows, nor on bytes but of what is copied: what fails at one tells their
-    number.
+    There is no limit on rows, nor on bytes except of the copy: a failure would reveal the number.
 
     Attributes:
         max_columns: columns in it.
@@ -39,12 +145,7 @@ class IngestLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class RawTable:
-    """Raw cells and the physical types they were stored in.
-
-    Attributes:
-        frame: one column per file column, in file order; `str` for text.
-        types: physical type by column: `text` or the Arrow type's name.
-    """
+    """Raw cells in file order, and their physical types: `text` or the Arrow type's name."""
 
     frame: pd.DataFrame
     types: dict[str, str]
@@ -55,12 +156,12 @@ class RawTable:
 
 @dataclass(frozen=True, kw_only=True)
 class RawSource:
-    """A file of raw cells that is open, and how to read it once more. Confidential.
+    """An open file of raw cells that can be read several times. Confidential.
 
     Attributes:
         types: physical type by column, in file order: `text` or the Arrow type's name.
-        tables: the rows of some columns in batches of bounded size; any number of batches.
-        to_frame: of a batch.
+        tables: yields the rows of some columns in batches of bounded size.
+        to_frame: converts a batch.
         max_cell_bytes: bytes of one text cell.
     """
 
@@ -73,20 +174,17 @@ class RawSource:
         return "RawSource"
 
     def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """The rows in order, batch by batch; at least one batch, perhaps of no rows.
-
-        Args:
-            columns: of which columns; None: of all, in file order.
+        """Yield the rows of some columns (None: all) in order; at least one batch.
 
         Raises:
             SourceError: as soon as the file is damaged or ragged; a cell that is too long, once all
-                rows were read. Neither tells where.
+                rows were read. The message gives no place.
         """
         for table in self._checked(columns):
             yield attempt(partial(self.to_frame, table), "the file could not be read")
 
     def whole(self, *, most_bytes: int) -> RawTable:
-        """All rows at once, of a public file.
+        """Return all rows of a public file.
 
         Raises:
             SourceError: as `frames`; or the table takes more memory.
@@ -122,17 +220,12 @@ class RawSource:
 
 
 def data_row(index: int) -> str:
-    """A row as `SourceError.place` names it.
-
-    Args:
-        index: 0 for the first row of data, which follows a CSV file's header; empty lines and line
-            breaks within quotes are none.
-    """
+    """Name a row for `SourceError.place`; index 0 is the first row below the header."""
     return f"row {index + 1} of the data (the header, and empty lines, are not counted)"
 
 
 def _first_longer(column: pa.ChunkedArray, most: int) -> int | None:
-    """Where a text of more than `most` bytes stands first; None in other columns."""
+    """Index of the first text of more than `most` bytes; None if there is none."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     lengths = pc.binary_length(column)

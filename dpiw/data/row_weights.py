@@ -1,8 +1,8 @@
-"""Weights of rows: of mean one, and replicates of them.
+"""Weights of rows, of mean one, and their replicates.
 
-Any survey package or loop makes standard errors of replicate weights: compute the estimate with the
-full weights and with every replicate; its variance is `scale` times the sum of the squared
-differences (Rao and Wu 1988; Wolter 2007, chapter 5).
+Any survey package computes standard errors from replicate weights: the variance of an estimate is
+`scale` times the sum of squared differences between its replicates and the full estimate (Rao and
+Wu 1988; Wolter 2007, chapter 5).
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ class ReplicateWeights:
     """Replicate weights.
 
     Attributes:
-        weights: shape (n, R), > 0, of mean one each; they already hold the full weights.
-        scale: the variance of an estimate is this times the sum of squared differences of its
-            replicates from the full estimate.
+        weights: shape (n, R), > 0, of mean one each; they already include the full weights.
+        scale: factor of the sum of squared differences.
     """
 
     weights: NDArray[Any] = field(repr=False)
@@ -70,11 +69,7 @@ class ReplicateWeights:
         return int(self.weights.shape[1])
 
     def estimates(self, statistic: Callable[[Array], Any]) -> Array:
-        """A statistic of each replicate, shape (R, p).
-
-        Args:
-            statistic: from weights, shape (n,), to one number or several, shape (p,).
-        """
+        """Return a statistic, from (n,) to (p,), of each replicate; shape (R, p)."""
         estimates = [
             np.atleast_1d(statistic(np.asarray(self.weights[:, r], dtype=np.float64)))
             for r in range(self.count)
@@ -82,14 +77,10 @@ class ReplicateWeights:
         return np.array(estimates, dtype=np.float64)
 
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
-        """Variance of a smooth statistic, shape (p,).
+        """Return the variance of a smooth statistic, shape (p,); `full`: the release's weights.
 
-        Replicates differ little from the full weights, so a quantile moves by a few rows, or not
-        at all: take the variance of the share below it instead.
-
-        Args:
-            statistic: as of `estimates`, such as `Estimate.refit`.
-            full: the release's weights, shape (n,).
+        Replicates differ little from the full weights, so a quantile moves by a few rows or not at
+        all: use the variance of the share below it instead.
         """
         differences = self.estimates(statistic) - np.atleast_1d(statistic(full))
         return np.asarray(self.scale * (differences**2).sum(axis=0))

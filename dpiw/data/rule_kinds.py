@@ -1,8 +1,7 @@
-"""Each kind of constraint, decided row by row, and the nearest row that does not break it.
+"""Each kind of constraint: which rows break it, and the nearest row that satisfies it.
 
-Nearest: of a `Never`, by the change of one cell (`dpiw.data.regions.Region.ways_out`), where that
-can be of a column that no `Lookup` fixes; of a `Lookup`, by the one cell that follows; of a
-`Total`, by the least sum of squares in own units.
+Nearest for a `Never`: one changed cell (`Region.ways_out`), if possible not of a column fixed by a
+`Lookup`. For a `Lookup`: the cell that follows. For a `Total`: least sum of squares in own units.
 """
 
 from __future__ import annotations
@@ -12,25 +11,102 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpiw.data.columns import ColumnKind
-from dpiw.data.constraints import Constraint, Derived, Lookup, Never, Total
+from dpiw.data.constraints import Condition, Constraint, Derived, Lookup, Never, Total
 from dpiw.data.lattice import Cells, Lattice, Mask, Whole
-from dpiw.data.regions import Condition, Region
 from dpiw.errors import SchemaError
 
 _LARGEST = 2**61
-"""Of a sum, so that none overflows."""
+"""Largest magnitude of a sum, so that none overflows."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Region:
+    """Values of a column: disjoint, not adjacent intervals [lows, highs], increasing."""
+
+    lattice: Lattice
+    lows: Whole
+    highs: Whole
+    missing: bool
+
+    @classmethod
+    def of(cls, condition: Condition, lattice: Lattice) -> Region:
+        """Return the values of a column that meet a condition, or raise SchemaError."""
+        column = lattice.column
+        if None in condition.values and not column.nullable:
+            raise SchemaError(f"column {column.name}: null: its cells are never missing")
+        if condition.values:
+            wholes = sorted(
+                {lattice.whole(value) for value in condition.values if value is not None}
+            )
+            pairs = [(whole, whole) for whole in wholes]
+        else:
+            if column.is_discrete and column.kind is not ColumnKind.ORDINAL:
+                raise SchemaError(f"column {column.name}: has no order; expected levels")
+            low, high = (
+                default if bound is None else lattice.whole(bound)
+                for bound, default in (
+                    (condition.lower, lattice.low), (condition.upper, lattice.high)
+                )
+            )  # fmt: skip
+            pairs = [(max(low, lattice.low), min(high, lattice.high))]
+        if any(not lattice.low <= low <= high <= lattice.high for low, high in pairs):
+            raise SchemaError(f"column {column.name}: no such value is within its bounds")
+        merged: list[tuple[int, int]] = []
+        for low, high in pairs:
+            if merged and low == merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], high)
+            else:
+                merged.append((low, high))
+        lows, highs = np.array(merged, dtype=np.int64).reshape(-1, 2).T
+        return cls(lattice=lattice, lows=lows, highs=highs, missing=None in condition.values)
+
+    def holds(self, whole: Whole, missing: Mask) -> Mask:
+        """Return which cells belong to it."""
+        if not self.lows.size:
+            return missing & self.missing
+        place = np.maximum(np.searchsorted(self.lows, whole, side="right") - 1, 0)
+        inside = (whole >= self.lows[place]) & (whole <= self.highs[place])
+        return np.where(missing, self.missing, inside)
+
+    def ways_out(
+        self, whole: Whole, missing: Mask
+    ) -> list[tuple[Whole, Mask, NDArray[np.float64]]]:
+        """Return the nearest cells outside, each as (whole, missing, distance), for cells inside.
+
+        The next lower value, the next higher value, and a missing cell. From a missing cell: the
+        least value outside. Distance of a number: its share of the range; of a level, or of
+        becoming missing or not: 1; infinite where there is no such cell.
+        """
+        low, high = self.lattice.low, self.lattice.high
+        if self.lows.size:
+            place = np.maximum(np.searchsorted(self.lows, whole, side="right") - 1, 0)
+            below, above = self.lows[place] - 1, self.highs[place] + 1
+        else:  # missing cells alone
+            below, above = (np.full(whole.shape, edge, dtype=np.int64) for edge in (low, high + 1))
+        if missing.any():  # any value that is let through will do; the least one
+            ends = np.concatenate([[low], self.highs + 1])
+            free = int(ends[~self.holds(ends, np.zeros(ends.shape, dtype=np.bool_))][0])
+            below, above = np.where(missing, free, below), np.where(missing, high + 1, above)
+        there = np.zeros(whole.shape, dtype=np.bool_)
+        gone = np.full(whole.shape, low, dtype=np.int64)
+        can_go = self.lattice.column.nullable and not self.missing
+        far = np.full(whole.shape, 1.0 if can_go else np.inf)
+        numbers = [(value, there, self._far(whole, missing, value)) for value in (below, above)]
+        return [*numbers, (gone, ~there, far)]
+
+    def _far(self, whole: Whole, missing: Mask, value: Whole) -> NDArray[np.float64]:
+        low, high = self.lattice.low, self.lattice.high
+        share = np.abs(value - whole) / max(high - low, 1)
+        far = np.where(missing | self.lattice.column.is_discrete, 1.0, share)
+        return np.where((value >= low) & (value <= high), far, np.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeverRule:
-    """Of a `Never`: a region for each column.
-
-    Attributes:
-        regions: whose cells a row may not have all at once.
-        derived: columns that follow from others, and would be set back: they move last.
-    """
+    """A `Never`: regions by column. Repairs move `derived` columns last."""
 
     regions: Mapping[str, Region]
     derived: frozenset[str]
@@ -47,14 +123,14 @@ class NeverRule:
         return cls(regions=regions, derived=derived.fixed)
 
     def broken(self, cells: Cells) -> Mask:
-        """Rows that meet every condition."""
+        """Return rows that meet every condition."""
         met = [r.holds(cells.whole[n], cells.missing[n]) for n, r in self.regions.items()]
         return np.asarray(np.logical_and.reduce(met))
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
-        """With the one cell changed that is nearest to what is let through; ties: the first.
+        """Change the cell that is nearest to an admissible one; the first one if several are.
 
-        In later turns the next nearest: rules that undo each other must part.
+        Later turns take the next nearest, so that rules that undo each other diverge.
         """
         moves = [
             (name, *way)
@@ -76,13 +152,7 @@ class NeverRule:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LookupRule:
-    """Of a `Lookup`: what follows, by where an interval of `of` starts.
-
-    Attributes:
-        starts, ends: of intervals that cover the column, increasing, shape (k,).
-        then: what follows in each, shape (k,); where it is missing, `gone`.
-        if_missing: what follows from a missing cell, and whether that is missing itself.
-    """
+    """A `Lookup`: on each interval of `of`, the value `then`, or missing where `gone`."""
 
     column: str
     of_column: str
@@ -94,7 +164,7 @@ class LookupRule:
 
     @classmethod
     def of(cls, constraint: Lookup, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
-        """Raises SchemaError: a case that cannot be, or cells in no case or in several."""
+        """Raises SchemaError: a case that cannot occur, or cells in no case or in several."""
         if constraint.of == constraint.column:
             raise _fault(constraint, "of", "expected another column")
         given, follows = lattices[constraint.of], lattices[constraint.column]
@@ -123,18 +193,18 @@ class LookupRule:
         return np.where(missing, then, self.then[place]), np.where(missing, gone, self.gone[place])
 
     def broken(self, cells: Cells) -> Mask:
-        """Rows whose cell is not the one that follows."""
+        """Return rows whose cell is not the one that follows."""
         whole, gone = self._follows(cells)
         same = (whole == cells.whole[self.column]) & ~gone
         return np.where(cells.missing[self.column], ~gone, ~same)
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
-        """With the cell that follows; in odd turns, where that can be, with one that it follows."""
+        """Set the cell that follows; in odd turns change `of` instead, where possible."""
         projection = cells.changed(self.column, *self._follows(cells))
         return self._preceded(cells, projection) if turn is not None and turn % 2 else projection
 
     def _preceded(self, cells: Cells, projection: Cells) -> Cells:
-        """With the nearest value of `of` from which the row's cell follows, if there is one."""
+        """Move `of` to the nearest value from which the row's cell follows, if there is one."""
         whole, missing = cells.whole[self.of_column], cells.missing[self.of_column]
         then, gone = cells.whole[self.column], cells.missing[self.column]
         best, far = whole, np.full(whole.shape, np.inf)
@@ -150,15 +220,7 @@ class LookupRule:
 
 @dataclass(frozen=True, kw_only=True)
 class TotalRule:
-    """Of a `Total`: sum of sign times value is at most the constant, or equals it.
-
-    Attributes:
-        signs: 1 of a part, -1 of the total, by column.
-        lattices: theirs; all of one step.
-        constant: in steps.
-        exact: whether it equals it.
-        holds: columns that stay where rules are mended in turn (`Derived.holds`).
-    """
+    """A `Total`: the sum of sign times value is at most the constant (in steps), or equals it."""
 
     signs: Mapping[str, int]
     lattices: Mapping[str, Lattice]
@@ -196,13 +258,13 @@ class TotalRule:
         )  # fmt: skip
 
     def broken(self, cells: Cells) -> Mask:
-        """Rows whose sum is not as stated; none where a cell is missing."""
+        """Return rows whose sum is not as stated; none where a cell is missing."""
         total = np.sum([sign * cells.whole[name] for name, sign in self.signs.items()], axis=0)
         off = total != self.constant if self.exact else total > self.constant
         return np.asarray(off & ~cells.any_missing([*self.signs]))
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
-        """The nearest whole numbers within the bounds; ties: the first columns move least."""
+        """Return the nearest whole numbers within the bounds; first columns move least."""
         pending, projection = np.ones(next(iter(cells.whole.values())).shape, dtype=np.bool_), cells
         names = [*self.signs]
         alone = [frozenset(names) - {names[turn % len(names)]}] if turn else []  # but one column
@@ -216,7 +278,7 @@ class TotalRule:
         return projection
 
     def _nearest(self, cells: Cells, held: frozenset[str]) -> tuple[dict[str, Whole], Mask]:
-        """Whole numbers while some columns stay, and whether that can be.
+        """Return the nearest whole numbers with some columns held, and whether there are any.
 
         All others move by one amount towards the total, as far as their bounds let them: each
         further step costs the same in every column that still moves, so no other choice is nearer.
@@ -267,13 +329,11 @@ def _is_everything(region: Region) -> bool:
 
 
 def _following(constraint: Lookup, then: Any, lattice: Lattice) -> tuple[int, bool]:
-    """The cell that follows, and whether it is missing."""
     region = _region(constraint, "cases", Condition(values=(then,)), lattice)
     return (lattice.low, True) if region.missing else (int(region.lows[0]), False)
 
 
 def _ends(lattice: Lattice, sign: int) -> tuple[int, int]:
-    """Least and largest value of a column times its sign."""
     ends = (sign * lattice.low, sign * lattice.high)
     return min(ends), max(ends)
 

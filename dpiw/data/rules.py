@@ -1,7 +1,7 @@
-"""A dictionary's constraints together, decided and repaired: a pure function of synthetic rows.
+"""Decide and repair all constraints of a dictionary: a pure function of synthetic rows.
 
-Each rule's own projection is the nearest row (`dpiw.data.rule_kinds`). Of several rules together it
-is an admissible row, not the nearest one. Every row can be replaced by one made of the dictionary.
+Each rule's own projection is the nearest row (`dpiw.data.rule_kinds`). Several rules together give
+an admissible row, not the nearest one. As a last resort a row made of the dictionary replaces it.
 """
 
 from __future__ import annotations
@@ -22,33 +22,32 @@ from dpiw.data.scaled import ScaledTable
 from dpiw.errors import SchemaError, nearest
 
 ROUNDS = 16
-"""Most passes over all rules to the nearest rows, as many by what follows, and in other ways."""
+"""Passes over all rules, in each of three phases: nearest rows, what follows, other ways."""
 
 _DIGITS = 4
-"""Rules try another way every pass, every second, fourth or eighth, by their place."""
+"""In the last phase rules change their way every 1, 2, 4 or 8 passes, by their place."""
 
 _AT_ONCE = 1024
-"""Rows compared with all public ones, so that memory is bounded."""
+"""Rows compared with all public rows at once; bounds memory."""
 
 PUBLIC_ROWS = 512
-"""Made of the dictionary alone, to see whether constraints can hold together."""
+"""Rows made of the dictionary alone, to test whether constraints can hold together."""
 
 
 class Rule(Protocol):
-    """A constraint that knows its columns."""
+    """What every kind of constraint can do."""
 
     def broken(self, cells: Cells) -> Mask:
-        """Which rows break it."""
+        """Return which rows break it."""
         ...
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
-        """The nearest rows that do not, of rows that do.
+        """Return the nearest rows that satisfy it, for rows that break it.
 
         Args:
             cells: the rows.
-            turn: where the nearest rows of several rules do not come together. 0: move what follows
-                from other columns, and not these, if that can be; every further number tries
-                another way.
+            turn: None: the nearest row. Used where several rules do not come together: 0 moves the
+                columns that follow from others, if possible; each further number tries another way.
         """
         ...
 
@@ -58,13 +57,10 @@ _KINDS: Mapping[type, Any] = {Never: NeverRule, Lookup: LookupRule, Total: Total
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rules:
-    """All constraints of a dictionary.
+    """All constraints of a dictionary, each with its rule, and the lattices of their columns.
 
     Attributes:
-        constraints: as stated.
-        rules: of each, in order.
-        lattices: of the columns that they name.
-        public: rows made of the dictionary alone that break no constraint, at least one.
+        public: at least one row made of the dictionary alone that breaks no constraint.
     """
 
     constraints: tuple[Constraint, ...]
@@ -74,7 +70,7 @@ class Rules:
 
     @classmethod
     def of(cls, constraints: Sequence[Constraint], released: Sequence[Column]) -> Self:
-        """Check constraints against the columns, and against each other.
+        """Check constraints against the columns and against each other.
 
         Raises:
             SchemaError: names the constraint: a name twice, a column that is not released, a value
@@ -107,7 +103,7 @@ class Rules:
         )
 
     def broken(self, scaled: ScaledTable) -> Mapping[str, Mask]:
-        """By constraint, which of the rows break it; each mask of shape (rows,)."""
+        """Return by constraint which rows break it; masks of shape (rows,)."""
         cells = self._read(scaled)
         return {
             constraint.name: rule.broken(cells)
@@ -115,13 +111,9 @@ class Rules:
         }
 
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
-        """Rows that break no constraint, or where several meet may still do; others unchanged.
+        """Repair rows, by the constraints of one kind or by all. Rows that satisfy them stay.
 
-        What still does can be `replaced`.
-
-        Args:
-            scaled: admissible rows.
-            only: by the constraints of this repair; None: by all.
+        Rows on which several constraints meet may still break one: see `replaced`.
         """
         cells = self._read(scaled)
         chosen = [
@@ -132,10 +124,10 @@ class Rules:
         return self._written(scaled, _mended(chosen, cells))
 
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
-        """Rows that break no constraint, whatever these rows are: the last resort.
+        """Replace any rows by rows that break no constraint: the last resort.
 
-        Of `public` the nearest row by the sum of its cells' distances (as of a `Never`), with as
-        many of the row's own cells, one after the other, as break no constraint.
+        Takes the nearest row of `public` by the sum of distances between cells, and then as many of
+        the row's own cells, one after the other, as break no constraint.
         """
         original = self._read(scaled)
         places = [
@@ -152,7 +144,7 @@ class Rules:
         return self._written(scaled, cells)
 
     def _nearest_public(self, cells: Cells) -> Whole:
-        """Places in `public`, shape (rows,); ties: the first."""
+        """Indices into `public`, shape (rows,); ties: the first."""
         far = np.zeros((next(iter(cells.whole.values())).size, PUBLIC_ROWS))
         for name, lattice in self.lattices.items():
             whole, missing = cells.whole[name][:, None], cells.missing[name][:, None]
@@ -191,7 +183,7 @@ def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
 
 
 def _mended(rules: Sequence[Rule], cells: Cells) -> Cells:
-    """Rows mended by each rule, again and again; some may still break one."""
+    """Repair rows by each rule, again and again; some may still break one."""
     for turns in _turns(len(rules)):
         rows = _any_broken(rules, cells)
         if not rows.any():
@@ -201,7 +193,7 @@ def _mended(rules: Sequence[Rule], cells: Cells) -> Cells:
 
 
 def _turns(rules: int) -> Iterator[Sequence[int | None]]:
-    """Of each pass, what every rule is told."""
+    """The turn of every rule in each pass."""
     for _ in range(ROUNDS):
         yield [None] * rules
     for _ in range(ROUNDS):
@@ -221,9 +213,9 @@ def _once(rules: Sequence[Rule], turns: Sequence[int | None], cells: Cells) -> C
 def _mended_together(
     constraints: Sequence[Constraint], rules: Sequence[Rule], lattices: Mapping[str, Lattice]
 ) -> Cells:
-    """`PUBLIC_ROWS` rows, uniform on the dictionary's values, mended; the same every time.
+    """Return the repaired public rows, from a generator that the constraints seed.
 
-    Of a generator that the constraints fix. Raises SchemaError if one row still breaks one.
+    Raises SchemaError if a row still breaks one.
     """
     text = json.dumps([constraint.to_mapping() for constraint in constraints], sort_keys=True)
     digest = hashlib.sha256(text.encode()).digest()

@@ -15,12 +15,10 @@ from dpiw.errors import SchemaError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScaledTable:
-    """Scaled values by column, in released order. Holds private values as long as its rows do.
+    """Scaled values by column, in released order, shape (rows,) each. As private as its rows.
 
-    Attributes:
-        columns: numeric kinds: float64 in [0, 1], NaN = missing; discrete kinds: int32 level
-            indices, -1 = missing. Each shape (rows,).
-        rows: number of rows.
+    Numeric kinds: float64 in [0, 1], NaN = missing; discrete kinds: int32 level indices, missing
+    is -1.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -37,7 +35,7 @@ class ScaledTable:
         return f"ScaledTable({', '.join(self.columns)})"  # names are public, rows are not
 
     def take(self, indices: ArrayLike) -> ScaledTable:
-        """The rows at integer `indices` (shape (k,)), or where a boolean mask is true."""
+        """Return the rows at integer `indices` (shape (k,)), or where a boolean mask is true."""
         chosen = np.asarray(indices)
         if chosen.dtype == np.bool_:
             chosen = np.flatnonzero(chosen)
@@ -46,7 +44,7 @@ class ScaledTable:
 
     @classmethod
     def concatenate(cls, tables: Sequence[ScaledTable]) -> ScaledTable:
-        """The rows of all `tables` (at least one, of the same columns), in order."""
+        """Return the rows of all `tables` (at least one, of the same columns), in order."""
         names = list(tables[0].columns)
         if any(list(table.columns) != names for table in tables):
             raise SchemaError("concatenate: the tables have different columns")
@@ -54,32 +52,32 @@ class ScaledTable:
         return cls(columns, sum(table.rows for table in tables))
 
     def equals(self, other: ScaledTable) -> bool:
-        """Same columns in the same order with the same values, missing equal to missing."""
+        """Whether columns, their order and values are the same; missing equals missing."""
         return list(self.columns) == list(other.columns) and all(
             np.array_equal(values, other.columns[name], equal_nan=values.dtype.kind == "f")
             for name, values in self.columns.items()
         )
 
     def batches(self, rows: int) -> Iterator[ScaledTable]:
-        """The same rows in order, at most `rows` at a time, as views; at least one batch."""
+        """Yield the rows in order, at most `rows` at a time, as views; at least one batch."""
         for start in range(0, max(1, self.rows), rows):
             stop = min(start + rows, self.rows)
             views = {name: values[start:stop] for name, values in self.columns.items()}
             yield ScaledTable(views, stop - start)
 
     def to_arrow(self) -> pa.Table:
-        """For storage: the same arrays, no metadata; missing stays NaN and -1, never null."""
+        """Return the same arrays without metadata; missing stays NaN and -1, never null."""
         return pa.table({name: _stored(values) for name, values in self.columns.items()})
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> ScaledTable:
-        """Read what `to_arrow` gave."""
+        """Read what `to_arrow` wrote."""
         columns = {name: table.column(name).to_numpy() for name in table.column_names}
         return cls(columns, table.num_rows)
 
 
 def regrouped(tables: Iterable[ScaledTable], rows: int) -> Iterator[ScaledTable]:
-    """The rows of all tables in order, `rows` at a time but for the last; at least one table."""
+    """Yield the rows of all tables in order, `rows` at a time except the last."""
     waiting: list[ScaledTable] = []
     for table in tables:
         waiting.append(table)

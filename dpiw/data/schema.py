@@ -1,8 +1,8 @@
 """The public schema: columns with public bounds and levels, and every view of a row they define.
 
 A row has four forms: raw cells, *scaled* values (`ScaledTable`), the *encoded* matrix in [0, 1]
-(for generators) and the *centred* features (for weights; docs/method.md section 3) whose norm has a
-bound that follows from the schema alone. Scaling is row-local and total; unscaling always returns
+(for generators) and the *centred* features (for weights; docs/method.md section 3), whose norm has
+a bound that follows from the schema alone. Scaling is row-local and total; unscaling always returns
 the declared types and ranges.
 """
 
@@ -23,8 +23,8 @@ from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.confidential import Confidential
 from dpiw.data.constraints import Constraint, in_order, read_constraint
+from dpiw.data.declarations import folded_name
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
-from dpiw.data.names import folded_name
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
 from dpiw.errors import SchemaError, SourceError, each
@@ -37,13 +37,13 @@ _Order = Literal["C", "F"]
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Where a released column lies in the encoded and centred matrices.
+    """Place of a released column in the encoded and centred matrices.
 
     Attributes:
         column: the column's name.
         start, stop: half-open range of matrix columns.
         indicator: False: one value in [0, 1]; True: an indicator block (one-hot).
-        labels: per matrix column: the level, `missing`, `present`, or the empty text for a value.
+        labels: for each matrix column: the level, `missing`, `present`, or empty for a value.
     """
 
     column: str
@@ -63,9 +63,9 @@ class PublicSchema:
     """The public data dictionary of one table.
 
     Attributes:
-        name: of the table: 1 to 63 lower-case letters, digits, `-` and `_`, the first no sign.
+        name: 1 to 63 lower-case letters, digits, `-` and `_`, starting with a letter or digit.
         columns: every column of the file in its order, identifiers included.
-        constraints: what no row can be; synthetic rows are made to satisfy them.
+        constraints: rules that synthetic rows are made to satisfy.
     """
 
     name: str
@@ -73,10 +73,7 @@ class PublicSchema:
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises SchemaError: bad name, duplicate names, nothing released, several targets.
-
-        So do constraints that do not fit the columns, or each other (`Rules.of`).
-        """
+        """Raises SchemaError if names, targets or constraints do not fit together (`Rules.of`)."""
         object.__setattr__(self, "columns", tuple(self.columns))
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise SchemaError("schema name: expected lower-case letters, digits, `-` and `_`")
@@ -101,7 +98,7 @@ class PublicSchema:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Read `to_mapping`'s form; unknown keys are refused."""
+        """Read `to_mapping`'s form; raise SchemaError for an unknown key."""
         known = {"name", "columns"}
         if not isinstance(mapping, Mapping) or set(mapping) - {"constraints"} != known:
             raise SchemaError(
@@ -121,6 +118,7 @@ class PublicSchema:
     @classmethod
     def from_yaml(cls, path: Path | str, *, confidential: Confidential | None = None) -> Self:
         """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
+        # Imported here, because analysts load schemas without the YAML library.
         from dpiw.data.dictionary import read_dictionary
         from dpiw.data.yaml import told_in
 
@@ -128,7 +126,7 @@ class PublicSchema:
             return cls.from_mapping(read_dictionary(Path(path), confidential=confidential))
 
     def to_mapping(self) -> dict[str, Any]:
-        """JSON values; `from_mapping(to_mapping())` equals self."""
+        """Return JSON values; `from_mapping(to_mapping())` equals self."""
         constraints = [constraint.to_mapping() for constraint in self.constraints]
         return {
             "name": self.name,
@@ -137,13 +135,13 @@ class PublicSchema:
         }
 
     def published_mapping(self) -> dict[str, Any]:
-        """Return `to_mapping` without how the source writes its cells, which no release has."""
+        """Return `to_mapping` without the source's cell formats, which no release shows."""
         columns = [replace(column, written=CellFormat()) for column in self.columns]
         return replace(self, columns=tuple(columns)).to_mapping()
 
     @cached_property
     def rules(self) -> Rules | None:
-        """The constraints, ready to be asked of synthetic rows; None without any."""
+        """The constraints, ready to decide synthetic rows; None without any."""
         return Rules.of(self.constraints, self.released) if self.constraints else None
 
     @cached_property
@@ -162,7 +160,7 @@ class PublicSchema:
         return next((c for c in self.columns if c.role is ColumnRole.TARGET), None)
 
     def column(self, name: str) -> Column:
-        """The column of that exact name, or SchemaError."""
+        """Return the column of that exact name, or raise SchemaError."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -171,10 +169,10 @@ class PublicSchema:
     # Raw cells and scaled values
 
     def scale(self, frame: pd.DataFrame) -> ScaledTable:
-        """Clamp and map every cell to its declared range, row by row; never raises on a value.
+        """Clamp and map every cell to its declared range, row by row; never raise on a value.
 
-        Columns that are not declared are ignored. Raises SourceError for a released column that
-        is missing or occurs twice.
+        Ignores columns that are not declared. Raises SourceError for a released column that is
+        missing or occurs twice.
         """
         columns = {}
         for column in self.released:
@@ -187,16 +185,16 @@ class PublicSchema:
         return ScaledTable(columns, len(frame))
 
     def project(self, scaled: ScaledTable) -> ScaledTable:
-        """The nearest admissible table: in range, on each column's grid, missing filled.
+        """Return the nearest admissible table: in range, on each column's grid, missing filled.
 
-        Exactly what `scale(unscale(scaled))` returns; the identity on admissible tables.
+        Equals `scale(unscale(scaled))`; the identity on admissible tables.
         """
         return ScaledTable(
             {c.name: project_cells(c, self._values(scaled, c)) for c in self.released}, scaled.rows
         )
 
     def unscale(self, scaled: ScaledTable) -> pd.DataFrame:
-        """Raw cells of declared types and ranges, from any scaled table (projected first).
+        """Return raw cells of declared types and ranges, from any scaled table (projected first).
 
         Types: float64; int64 (Int64 if nullable); bool (boolean); str; datetime64[s] for dates;
         datetime64[s, ZONE] for datetimes. Missing: NaN, NA or NaT.

@@ -1,7 +1,7 @@
-"""Scaled rows in a Parquet file: written and read batch by batch, whatever their number.
+"""Scaled rows in a Parquet file, written and read batch by batch.
 
-No column statistics and no metadata; row groups of one public size, so that where one ends tells
-nothing of the rows. Pages have checksums: a bit that flipped on the disk is found when it is read.
+No column statistics and no metadata; row groups of one public size, so that their ends reveal
+nothing of the rows. Pages have checksums: a flipped bit on the disk is found on reading.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpiw.data.files import durable_file
-from dpiw.data.prefetch import prefetched
 from dpiw.data.schema import ScaledTable
+from dpiw.data.threads import prefetched
 from dpiw.errors import SchemaError, SourceError
 
 BATCH_ROWS = 1 << 16
@@ -30,10 +30,7 @@ DAMAGED = "the confidential snapshot is missing, damaged or of another schema"
 
 @contextlib.contextmanager
 def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
-    """Write scaled rows durably: what is appended is at `path` once the block ends, or nothing.
-
-    Yields:
-        A function that appends rows: batches of any size, of the same columns, at least one.
+    """Yield a function that appends rows: at `path` durably once the block ends, or nothing.
 
     Privacy:
         The file is exact: it belongs in the confidential workspace only.
@@ -75,12 +72,12 @@ def write_snapshot(scaled: ScaledTable, path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A file of scaled rows that is there and looks whole.
+    """An existing file of scaled rows, checked only for its columns; confidential.
 
     Attributes:
-        path: of the file; confidential.
+        path: of the file.
         columns: names, in order.
-        groups: which of its row groups, first and last but one; None: all.
+        groups: first and one past the last of its row groups; None: all.
     """
 
     path: Path
@@ -91,13 +88,13 @@ class Snapshot:
         return f"Snapshot({', '.join(self.columns)})"
 
     def batches(self) -> Iterator[ScaledTable]:
-        """The rows in order, at most `BATCH_ROWS` at a time; at least one batch.
+        """Yield the rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
         Privacy:
             Exact rows: read by `PrivateTable` and the ingest stage only.
 
         Raises:
-            SourceError: the file is damaged. The reason may quote values; it is not passed on.
+            SourceError: the file is damaged. The reason may quote values and is dropped.
         """
         return prefetched(self._read_in_order())
 
@@ -108,7 +105,7 @@ class Snapshot:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows there are.
+        """Number of rows.
 
         Privacy:
             Exact: of private rows it is confidential.
@@ -119,16 +116,14 @@ class Snapshot:
             return sum(int(metadata.row_group(place).num_rows) for place in range(first, stop))
 
     def read(self) -> ScaledTable:
-        """All rows at once."""
+        """Return all rows at once."""
         return ScaledTable.concatenate([*self.batches()])
 
     def parts(self, groups: int) -> tuple[Snapshot, ...]:
-        """The same rows in order, as parts of so many row groups; at least one part.
-
-        A part's batches are batches of the whole.
+        """Split into parts of `groups` row groups; a part's batches are batches of the whole.
 
         Privacy:
-            How many there are tells the number of rows.
+            The number of parts reveals the number of rows.
 
         Raises:
             SourceError: the file is damaged.
@@ -143,7 +138,7 @@ class Snapshot:
 
 
 def open_snapshot(path: Path) -> Snapshot:
-    """Look whether there is a snapshot, and of which columns; no row is read.
+    """Open a snapshot and read its columns, but no row.
 
     Raises:
         SourceError: missing or damaged.
@@ -154,10 +149,10 @@ def open_snapshot(path: Path) -> Snapshot:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a snapshot is there and can be read to its end; one pass, nothing is kept.
+    """Whether a snapshot exists and can be read to its end, in one pass.
 
     Privacy:
-        Tells of the disk, and of nothing that rows hold.
+        Reveals the state of the disk, and nothing of the rows.
     """
     try:
         for _ in open_snapshot(path).batches():
@@ -168,9 +163,9 @@ def is_whole(path: Path) -> bool:
 
 
 def state_of(path: Path) -> str:
-    """A digest of size, time of change and footer; "" where there is no snapshot.
+    """Return a digest of size, time of change and footer; "" if there is no snapshot.
 
-    Two snapshots that were written apart differ in it, even of one path.
+    It differs between two snapshots that were written apart, even at one path.
     """
     with contextlib.suppress(OSError), path.open("rb") as stream:
         status = os.fstat(stream.fileno())
@@ -183,7 +178,7 @@ def state_of(path: Path) -> str:
 
 
 def read_snapshot(path: Path) -> ScaledTable | None:
-    """All rows of a snapshot; None if it cannot be read."""
+    """Return all rows of a snapshot; None if it cannot be read."""
     with contextlib.suppress(SourceError):
         return open_snapshot(path).read()
     return None

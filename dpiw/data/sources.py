@@ -1,9 +1,9 @@
-"""Reading a confidential file in batches: raw cells by declared types, never inferred.
+"""Read a confidential file in batches: raw cells by declared types, never inferred.
 
-Structure may fail, loudly and with a message that holds nothing of the file, nor of where in it
-(that is `SourceError.place`, for the custodian's log alone); values never do
-(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). What is held is a few batches,
-whatever the number of rows; only public files are read whole.
+A structural failure raises, with a message that holds nothing of the file and not its place
+(`SourceError.place` is for the custodian's log alone). Values never raise
+(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). Memory holds a few batches; only
+public files are read whole.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
@@ -25,10 +26,46 @@ import pyarrow.parquet as pq
 
 from dpiw.data.cells import NULLABLE, valid_text
 from dpiw.data.headers import check_names, header_cells
-from dpiw.data.private_copy import attempt
-from dpiw.data.quotes import QuoteScan
-from dpiw.data.raw_source import IngestLimits, RawSource, RawTable, data_row
+from dpiw.data.raw_source import IngestLimits, RawSource, RawTable, attempt, data_row
 from dpiw.errors import SourceError
+
+_QUOTE = ord('"')
+
+
+class QuoteScan:
+    """Whether every quote opens a cell, closes one, or is half of a doubled one within a cell.
+
+    Then every RFC 4180 reader finds the same cells, and no quote is left open. Other texts are not
+    judged: a quote in an unquoted cell is admissible too, and `csv` decides.
+    """
+
+    def __init__(self, delimiter: str) -> None:
+        """Take the delimiter, an ASCII character."""
+        self._edges = np.zeros(256, dtype=bool)
+        self._edges[[ord("\n"), _QUOTE, ord(delimiter)]] = True
+        self._well_placed = True
+        self._before = b"\n"  # the byte before those not looked at yet, and the one that waits
+        self._is_open = False
+
+    def add(self, text: bytes) -> None:
+        """Scan the next part of a UTF-8 text whose lines, the last included, end in LF."""
+        seen = self._before + text
+        self._before = seen[-2:]
+        letters = np.frombuffer(seen, dtype=np.uint8)
+        places = np.flatnonzero(letters[1:-1] == _QUOTE) + 1
+        if not (places.size and self._well_placed):
+            return
+        opening = places[self._is_open :: 2]
+        closing = places[not self._is_open :: 2]
+        beside = self._edges[letters[opening - 1]].all(), self._edges[letters[closing + 1]].all()
+        self._well_placed = all(beside)
+        self._is_open ^= bool(places.size % 2)
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether all quotes so far are well placed and none is open."""
+        return self._well_placed and not self._is_open
+
 
 TEXT = "text"
 """The physical type of every CSV column."""
@@ -46,7 +83,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 _ARROW_ROW = re.compile(r"CSV parse error: Row #(\d{1,15}):")
-"""How Arrow's message begins that names a row, the header being the first; a cell may follow."""
+"""Beginning of Arrow's message that names a row, counting the header; a cell may follow."""
 
 
 def _each(tables: Iterator[pa.Table], failure: str) -> Iterator[pa.Table]:
@@ -55,7 +92,7 @@ def _each(tables: Iterator[pa.Table], failure: str) -> Iterator[pa.Table]:
 
 
 def _arrow_row(error: Exception) -> str:
-    """The number of the row alone that Arrow stumbled over."""
+    """Only the row number of Arrow's message."""
     match = _ARROW_ROW.match(str(error))
     return data_row(int(match[1]) - 2) if match else ""
 
@@ -67,18 +104,13 @@ def _arrow_row(error: Exception) -> str:
 def open_csv(
     path: Path, names: list[str], *, limits: IngestLimits, encoding: str, delimiter: str
 ) -> Iterator[RawSource]:
-    """Open a CSV file, every cell of which is text.
+    """Open a private copy of a CSV file; every cell is text.
 
-    Args:
-        path: the private copy.
-        names: the declared column names; the header must hold exactly these, in any order.
-        limits: column and cell limits.
-        encoding: declared text encoding; a byte-order mark is dropped, invalid bytes become
-            U+FFFD (and thereby an unknown cell).
-        delimiter: one character.
+    The header must hold exactly `names`, in any order. A byte-order mark is dropped; invalid bytes
+    become U+FFFD and so an unknown cell.
 
     Raises:
-        SourceError: no header as declared, an unbalanced quote.
+        SourceError: no header as declared, or an unbalanced quote.
     """
     clean = path.with_name(path.name + ".utf8")
     try:
@@ -115,11 +147,10 @@ def read_csv(
 
 
 def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple[Path, bool]:
-    """Where the text lies as UTF-8 whose lines end in LF, and whether quotes are surely balanced.
+    """Return the path of the text as UTF-8 with LF line ends, and whether quotes are balanced.
 
-    It is `path` itself, or else written to `clean`. LF alone, within quotes too: of a CR and an LF
-    that the edge of a block parted, Arrow would lose one, and where an edge lies depends on other
-    rows.
+    It is `path` itself, or else written to `clean`. LF alone, within quotes too: Arrow loses one of
+    a CR and LF that a block's edge separates, and the edge depends on other rows.
     """
     name = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     b"a".decode(name, "replace")  # LookupError for a codec that is not of text
@@ -132,7 +163,7 @@ def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple
 
 
 def _is_clean(path: Path, quotes: QuoteScan) -> bool:
-    """Whether a text is clean as it is; where it is, `quotes` has seen it."""
+    """Whether a text is clean as it is; if so, `quotes` has scanned it."""
     decoder, chunk = codecs.getincrementaldecoder("utf-8")(), b"\n"
     with path.open("rb") as source, contextlib.suppress(UnicodeDecodeError):
         if source.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
@@ -237,9 +268,8 @@ def _csv_tables(
 def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Iterator[RawSource]:
     """Open a Parquet file.
 
-    Embedded Arrow and pandas metadata decide nothing but the time zone of timestamps, and that
-    dictionaries are read as their values. Footers are not believed: limits are applied to what was
-    read.
+    Embedded Arrow and pandas metadata decide only the time zone of timestamps and that dictionaries
+    are read as their values. Footers are not trusted: limits apply to the cells read.
 
     Raises:
         SourceError: damaged, encrypted, or other columns than declared.
@@ -273,10 +303,10 @@ def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
 
 
 def _dense(stream: BinaryIO) -> pq.ParquetFile:
-    """The same file, whose dictionaries are read as plain values.
+    """Reopen the file so that dictionaries are read as plain values.
 
-    Arrow's own metadata says that they are dictionaries, and Arrow fails to make one where a text
-    is no UTF-8 or values are too many for its index. So that metadata gets another name.
+    Arrow's metadata marks them as dictionaries, and Arrow fails to build one where a text is no
+    UTF-8 or its index is too small. Renaming that metadata avoids it.
     """
     stream.seek(-8, os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
@@ -289,7 +319,7 @@ def _dense(stream: BinaryIO) -> pq.ParquetFile:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a regular file begins as a Parquet file does."""
+    """Whether a regular file begins as Parquet does."""
     with contextlib.suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as stream:
@@ -298,10 +328,10 @@ def is_parquet(path: Path) -> bool:
 
 
 def parquet_types(path: Path) -> list[tuple[str, str]]:
-    """Names and physical types of a Parquet file's columns, in file order.
+    """Return names and physical types of a Parquet file's columns, in file order.
 
     Privacy:
-        Of the footer's schema alone: no row, no statistic and no number of rows is looked at.
+        Reads the footer's schema alone: no row, no statistic and no number of rows.
 
     Raises:
         SourceError: no Parquet file, damaged or encrypted. Quotes nothing of the file.
@@ -321,7 +351,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which cells are read: of a dictionary its values', of all texts one."""
+    """The type to read cells in: a dictionary's value type, one type for all texts."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return pa.large_string() if any(is_text(kind) for is_text in _TEXTS) else kind
 
@@ -339,7 +369,7 @@ def _physical_type(field: pa.Field) -> str:
 
 
 def _is_zone(kind: pa.DataType) -> bool:
-    """Whether a type of timestamps has no zone, or one that is known here."""
+    """Whether a timestamp type has no zone, or a known one."""
     with contextlib.suppress(Exception):  # of several libraries of zones
         pa.array([], type=kind).to_pandas()
         return True
@@ -347,7 +377,6 @@ def _is_zone(kind: pa.DataType) -> bool:
 
 
 def _plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same cells in a plain type: text of one layout, moments in their zone."""
     if column.type == kind:
         return column
     return valid_text(column).cast(kind) if pa.types.is_large_string(kind) else column.cast(kind)

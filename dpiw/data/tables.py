@@ -1,8 +1,8 @@
-"""Private and synthetic tables: hot and cold.
+"""Private tables (hot) and synthetic tables (cold).
 
-`PrivateTable` is hot: it lives only inside a confidential stage, shows nothing and cannot be
-copied out. It is obtained only from `PrivateSource.open`, and only while the ledger confirms that
-the stage's cost has been reserved and armed.
+`PrivateTable` lives only inside a confidential stage, shows nothing and cannot be copied out. Only
+`PrivateSource.open` makes one, and only while the ledger confirms that the stage's cost has been
+reserved and armed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpiw.errors import PrivacyError, SchemaError, SourceError
 
 
 class ConfirmsGrants(Protocol):
-    """The one thing a table needs of a ledger."""
+    """The ledger, as far as a table needs it."""
 
     def confirm(self, grant: Any) -> Any:
         """Raise unless the grant's reservation is live."""
@@ -33,12 +33,11 @@ class ConfirmsGrants(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticTable:
-    """Synthetic rows, public. Values are projected on construction: they are what is released.
+    """Public synthetic rows, projected on construction: they are what is released.
 
     Attributes:
         schema: the public schema.
-        scaled: admissible scaled values (on each column's grid), so features computed from them
-            equal those an analyst computes from the released file.
+        scaled: admissible scaled values, so that features equal those of the released file.
     """
 
     schema: PublicSchema
@@ -57,22 +56,22 @@ class SyntheticTable:
         return self.schema.unscale(self.scaled)
 
     def batches(self) -> Iterator[ScaledTable]:
-        """The rows in order, at most `BATCH_ROWS` at a time; at least one batch."""
+        """Yield the rows in order, at most `BATCH_ROWS` at a time; at least one batch."""
         return self.scaled.batches(BATCH_ROWS)
 
     def first(self, rows: int) -> SyntheticTable:
-        """The first rows, or all where there are no more: as good as any, if rows are drawn."""
+        """Return the first rows, or all if there are no more; drawn rows are exchangeable."""
         if self.rows <= rows:
             return self
         return self.chosen(np.arange(rows))
 
     def chosen(self, rows: NDArray[np.int64]) -> SyntheticTable:
-        """The rows at ascending indices, which may repeat; read when they are asked for."""
+        """Return the rows at ascending indices, which may repeat; read on demand."""
         read = partial(self.taken, rows)
         return StreamedTable(schema=self.schema, rows=rows.size, read=read)
 
     def taken(self, chosen: NDArray[np.int64]) -> Iterator[ScaledTable]:
-        """The rows at ascending indices, which may repeat, batch by batch; at least one batch."""
+        """Yield the rows at ascending indices, which may repeat; at least one batch."""
         start = 0
         for batch in self.batches():
             low, high = np.searchsorted(chosen, (start, start + batch.rows))
@@ -84,21 +83,15 @@ class SyntheticTable:
 
 
 class StreamedTable(SyntheticTable):
-    """Synthetic rows that are read batch by batch: as many as there is room on a disk.
+    """Synthetic rows read batch by batch, from a disk.
 
-    Memory is that of a few batches, until somebody asks for `scaled`, which holds all rows.
+    Memory holds a few batches, until `scaled` is read, which holds all rows.
     """
 
     def __init__(
         self, *, schema: PublicSchema, rows: int, read: Callable[[], Iterator[ScaledTable]]
     ) -> None:
-        """Take admissible rows, of which none is read yet.
-
-        Args:
-            schema: the public schema.
-            rows: how many there are.
-            read: gives them in batches; the same each time.
-        """
+        """Take `rows` admissible rows; `read` yields them in batches, the same each time."""
         for name, value in (("schema", schema), ("_rows", rows), ("batches", read)):
             object.__setattr__(self, name, value)
 
@@ -132,7 +125,7 @@ class PrivateTable:
     def __init__(
         self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot, passes: Passes = in_process
     ) -> None:
-        """Take rows in memory, or a file of them, of which no row is read yet, and who adds up."""
+        """Take rows in memory, or an unread file of them, and the process that adds up."""
         names = [column.name for column in schema.released]
         if list(scaled.columns) != names:
             raise SchemaError("a private table must have exactly the released columns, in order")
@@ -146,9 +139,9 @@ class PrivateTable:
         return self.__schema
 
     def batches(self) -> Iterator[ScaledTable]:
-        """The exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
+        """Yield the exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        Memory is that of a few batches, whatever the number of rows. Each call reads them anew.
+        Each call reads them anew; memory holds a few batches.
 
         Privacy:
             Unprotected. Call only inside `measure`, and return nothing that was not drawn by
@@ -158,13 +151,13 @@ class PrivateTable:
         return rows.batches() if isinstance(rows, Snapshot) else rows.batches(BATCH_ROWS)
 
     def added(self, tally: Tally) -> Totals:
-        """One pass over all rows: what `tally` gives, wherever it is counted.
+        """Make one pass over all rows, wherever `tally` is counted.
 
         Privacy:
             As `batches`: exact sums.
 
         Raises:
-            PrivacyError: they are not whole numbers, and would depend on the order of adding.
+            PrivacyError: the totals are not whole numbers, and would depend on the order of adding.
         """
         rows = self.__scaled
         return checked(
@@ -173,11 +166,11 @@ class PrivateTable:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether passes are made by other processes, so that nothing is kept between two."""
+        """Whether other processes make the passes, so that nothing is kept between two."""
         return self.__passes is not in_process and isinstance(self.__scaled, Snapshot)
 
     def confidential(self) -> ScaledTable:
-        """All exact rows at once: only for what cannot be measured in `batches`.
+        """Return all exact rows at once, for what cannot be measured in `batches`.
 
         Privacy:
             As `batches`.
@@ -251,8 +244,8 @@ class PrivateSource:
         """Open the snapshot, after the ledger has confirmed that its cost is reserved.
 
         Privacy:
-            Returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
-            one byte is read.
+            Returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not one
+            byte is read.
 
         Raises:
             PrivacyError, LedgerError: from the ledger, before the file is opened.

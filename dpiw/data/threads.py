@@ -1,13 +1,42 @@
-"""A function of many items, worked on by as many threads as there are cores; in order."""
+"""Work in threads: make the next batch ahead, or map a function over many items, in order."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
+
+Batch = TypeVar("Batch")
+
+
+def prefetched(batches: Iterable[Batch]) -> Generator[Batch]:
+    """Yield the same batches in order, making each while the one before it is processed.
+
+    Useful where both sides work outside of Python: files, Arrow, NumPy. At most one batch is ahead,
+    and none is None. Closing or dropping the generator waits for the batch in the making, so that
+    its source may be closed. (A prefetch within another is waited for only in the main thread,
+    where stages run.)
+
+    Raises:
+        Exception: what making a batch raised, when that batch is requested.
+    """
+    source, user = iter(batches), threading.current_thread()
+    thread = ThreadPoolExecutor(max_workers=1)
+    coming = thread.submit(next, source, None)
+    try:
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, source, None)
+            yield batch
+    finally:
+        # Of an error it would hold the traceback, which holds this. Garbage may be collected in any
+        # thread, also in one that this waits for.
+        del coming
+        thread.shutdown(wait=threading.current_thread() in (user, threading.main_thread()))
+
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -18,16 +47,11 @@ _MOST = 4
 def in_threads(
     function: Callable[[Item], Found], items: Iterable[Item], *, is_large: bool = False
 ) -> Generator[Found]:
-    """What a function makes of each item, in the order of the items.
+    """Yield the function's result for each item, in order, computed in threads.
 
-    Worth it where the function spends its time outside of Python, on blocks so large that threads
-    seldom wait for one another's calls. Items are asked for in the caller's thread, twice as many
-    as are worked on at most: so few items and answers are held. A single item needs no thread.
-
-    Args:
-        function: of an item.
-        items: in any number.
-        is_large: the answers are: one item more is asked for than are worked on, at most.
+    Useful where the function works outside of Python on large blocks. Items are requested in the
+    caller's thread, at most twice as many as run at once, so few items and results are held. A
+    single item needs no thread. `is_large`: results are large, so hold fewer.
     """
     left = iter(items)
     first = deque(islice(left, 2))

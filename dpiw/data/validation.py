@@ -1,8 +1,8 @@
 """Great Expectations inside the confidential stage: structure, values and scaled ranges.
 
-Ephemeral context, no analytics, no progress bars, BOOLEAN_ONLY results: what comes out is a plain
-dictionary of truth values. Structure fails loudly and names declared columns only. Values never
-abort (whether a run aborts is an output); their verdicts stay in the confidential workspace.
+Ephemeral context, no analytics, no progress bars, BOOLEAN_ONLY results: only truth values come out.
+Structure fails loudly and names declared columns only. Values never abort (whether a run aborts is
+an output); their verdicts stay in the confidential workspace.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SUMS = {
     ("text", "bool", *_NUMBERS): "text, truth values or numbers",
     ("text", "date32", "date64", "timestamp"): "text, dates or moments",
 }
-"""What `admissible_types` are in few words."""
+"""`admissible_types` in few words."""
 
 _WORDS = {
     "nested": "lists, structures or maps", "extension": "an extension type",
@@ -49,10 +49,10 @@ Results = dict[str, bool]
 
 
 def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
-    """Physical types a column may be stored in: `text`, or an Arrow type without its parameters.
+    """Return physical types of a column: `text`, or an Arrow type without its parameters.
 
-    Any that the column's values may take in Parquet: which one a writer chooses depends on cells
-    (a gap makes floats of whole numbers), and whether a run ends must not. CSV cells are text.
+    In Parquet, any type that the column's values may take: a writer's choice depends on cells (a
+    gap turns whole numbers into floats), and whether a run ends must not. CSV cells are text.
     """
     if file_format == "csv":
         return ("text",)
@@ -66,13 +66,8 @@ def validate_structure(
 ) -> Results:
     """Check that a file has exactly the declared columns, in any order, in admissible types.
 
-    Args:
-        types: physical type by column; Arrow parameters such as `[us, tz=UTC]` are dropped.
-        schema: the public schema; identifiers count.
-        file_format: `csv` or `parquet`.
-
     Raises:
-        SourceError: naming all declared columns at fault, and what is admissible.
+        SourceError: names all declared columns at fault, and their admissible types.
     """
     import great_expectations.expectations as expect
 
@@ -92,13 +87,7 @@ def validate_structure(
 
 
 def types_fault(types: Mapping[str, str], columns: Sequence[Column], *, file_format: str) -> str:
-    """Every column that is stored in a type of which its cells are not read; empty without one.
-
-    Args:
-        types: physical type by column, as `validate_structure` takes them.
-        columns: the declared ones, each of which is among `types`.
-        file_format: `csv` or `parquet`.
-    """
+    """Name every column whose stored type is not admissible; empty if there is none."""
     faults = []
     for column in columns:
         admissible = admissible_types(column, file_format=file_format)
@@ -113,19 +102,13 @@ def types_fault(types: Mapping[str, str], columns: Sequence[Column], *, file_for
 
 
 def _plain_name(kind: str) -> str:
-    """An Arrow type's name without its parameters."""
     return kind.split("[")[0].split("(")[0].split("<")[0]
 
 
 def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> Results:
-    """Whether raw values are as declared, before clamping. Never raises on a value.
+    """Check raw values before clamping: bounds, levels, missing cells. Never raises on a value.
 
-    Numbers inside bounds, levels known, nothing missing where a column is not nullable. What is
-    judged is a stand-in of each column: one good cell, and a bad one of every kind that occurred.
-
-    Args:
-        counts: of all cells, by column.
-        schema: the public schema.
+    Judges a stand-in of each column: one good cell, and a bad one of every kind that occurred.
 
     Privacy:
         The verdicts depend on exact rows: confidential workspace only.
@@ -153,10 +136,7 @@ def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> R
 
 
 def scaled_limits(column: Column) -> tuple[float, float]:
-    """Least and largest scaled value: 0 and 1, or level indices, -1 where one may be missing.
-
-    Of unseen levels, whose texts have none: zeros.
-    """
+    """Return the least and largest scaled value; zeros for unseen levels."""
     if column.unseen:
         return 0.0, 0.0
     if column.is_numeric:
@@ -166,10 +146,6 @@ def scaled_limits(column: Column) -> tuple[float, float]:
 
 def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     """Check the scaled table, or its minima and maxima: inside the limits, whole, right width.
-
-    Args:
-        frame: the released columns, as `ScaledTable` has them; no NaN.
-        schema: the public schema.
 
     Raises:
         StageFailedError: a check failed. That is our bug, not the data's, and says no more.
@@ -191,11 +167,11 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledFacts:
-    """What is to be known of a scaled table, from its batches.
+    """Facts on a scaled table, collected from its batches.
 
     Attributes:
         extremes: of `scaled_extremes`; no columns before the first batch.
-        broken: which constraints some row breaks; None: it could not be found out.
+        broken: which constraints some row breaks; None: unknown.
 
     Privacy:
         Exact: confidential workspace only.
@@ -206,7 +182,7 @@ class ScaledFacts:
     names: tuple[str, ...] = ()
 
     def and_of(self, scaled: ScaledTable, schema: PublicSchema) -> ScaledFacts:
-        """With one more batch."""
+        """Add one more batch."""
         return ScaledFacts(
             extremes=_widest(self.extremes, scaled_extremes(scaled, schema)),
             broken=_broken(self.broken, scaled, schema),
@@ -214,12 +190,10 @@ class ScaledFacts:
         )
 
     def constraints(self) -> Results:
-        """Whether all rows satisfy each constraint of the dictionary.
-
-        Rows that do not are used as they are, as values out of bounds are once they were clamped.
+        """Whether all rows satisfy each constraint. Rows that do not are used as they are.
 
         Raises:
-            ValueError: it could not be found out.
+            ValueError: unknown, as a batch could not be judged.
         """
         if self.broken is None:
             raise ValueError("a batch could not be judged")
@@ -236,7 +210,7 @@ def _widest(one: pd.DataFrame, two: pd.DataFrame) -> pd.DataFrame:
 def _broken(
     before: frozenset[str] | None, scaled: ScaledTable, schema: PublicSchema
 ) -> frozenset[str] | None:
-    """Never raises: it decides nothing."""
+    """Add the constraints that a batch breaks. Never raises: it decides nothing."""
     with contextlib.suppress(Exception):
         masks = {} if schema.rules is None else schema.rules.broken(scaled)
         return None if before is None else before | {n for n, mask in masks.items() if mask.any()}
@@ -244,10 +218,10 @@ def _broken(
 
 
 def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
-    """Minimum and maximum of every scaled column, as two rows.
+    """Return minimum and maximum of every scaled column, as two rows.
 
-    A missing number that may be there is left out; one that may not passes through as NaN. Of a
-    column without values: zeros, which are admissible.
+    Admissible missing numbers are left out; others pass through as NaN. A column without values has
+    zeros, which are admissible.
 
     Privacy:
         Exact extremes: validated and dropped inside the stage.
@@ -264,9 +238,9 @@ def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
 
 
 def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
-    """Run expectations on a frame; verdicts only.
+    """Run expectations on a frame and return the verdicts only.
 
-    Nothing of GX's result objects is passed on: they hold an unsalted hash of the data
+    GX's result objects are dropped: they hold an unsalted hash of the data
     (`pandas_data_fingerprint`) and, on errors, tracebacks.
 
     Privacy:

@@ -1,8 +1,8 @@
-"""YAML for configuration: plain data only, nothing surprising.
+"""YAML for configuration: plain data only.
 
-Refused: aliases and anchors (so no expansion bombs), tags, duplicate keys, more than one document.
-`no`, `on`, dates and `1:30` stay text; only `true`/`false`, `null`/`~`, decimal integers and
-floats are typed (tests/hostile/bad_inputs/rows.py, row 50).
+Refused: aliases and anchors (so no expansion bombs), tags, duplicate keys, several documents. `no`,
+`on`, dates and `1:30` stay text; only `true`/`false`, `null`/`~`, decimal integers and floats are
+typed (tests/hostile/bad_inputs/rows.py, row 50).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dpiw.errors import DPIWError, SpecError, nearest
 
 MAX_BYTES = 1 << 20
 SUFFIXES = (".yaml", ".yml")
-"""How every configuration file ends; what is named otherwise is not opened."""
+"""Suffixes of configuration files; files with others are not opened."""
 
 _MAX_DEPTH = 32
 _MOST_TOLD = 6
@@ -46,16 +46,16 @@ _REASONS = {
     "found character '\\t'": "a tab; indent with spaces",
     "found character": "a text that begins with a sign of YAML stands in quotes",
 }
-"""What a person should look for, by a part of what ruamel.yaml says; none of it is the file's."""
+"""Advice by a part of ruamel.yaml's message; it quotes nothing of the file."""
 
 _COMMA = "a number without a key; decimals have a point, such as 18.5, and no comma"
 
 _BEGINS = ("simple key", "flow", "quoted scalar")
-"""Where the fault is better shown where the thing began than where it was noticed."""
+"""Faults located by where the construct began, not by where the parser noticed."""
 
 
 class _Refusal(MarkedYAMLError):  # noqa: N818 - as the library's own are caught
-    """A refusal of ours, in our own words."""
+    """A refusal in dpiw's own words."""
 
 
 def _refusal(problem: str, place: Any) -> _Refusal:
@@ -63,7 +63,7 @@ def _refusal(problem: str, place: Any) -> _Refusal:
 
 
 def _reason(problem: MarkedYAMLError) -> tuple[str, Any]:
-    """What is wrong, in words of ours alone, and where."""
+    """The fault in dpiw's own words, and its place."""
     message, mark = problem.problem or "", problem.problem_mark
     if isinstance(problem, _Refusal):
         return message, mark
@@ -82,9 +82,9 @@ def _place(mark: Any) -> str:
 
 
 def _nodes(text: str) -> Any:
-    """The nodes of one document, each with its place; None: there is nothing in it.
+    """Return the nodes of one document, or None if it is empty.
 
-    Events come one by one, so what is refused here is never built.
+    Checks event by event, so that nothing refused is ever built.
     """
     if found := _OTHER_BREAKS.search(text):
         before = text[: found.start()].split("\n")
@@ -118,7 +118,7 @@ _DECIMAL = re.compile(
 
 
 def _value(node: Any, *, exact: bool) -> Any:
-    """What a node holds; decimals exact (`0.1` is the decimal 0.1), or as the nearest float."""
+    """Return a node's value; decimals exact (`0.1` is the decimal 0.1), or as the nearest float."""
     if isinstance(node, MappingNode):
         return _mapping(node, exact=exact)
     if isinstance(node, SequenceNode):
@@ -165,11 +165,11 @@ def load_text(
         text: one YAML document.
         what: name of the thing for messages, e.g. `schema`.
         error: class of the errors raised.
-        exact: decimals as `decimal.Decimal` instead of float.
+        exact: return decimals as `decimal.Decimal` instead of float.
 
     Raises:
-        error: not readable under the rules above; the message says why, with line and column. It
-            never quotes the text.
+        error: not readable under the rules above; gives reason, line and column, and quotes
+            nothing.
     """
     failure, at = ": not valid YAML", what
     try:
@@ -192,7 +192,7 @@ def load_file(
 ) -> Any:
     """Parse a UTF-8 configuration file of at most `MAX_BYTES`; see `load_text`.
 
-    The one door to such files: another one, such as a table, is refused by its name, unopened.
+    Files that are not named as YAML, such as a table, are refused unopened.
     """
     failure = ""
     try:
@@ -214,13 +214,12 @@ def load_file(
 
 
 def _is_named_otherwise(path: Path) -> bool:
-    """Whether a file that is there, or what it links to, is not named as YAML is."""
     named = {path.suffix.lower(), path.resolve().suffix.lower()}
     return not named <= {*SUFFIXES} and os.path.exists(path) and not path.is_dir()
 
 
 def flow_text(mapping: dict[str, Any]) -> str:
-    """One line of YAML, for people to put into a file."""
+    """Return one line of YAML that people can put into a file."""
     writer, text = YAML(typ="safe", pure=True), io.StringIO()
     writer.default_flow_style = True
     writer.width = 10**6
@@ -241,15 +240,9 @@ def _unreadable(path: Path, problem: OSError) -> str:
 
 @contextlib.contextmanager
 def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
-    """Let what is refused inside name the file, and line and column of the field it is about.
+    """Add file, line and column to errors raised in this block.
 
-    Args:
-        path: a configuration file that was read by `load_file`.
-        errors: classes whose messages begin with a field, `column NAME: FIELD` or
-            `constraint NAME: FIELD`, or a line each.
-
-    Raises:
-        errors: with the place before each line of the message.
+    Errors must begin with a field, `column NAME: FIELD` or `constraint NAME: FIELD`.
     """
     try:
         yield
@@ -283,14 +276,14 @@ def _item_name(item: Any) -> str | None:
 
 
 def _root(path: Path) -> Any:
-    """The nodes of a file that was read before; None where it cannot be read any more."""
+    """The nodes of the file; None if it can no longer be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
         return _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
     return None
 
 
 def _mark_of(path: Path, message: str) -> Any:
-    """Where the field stands that a message begins with, or the nearest thing around it."""
+    """Place of the field that begins a message, or of what surrounds it."""
     item = re.match(r"(column|constraint)s? (.+?)(?: and .+?)?: ([\w/]*)", message)
     field = re.match(r"[\w.]+", message)
     if item:
@@ -313,7 +306,7 @@ def _walk(node: Any, keys: list[str]) -> Any:
 
 
 def _step(node: Any, key: str) -> tuple[Any, Any]:
-    """Mark and node below a key, an index, or the item of that name; None, None: there is none."""
+    """Mark and node below a key, an index, or the item of that name; else (None, None)."""
     if isinstance(node, MappingNode):
         for name, value in node.value:
             if name.value == key:
@@ -327,7 +320,6 @@ def _step(node: Any, key: str) -> tuple[Any, Any]:
 
 
 def _documents(folder: Path) -> list[str]:
-    """Names of YAML files in a folder."""
     with contextlib.suppress(OSError):
         return [path.name for path in folder.iterdir() if path.suffix in (".yaml", ".yml")]
     return []

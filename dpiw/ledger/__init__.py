@@ -1,24 +1,16 @@
-"""The ledger: append-only, hash-chained, in whole units. It remembers every cost and says no.
+"""The ledger: append-only, hash-chained, in whole units. It records costs and refuses to overspend.
 
-    entries   one entry, canonical JSON, the hash chain
-    authors   who wrote an entry, and with which key they signed it
-    charges   what a draw costs, as a cost and as a Renyi vector
-    populations  the people a lifetime budget protects, and their terms
-    values    runs, stages, grants
-    accounts  what a population holds, and what still fits: the filters
-    book      what all entries amount to, and whether one may come next
-    transitions  the rules of a run: what may become of it
-    attempts  the rules of reserving: which attempt may come next
-    certified_terms  the registration that a certificate names, and how to begin a lost one again
-    recovery  the rules of taking a ledger up again that lost entries
-    replay    replaying stored entries against chain and rules, and the report
-    stores    the database: a SQLite file or a PostgreSQL server
-    reading   every question, and the transaction of every operation
-    history   what was charged when, and how many more such releases fit
-    draws     the operations on an attempt, one transaction each
-    ledger    the other operations
+    entries, authors      one entry, canonical JSON, the hash chain; who wrote and signed it
+    charges, populations  what a draw costs; the people a budget protects, and their terms
+    values, accounts      runs, stages, grants; what a population holds, and what still fits
+    book, reservations    which entry may come next
+    recovery, from_releases, certified_terms  recovering a ledger that lost entries
+    replay                replaying stored entries against chain and rules
+    stores                the database: a SQLite file or a PostgreSQL server
+    reading, ledger       questions; operations, one transaction each
+    history               what was charged when, and how many more such releases fit
 
-Importing this needs SQLAlchemy (the extra `pipeline`); analysts do not import it.
+Needs SQLAlchemy (the extra `pipeline`); analysts do not import it.
 """
 
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead

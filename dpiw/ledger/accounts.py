@@ -13,7 +13,7 @@ from dpiw.privacy.renyi import BEYOND, ORDERS, converted_units, order_budgets, w
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
 
 MOST_ADMITTED = 1_000_000
-"""As far as `Account.admits` counts."""
+"""Largest number that `Account.admits` returns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +23,11 @@ class Account:
     Attributes:
         population: the registered terms.
         held: the sum of all charges; its cost is a plain sum under either rule.
-        drawn: the part of it that can never be given back: attempts of which something was armed,
-            conflicts and recoveries. It only grows.
-        unpaid_reads: how often its tables were read, by an ingest or by a fit, without a committed
-            draw that followed. How such a read ended can be seen, and no epsilon pays for it, so
-            their number is limited for life.
+        drawn: the irrevocable part: attempts with an armed stage, conflicts, recoveries. Only
+            grows.
+        unpaid_reads: reads of its tables, by an ingest or a fit, without a committed draw after
+            them. How such a read ended can be seen and no epsilon pays for it, so they are limited
+            for life.
     """
 
     population: Population
@@ -37,12 +37,12 @@ class Account:
 
     @classmethod
     def opened(cls, population: Population) -> Account:
-        """Nothing spent."""
+        """An account with nothing spent."""
         nothing = Charge.nothing(population.relation, renyi=population.renyi)
         return cls(population=population, held=nothing, drawn=nothing)
 
     def run_changed(self, before: RunRecord | None, after: RunRecord) -> Account:
-        """With what one run holds replaced."""
+        """The account with one run's charges replaced."""
         held, drawn = self.held.plus(after.held_charge), self.drawn.plus(after.drawn_charge)
         unpaid = self.unpaid_reads + after.unpaid_reads
         if before is not None:
@@ -52,7 +52,7 @@ class Account:
         return replace(self, held=held, drawn=drawn, unpaid_reads=unpaid)
 
     def plus(self, charge: Charge, *, reads: int = 0) -> Account:
-        """With a charge and unpaid reads that can never be given back, such as a recovery's."""
+        """The account with an irrevocable charge and unpaid reads added, such as a recovery's."""
         return replace(
             self,
             held=self.held.plus(charge),
@@ -62,10 +62,10 @@ class Account:
 
     @property
     def spent(self) -> PrivacyCost:
-        """What the population has spent so far.
+        """What the population has spent.
 
-        `basic`: the sum. `renyi`: the epsilon that the sum of the vectors is worth at the lifetime
-        delta, rounded up.
+        `basic`: the sum. `renyi`: the epsilon of the summed vectors at the lifetime delta, rounded
+        up.
         """
         return self._worth(self.held)
 
@@ -73,8 +73,8 @@ class Account:
     def remaining(self) -> PrivacyBudget:
         """Lifetime budget less what is spent, never below zero.
 
-        Under `renyi`, delta is that of the final conversion and is not used up by grants; and a
-        single release of more than the epsilon shown may still fit, because vectors compose better.
+        Under `renyi`, delta belongs to the final conversion and grants do not use it up. One
+        release of more than this epsilon may still fit, because vectors compose better.
         """
         budget, spent = self.population.budget, self.spent
         remaining = budget.minus(spent)
@@ -84,7 +84,7 @@ class Account:
 
     @property
     def overdrawn(self) -> bool:
-        """Whether more is held than the lifetime budget: by a recovery, or a conflict."""
+        """Whether more than the lifetime budget is held, by a recovery or a conflict."""
         if self.held.renyi is None:
             return not self.population.budget.covers(self.held.cost)
         return not within(self.held.renyi, budgets(self.population))
@@ -93,7 +93,7 @@ class Account:
         """Raise BudgetExceededError unless one more read may end without a draw.
 
         Args:
-            pending: reads among the unpaid ones that this one goes on with.
+            pending: reads among the unpaid ones that this one continues.
         """
         name, limit = self.population.name, self.population.max_unpaid_reads
         if self.unpaid_reads - pending >= limit:
@@ -108,8 +108,8 @@ class Account:
     def check_drawable(self, charge: Charge) -> None:
         """Raise BudgetExceededError if the account is overdrawn: then nothing more is drawn.
 
-        What was reserved in time is no exception: the promise needs the budget to cover all that
-        is held whenever noise is drawn (`dpiw.privacy.renyi`).
+        This includes earlier reservations: the guarantee needs the budget to cover all that is held
+        whenever noise is drawn (`dpiw.privacy.renyi`).
         """
         if self.overdrawn:
             raise BudgetExceededError(
@@ -125,7 +125,7 @@ class Account:
         Raises:
             BudgetExceededError: it does not fit.
             UnsupportedRelationError: it is stated under another relation.
-            SpecError: it has a vector and the population none, or the reverse, or it is free.
+            SpecError: only one of charge and population has Renyi vectors, or it is free.
         """
         population = self.population
         check_kind(population, charge)
@@ -144,10 +144,9 @@ class Account:
             )
 
     def admits(self, charge: Charge) -> int:
-        """How many more such charges fit, one after the other; at most `MOST_ADMITTED`.
+        """How many such charges fit, one after the other; at most `MOST_ADMITTED`.
 
-        By the population's own rule of composition: what `admit` would let pass, found by halving.
-        0 too where no read without a draw is left.
+        Uses the population's rule of composition, as `admit` does. 0 if no unpaid read is left.
         """
         if self.overdrawn or self.unpaid_reads >= self.population.max_unpaid_reads:
             return 0
@@ -157,10 +156,10 @@ class Account:
         )
 
     def what_fits(self, charge: Charge) -> str:
-        """`; epsilon: 2 fits`: what a spec would say instead, for people.
+        """`; epsilon: 2 fits`: what a spec could ask instead.
 
-        Empty where such a charge fits, or no spec of its kind does, or the rule of composition is
-        no sum, so that it depends on the method.
+        Empty if the charge fits, if no such spec fits, or under `renyi`, where it depends on the
+        method.
         """
         cost, remaining = charge.cost, self.remaining
         if self.population.renyi or self.overdrawn or remaining.covers(cost):

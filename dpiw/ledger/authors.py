@@ -1,16 +1,16 @@
-"""Who wrote an entry: an operating system's user on a host, and a signature where there is a key.
+"""Who wrote an entry: a user on a host, and a signature if there is a key.
 
-An author stands in the stored payload of an entry under `by`, so the entry's hash covers it. No
-rule of spending reads it. Entries of earlier versions have none, and stay as they are.
+The stored payload names the author under `by`, so the entry's hash covers it. No rule of spending
+reads it. Entries of earlier versions have none.
 
     "by": {"actor": "alice@db1"}
     "by": {"actor": "alice@db1", "public_key": 64 digits, "signature": 128 digits}
 
-The signature is over the entry as it is hashed, without the signature itself: over its number, the
-hash before it, its kind, its content and its author. So it fits no other place of any ledger.
+The signature covers the entry as it is hashed, without the signature itself: its number, the hash
+before it, its kind, content and author. So it fits no other place of any ledger.
 
-The names of user and host are public facts about who operates dpiw, never about the table. The
-variable `DPIW_ACTOR` replaces them.
+Names of user and host are public facts about who operates dpiw, never about the table. The
+environment variable `DPIW_ACTOR` replaces them.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from dpiw.errors import SignatureError, SpecError
 from dpiw.release.signing import PrivateKey, PublicKey
 
 VARIABLE = "DPIW_ACTOR"
-"""The variable of the environment that replaces the names of user and host."""
+"""Environment variable that replaces the names of user and host."""
 
 CONTEXT = b"dpiw-ledger-entry-v1\n"
-"""What precedes an entry in the message that its author signs."""
+"""Prefix of the message that an entry's author signs."""
 
 _ACTOR = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]{0,127}")
 _STRANGE = re.compile(r"[^A-Za-z0-9_.+-]+")
 _SIGNED = ("actor", "public_key", "signature")
 
 Actor = Callable[[], str]
-"""Says who acts now."""
+"""Returns who acts now."""
 
 
 def operator() -> str:
-    """`DPIW_ACTOR`, or else `USER@HOST` as the operating system has them.
+    """Return `DPIW_ACTOR`, or else `USER@HOST` of the operating system.
 
     Raises:
         SpecError: `DPIW_ACTOR` is no short name.
@@ -73,10 +73,10 @@ class Author:
     Attributes:
         actor: a short name, `alice@db1`.
         public_key: 64 hexadecimal digits of the Ed25519 key that signed the entry; None: unsigned.
-        signature: 128 hexadecimal digits; None as long as it is not signed.
+        signature: 128 hexadecimal digits; None until it is signed.
 
     Raises:
-        ValueError: the actor is no short name; nothing that cannot be read again is ever written.
+        ValueError: the actor is no short name, and could not be read again.
     """
 
     actor: str
@@ -96,12 +96,12 @@ class Author:
         return self.actor if self.public_key is None else f"{self.actor} (key {self.key_id})"
 
     def to_json(self) -> dict[str, str]:
-        """How an entry states it."""
+        """Return the author as an entry states it."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, stated: Any) -> Author:
-        """The inverse of `to_json`. Raises ValueError: malformed."""
+        """The inverse of `to_json`. Raises ValueError if malformed."""
         if not isinstance(stated, Mapping) or set(stated) not in ({"actor"}, {*_SIGNED}):
             raise ValueError("by: expected an actor, or an actor, a public_key and a signature")
         if not all(isinstance(value, str) for value in stated.values()):
@@ -112,7 +112,7 @@ class Author:
         return cls(**stated)
 
     def holds_for(self, message: bytes) -> bool:
-        """Whether it is unsigned, or its signature is one over `message`."""
+        """Whether it is unsigned, or its signature is valid for `message`."""
         if self.public_key is None or self.signature is None:
             return self.public_key == self.signature
         try:
@@ -124,5 +124,5 @@ class Author:
 
 
 def signature_of(message: bytes, key: PrivateKey) -> str:
-    """128 hexadecimal digits: the key's signature over an entry's message."""
+    """The key's signature over an entry's message, as 128 hexadecimal digits."""
     return key.sign(message, context=CONTEXT).hex()

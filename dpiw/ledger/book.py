@@ -1,20 +1,47 @@
-"""The book: what all entries so far amount to, and whether an entry may come next.
+"""The book: what all entries so far amount to, and which entry may come next.
 
-There is one set of rules. `Ledger` asks it before it writes; `verify` replays every stored entry
-through it. Those about runs are in `dpiw.ledger.transitions`.
+`Ledger` asks these rules before it writes; `verify` replays every stored entry through them.
+Per stage of an attempt (docs/privacy.md, section 3):
+
+    (none) -> RESERVED -> ARMED -> COMMITTED        a run is PUBLISHED once, from all COMMITTED
+                 |          |
+               VOIDED     LOST                      nothing armed is ever refunded
+
+* An ARMED stage that was reserved with terms of resumption (`dpiw.privacy.resumption`) may leave
+  checkpoints: the first at step 0, no two further apart than the terms allow. It may be resumed
+  from the last one as often as the terms allow. A resume moves the right to draw to a new token.
+* A run's first reservation fixes its population, plan, period, `max_attempts`, stages and events.
+* Attempts are numbered 1, 2, ... without gaps. A further attempt holds only LOST or VOIDED stages.
+  A voided attempt keeps its number but does not count against `max_attempts`.
+* Nothing is armed while the account is overdrawn (by a recovery or a conflict), not even what was
+  reserved before. It may still be voided.
+* A read of the confidential table is an entry made before its first byte is read. A committed
+  draw of its attempt pays for it. Unpaid reads, and fits that died (LOST or resumed), count for
+  the population's life: how they ended can be seen, and no epsilon pays for that. At the
+  registered limit nothing is read, armed or resumed any more.
+* A run whose release was recovered (`dpiw.ledger.recovery`) is never reserved, armed or voided.
+* A published run may publish more rows of the same draws: a `publish` entry with the run's first
+  manifest (`rows_of`), another manifest, and no cost.
+* A certificate carries the hash of a `certify` entry of its own. That entry holds 256 random bits,
+  so its hash reveals nothing of earlier entries: other populations, failures, or their number.
+* Held = every attempt not voided, plus the attempt's cost again for each conflicting output: two
+  outputs under one grant are two draws.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import replace
 
-from dpiw.errors import LedgerConflictError, UnknownPopulationError, nearest
-from dpiw.ledger.accounts import Account
+from dpiw.errors import GrantSpentError, LedgerConflictError, UnknownPopulationError, nearest
+from dpiw.ledger.accounts import Account, check_kind
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import (
     Entry,
     EntryKind,
     PublishedHead,
+    check_digest,
     check_fields,
     check_genesis,
     check_name,
@@ -22,8 +49,16 @@ from dpiw.ledger.entries import (
 from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
-from dpiw.ledger.transitions import RULES
-from dpiw.ledger.values import RunRecord
+from dpiw.ledger.reservations import run_with_attempt
+from dpiw.ledger.values import (
+    AttemptRecord,
+    Checkpoint,
+    RunRecord,
+    RunState,
+    StageRecord,
+    StageState,
+)
+from dpiw.privacy.units import NeighbouringRelation
 
 
 class Book:
@@ -38,7 +73,7 @@ class Book:
         self._places: dict[str, int] = {}
 
     def account(self, name: str) -> Account:
-        """What a population holds against its budget, or UnknownPopulationError."""
+        """Return what a population holds against its budget, or raise UnknownPopulationError."""
         if name not in self._accounts:
             command = REGISTER.format(name=name, ledger="PATH")
             near = nearest(name, self._accounts)
@@ -52,7 +87,7 @@ class Book:
         return self._accounts[name]
 
     def drawn_by(self, name: str, hash: str) -> Charge:
-        """What a population's account held after an entry that could never be given back since."""
+        """What a population's account had irrevocably drawn after the entry with this hash."""
         history = self._drawn[name]
         before = bisect_right(history, self._places[hash], key=lambda pair: pair[0])
         if before == 0:
@@ -60,11 +95,11 @@ class Book:
         return history[before - 1][1]
 
     def in_chain(self, hash: str) -> bool:
-        """Whether the chain has an entry of this hash."""
+        """Whether the chain has an entry with this hash."""
         return hash in self._places
 
     def knows(self, head: PublishedHead) -> bool:
-        """Whether the chain has this head, or a recovery put this release of it on record."""
+        """Whether the chain has this head, or a recovery recorded its release."""
         return self.in_chain(head.hash) or any(
             (release.hash, release.manifest_digest) == (head.hash, head.manifest_digest)
             for release in recovered(self.recoveries)
@@ -98,7 +133,7 @@ class Book:
         elif entry.kind is EntryKind.RECOVER:
             recovery_of(self, entry)
         else:
-            RULES[entry.kind](self, entry)
+            _RULES[entry.kind](self, entry)
 
     def apply(self, entry: Entry) -> None:
         """Check `entry` and take it into account."""
@@ -117,7 +152,7 @@ class Book:
             account = account.plus(recovery.charged, reads=recovery.reads)
             self._keep(account, entry)
         else:
-            run = RULES[entry.kind](self, entry)
+            run = _RULES[entry.kind](self, entry)
             account = self.account(run.population).run_changed(self.runs.get(run.run_key), run)
             self.runs[run.run_key] = run
             self._keep(account, entry)
@@ -140,3 +175,229 @@ def _check_entry(entry: Entry) -> None:
     check_fields(entry)
     if not entry.authored():
         raise LedgerConflictError("by: its signature is not one over this entry")
+
+
+# --- reserve and void ---------------------------------------------------------------------------
+
+
+def _reserve(book: Book, entry: Entry) -> RunRecord:
+    payload = entry.payload
+    account = book.account(entry.population or "")
+    charge = Charge.from_payload(payload, NeighbouringRelation(payload["relation"]))
+    check_kind(account.population, charge)
+    run = run_with_attempt(book.runs.get(entry.run_key or ""), entry, charge)
+    _not_recovered(book, run)
+    account.admit(charge)
+    return run
+
+
+def _not_recovered(book: Book, run: RunRecord) -> None:
+    recovery = book.recovered_by(run.run_key, run.plan_digest, run.period)
+    if recovery is not None:
+        raise GrantSpentError(
+            f"this run's release was recovered by entry {recovery.head.seq}; it is spent: neither"
+            " drawn nor reserved again, nor given back"
+        )
+
+
+def _void(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    attempt = known_attempt(run, entry.attempt)
+    if attempt.voided:
+        raise LedgerConflictError(f"attempt {attempt.attempt} is already voided")
+    for stage in attempt.stages.values():
+        if stage.state is not StageState.RESERVED:
+            raise GrantSpentError(
+                f"attempt {attempt.attempt} cannot be voided: stage {stage.stage} is "
+                f"{stage.state.value}, and nothing armed is ever refunded"
+            )
+    _not_recovered(book, run)
+    if attempt.charge.to_payload() != dict(entry.payload):
+        raise LedgerConflictError("void: expected the whole cost of the attempt")
+    voided = {
+        name: replace(stage, state=StageState.VOIDED) for name, stage in attempt.stages.items()
+    }
+    return _with_attempt(run, replace(attempt, voided=True, stages=voided))
+
+
+def _read(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    attempt = known_attempt(run, entry.attempt)
+    if not any(stage.state is StageState.RESERVED for stage in attempt.stages.values()):
+        raise GrantSpentError(
+            f"attempt {attempt.attempt} has no stage that waits for a draw; its table is not read"
+        )
+    _not_recovered(book, run)
+    book.account(run.population).check_readable()
+    return _with_attempt(run, replace(attempt, reads=attempt.reads + 1))
+
+
+# --- stages -------------------------------------------------------------------------------------
+
+
+def _arm(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.RESERVED)
+    _not_recovered(book, run)
+    _check_drawable(book, run, run.attempts[stage.attempt - 1])
+    token = check_digest("token_digest", entry.payload["token_digest"])
+    return _with_stage(run, replace(stage, state=StageState.ARMED, token_digest=token))
+
+
+def _check_drawable(book: Book, run: RunRecord, attempt: AttemptRecord) -> None:
+    account = book.account(run.population)
+    account.check_drawable(attempt.charge)
+    account.check_readable(pending=attempt.pending_read)
+
+
+def _checkpoint(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    step, terms, last = entry.payload["step"], stage.resumption, stage.checkpoint
+    if terms is None:
+        raise LedgerConflictError(f"stage {stage.stage}: reserved without terms of resumption")
+    first, most = (0, 0) if last is None else (last.step + 1, last.step + terms.every)
+    if type(step) is not int or not first <= step <= min(most, terms.steps):
+        raise LedgerConflictError(f"stage {stage.stage}: not a step its next checkpoint may be at")
+    digest = check_digest("digest", entry.payload["digest"])
+    return _with_stage(run, replace(stage, checkpoint=Checkpoint(step=step, digest=digest)))
+
+
+def _resume(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    _not_recovered(book, run)
+    _check_drawable(book, run, run.attempts[stage.attempt - 1])
+    if stage.checkpoint is None or stage.resumes_left < 1:
+        raise GrantSpentError(
+            f"stage {stage.stage}: no checkpoint on record, or no resume left of those reserved"
+        )
+    step = entry.payload["step"]
+    if type(step) is not int or step != stage.checkpoint.step:
+        raise LedgerConflictError(f"stage {stage.stage}: it resumes from its last checkpoint")
+    token = check_digest("token_digest", entry.payload["token_digest"])
+    if token in stage.tokens:
+        raise LedgerConflictError(f"stage {stage.stage}: a resume needs a new token")
+    return _with_stage(run, replace(stage, token_digest=token, earlier_tokens=stage.tokens))
+
+
+def _commit(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    digest = check_digest("output_digest", entry.payload["output_digest"])
+    return _with_stage(run, replace(stage, state=StageState.COMMITTED, output_digest=digest))
+
+
+def _lose(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.ARMED)
+    return _with_stage(run, replace(stage, state=StageState.LOST))
+
+
+def _conflict(book: Book, entry: Entry) -> RunRecord:
+    run, stage = _stage_in(book, entry, StageState.COMMITTED)
+    digest = check_digest("output_digest", entry.payload["output_digest"])
+    if digest == stage.output_digest or digest in stage.conflicts:
+        raise LedgerConflictError(f"stage {stage.stage}: this output is already on record")
+    charge = run.attempts[stage.attempt - 1].charge.to_payload()
+    if charge != {name: entry.payload[name] for name in charge}:
+        raise LedgerConflictError("conflict: expected the attempt's cost to be charged again")
+    return _with_stage(run, replace(stage, conflicts=(*stage.conflicts, digest)))
+
+
+def _certify(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    if run.state is not RunState.COMMITTED:
+        raise LedgerConflictError(
+            f"this run is {run.state.value}; only one whose stages are all committed, and that is"
+            " not published yet, can be certified"
+        )
+    check_digest("nonce", entry.payload["nonce"])
+    return run
+
+
+def _publish(book: Book, entry: Entry) -> RunRecord:
+    run = _own_run(book, entry)
+    if "rows_of" in entry.payload:
+        return _publish_rows(run, entry)
+    if run.state is not RunState.COMMITTED:
+        raise LedgerConflictError(
+            f"this run is {run.state.value}; only one whose stages are all committed "
+            "can be published"
+        )
+    digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
+    return replace(run, manifest_digest=digest, published=entry.head)
+
+
+def _publish_rows(run: RunRecord, entry: Entry) -> RunRecord:
+    digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
+    if run.manifest_digest is None or entry.payload["rows_of"] != run.manifest_digest:
+        raise LedgerConflictError("rows_of: expected the manifest that this run has published")
+    if digest in (run.manifest_digest, *run.further):
+        raise LedgerConflictError("manifest_digest: this run has published it already")
+    return replace(run, further=(*run.further, digest))
+
+
+def known_run(book: Book, run_key: str | None) -> RunRecord:
+    """Return the run, or raise LedgerConflictError."""
+    run = book.runs.get(run_key or "")
+    if run is None:
+        raise LedgerConflictError(
+            "this run has no reservation in this ledger; its runs: dpiw ledger show"
+        )
+    return run
+
+
+def _own_run(book: Book, entry: Entry) -> RunRecord:
+    run = known_run(book, entry.run_key)
+    if entry.population != run.population:
+        raise LedgerConflictError("population: this run was first reserved with another one")
+    return run
+
+
+def known_attempt(run: RunRecord, attempt: int | None) -> AttemptRecord:
+    """Return the attempt, or raise LedgerConflictError."""
+    if attempt is None or not 1 <= attempt <= len(run.attempts):
+        raise LedgerConflictError(f"attempt {attempt}: this run has no such attempt")
+    return run.attempts[attempt - 1]
+
+
+def known_stage(run: RunRecord, attempt: int | None, stage: str | None) -> StageRecord:
+    """Return the stage, or raise LedgerConflictError."""
+    record = known_attempt(run, attempt).stages.get(stage or "")
+    if record is None:
+        raise LedgerConflictError(f"attempt {attempt} has no stage {stage!r}")
+    return record
+
+
+def _stage_in(book: Book, entry: Entry, needed: StageState) -> tuple[RunRecord, StageRecord]:
+    run = _own_run(book, entry)
+    stage = known_stage(run, entry.attempt, entry.stage)
+    if stage.state is not needed:
+        raise GrantSpentError(
+            f"stage {stage.stage} of attempt {stage.attempt} is {stage.state.value}; "
+            f"{entry.kind.value} needs it {needed.value}"
+        )
+    return run, stage
+
+
+def _with_stage(run: RunRecord, stage: StageRecord) -> RunRecord:
+    attempt = run.attempts[stage.attempt - 1]
+    return _with_attempt(run, replace(attempt, stages={**attempt.stages, stage.stage: stage}))
+
+
+def _with_attempt(run: RunRecord, attempt: AttemptRecord) -> RunRecord:
+    attempts = list(run.attempts)
+    attempts[attempt.attempt - 1] = attempt
+    return replace(run, attempts=tuple(attempts))
+
+
+_RULES: dict[EntryKind, Callable[[Book, Entry], RunRecord]] = {
+    EntryKind.RESERVE: _reserve,
+    EntryKind.READ: _read,
+    EntryKind.VOID: _void,
+    EntryKind.ARM: _arm,
+    EntryKind.CHECKPOINT: _checkpoint,
+    EntryKind.RESUME: _resume,
+    EntryKind.COMMIT: _commit,
+    EntryKind.CONFLICT: _conflict,
+    EntryKind.LOSE: _lose,
+    EntryKind.CERTIFY: _certify,
+    EntryKind.PUBLISH: _publish,
+}
+"""For each kind of entry: raises unless it is legal now; returns the run after it."""

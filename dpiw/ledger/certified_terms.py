@@ -1,6 +1,6 @@
-"""The terms of a registration that a certificate names, and whether a ledger's are the same.
+"""The registered terms that a certificate states, compared with a ledger's.
 
-A ledger that was lost is made anew with these terms and no others: a budget is set once, for life.
+A lost ledger is made again with these terms and no others: a budget is set once, for life.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dpiw.release.certificate import Certificate
 
 
 def certified_terms(certificate: Certificate) -> Population:
-    """The registration under which a release was made.
+    """Return the registration under which a release was made.
 
     Raises:
-        LedgerConflictError: its certificate names none that a ledger could hold.
+        LedgerConflictError: the certificate's terms are no valid registration.
     """
     unit, account = certificate.unit, certificate.account
     try:
@@ -42,7 +42,7 @@ def certified_terms(certificate: Certificate) -> Population:
 
 
 def terms_text(certificate: Certificate) -> str:
-    """The terms that a certificate names, for people."""
+    """The terms that a certificate states, for people."""
     budget = PrivacyBudget.of(
         Decimal(certificate.budget_epsilon), Decimal(certificate.budget_delta), certificate.relation
     )
@@ -56,7 +56,7 @@ def terms_text(certificate: Certificate) -> str:
 
 
 def budget_options(certificate: Certificate) -> str:
-    """What `dpiw ledger register` is given for these terms, beside what a spec states."""
+    """Options of `dpiw ledger register` for these terms, beside what a spec states."""
     account: Mapping[str, Any] = certificate.account
     options = {"epsilon": certificate.budget_epsilon, "delta": certificate.budget_delta}
     if account["composition"] != CompositionRule.BASIC.value:
@@ -70,7 +70,7 @@ def check_terms(certificate: Certificate, population: Population) -> None:
     """Refuse to charge a release to people who were registered with other terms.
 
     Raises:
-        LedgerConflictError: name, budget, rule of composition or unit is another one.
+        LedgerConflictError: name, budget, rule of composition or unit differs.
     """
     budget = PrivacyBudget.of(
         Decimal(certificate.budget_epsilon), Decimal(certificate.budget_delta), certificate.relation
@@ -85,7 +85,7 @@ def check_terms(certificate: Certificate, population: Population) -> None:
 
 
 def way_out(ledger: Ledger, certificate: Certificate) -> str:
-    """How to recover a release where the ledger was made anew with other terms, for people."""
+    """How to recover a release if the ledger was made again with other terms, for people."""
     if len(ledger.populations()) != 1 or len(ledger.entries()) != 2:
         return (
             "; this ledger holds more than that registration, so it stays as it is: look for the"

@@ -1,4 +1,4 @@
-"""Charges: what a draw costs, as (epsilon, delta) and, where the filter is Renyi's, as a vector."""
+"""Charges: what a draw costs, as (epsilon, delta) and, under the Renyi filter, as a vector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Charge:
         )
 
     def plus(self, other: Charge, *, times: int = 1) -> Charge:
-        """This and `times` the other (-1: less the other, which must be in it)."""
+        """This plus `times` the other (-1: less the other, which must be part of it)."""
         if (self.renyi is None) != (other.renyi is None):
             raise SpecError("renyi: vectors are summed with vectors only")
         return Charge(
@@ -42,7 +42,7 @@ class Charge:
         )
 
     def beyond(self, other: Charge) -> Charge:
-        """By how much this exceeds the other, part by part; nowhere below zero."""
+        """How much this exceeds the other, part by part; nowhere below zero."""
         return Charge(
             cost=PrivacyCost(
                 epsilon_units=max(0, self.cost.epsilon_units - other.cost.epsilon_units),
@@ -56,12 +56,12 @@ class Charge:
 
     @property
     def free(self) -> bool:
-        """Whether it charges nothing at all."""
+        """Whether it charges nothing."""
         vector = self.renyi.units if self.renyi is not None else ()
         return not any((self.cost.epsilon_units, self.cost.delta_units, *vector))
 
     def to_payload(self) -> dict[str, Any]:
-        """How an entry states it. A basic charge has no word about Renyi."""
+        """Return the charge as an entry states it; a basic charge has no `renyi` field."""
         payload: dict[str, Any] = {
             "epsilon_units": self.cost.epsilon_units,
             "delta_units": self.cost.delta_units,
@@ -72,7 +72,7 @@ class Charge:
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any], relation: NeighbouringRelation) -> Charge:
-        """The inverse of `to_payload`. Raises SpecError: not whole units."""
+        """The inverse of `to_payload`. Raises SpecError if not in whole units."""
         epsilon, delta = payload["epsilon_units"], payload["delta_units"]
         if type(epsilon) is not int or type(delta) is not int:
             raise SpecError("cost: expected whole units")

@@ -1,8 +1,8 @@
 """Entries of the ledger: plain values, canonical JSON, and the hash chain that binds them.
 
 An entry holds enums, whole numbers, digests, short names and canonical decimals; never a float,
-never free text. So nothing of a confidential table can reach the ledger by accident, and the same
-content always gives the same bytes. Who wrote it (`dpiw.ledger.authors`) is one such name.
+never free text. So nothing of a confidential table can enter the ledger by accident, and the same
+content always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_ENTRY = "0" * 64
 """The `previous` of the first entry."""
 
 FORMAT = 3
-"""Version of the entries' payloads, which the first entry states; the prefix of hashes stays."""
+"""Version of the entries' payloads, stated by the first entry; the prefix of hashes stays."""
 
 READABLE = (2, FORMAT)
 """Formats that are read and continued. 2: entries without an author."""
@@ -74,13 +74,13 @@ class LedgerHead:
 class PublishedHead:
     """A head as a release states it: a hash without its number, and the release's manifest.
 
-    The number would tell how much else a ledger holds: other populations, failures. A hash tells
-    nothing, as its entry holds a random number.
+    A number would reveal how much else a ledger holds: other populations, failures. The hash
+    reveals nothing, because its entry holds a random number.
 
     Attributes:
-        hash: of the entry behind which its certificate was written.
-        manifest_digest: SHA-256 of its manifest, by which a recovery names a release; None: not
-            known, so the head can only be in the chain.
+        hash: of the entry behind which the certificate was written.
+        manifest_digest: SHA-256 of its manifest, by which a recovery names a release; None:
+            unknown, so the head can only be in the chain.
     """
 
     hash: str
@@ -96,10 +96,10 @@ class Entry:
         previous: hash of entry `seq - 1`; `NO_ENTRY` for the first.
         hash: SHA-256, hexadecimal, over every other field (see `entry_hash`).
         kind: what is recorded.
-        population, run_key, attempt, stage: whom it concerns; None where it does not apply.
+        population, run_key, attempt, stage: what it concerns; None if it does not apply.
         payload: JSON object of canonical values.
         at: wall time, UTC, ISO 8601; a label that decides nothing.
-        by: who wrote it; None in entries of earlier versions. Stored in the payload, as `by`.
+        by: who wrote it, stored in the payload; None in entries of earlier versions.
     """
 
     seq: int
@@ -120,7 +120,7 @@ class Entry:
         return LedgerHead(seq=self.seq, hash=self.hash)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields as JSON values, hash included; what an export holds."""
+        """All fields as JSON values, hash included, as exported."""
         return {**self._hashed(), "hash": self.hash}
 
     def _hashed(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class Entry:
         return replace(entry, hash=entry.expected_hash())
 
     def expected_hash(self) -> str:
-        """What `hash` must be for these fields."""
+        """The hash that these fields must have."""
         return entry_hash(self._hashed())
 
 
@@ -198,7 +198,7 @@ def chained(
 def authored(
     head: LedgerHead | None, *, actor: Actor, key: PrivateKey | None, **fields: Any
 ) -> Entry:
-    """As `chained`, by whoever acts now, and signed where there is a key."""
+    """As `chained`, with the current author, and signed if there is a key."""
     entry = chained(head, by=Author(actor=actor()), **fields)
     return entry if key is None else entry.signed(key)
 
@@ -217,7 +217,7 @@ def from_stored(row: Mapping[str, Any]) -> Entry:
 
 
 def entry_json(value: Any) -> str:
-    """One text per value: sorted keys, no spaces, ASCII, no floats in what we store."""
+    """Canonical JSON: sorted keys, no spaces, ASCII. Stored values hold no floats."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
@@ -227,7 +227,7 @@ def canonical(value: Any, *, field: str) -> Any:
     """`value` as the ledger stores it: floats and decimals become their shortest exact text.
 
     Raises:
-        SpecError: free text, a non-finite number, or a type JSON has no word for.
+        SpecError: free text, a non-finite number, or a type that JSON lacks.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -262,7 +262,7 @@ def _canonical_number(value: Any, *, field: str) -> int | str:
 
 
 def check_fields(entry: Entry) -> None:
-    """Check what an entry holds beside its kind, in reading as in writing: no free text.
+    """Check an entry's fields other than its kind, in reading as in writing: no free text.
 
     Raises:
         SpecError: a field is no name, digest, label or moment as the ledger writes them.
@@ -277,7 +277,7 @@ def check_fields(entry: Entry) -> None:
 
 
 def check_genesis(entry: Entry) -> None:
-    """Raise LedgerConflictError unless this may be a ledger's first entry, in our format."""
+    """Raise LedgerConflictError unless this may be a ledger's first entry, in a readable format."""
     if entry.seq != 1:
         raise LedgerConflictError("a ledger has one first entry")
     format_number = entry.payload["format"]
@@ -289,14 +289,14 @@ def check_genesis(entry: Entry) -> None:
 
 
 def check_digest(field: str, value: str) -> str:
-    """`value`, if it is 64 lower-case hexadecimal digits; else SpecError."""
+    """Return `value` if it is 64 lower-case hexadecimal digits; else raise SpecError."""
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise SpecError(f"{field}: expected 64 lower-case hexadecimal digits")
     return value
 
 
 def check_name(field: str, value: str) -> str:
-    """`value`, if it is a safe name (`^[a-z0-9][a-z0-9_-]{0,62}$`); else SpecError."""
+    """Return `value` if it is a safe name (`^[a-z0-9][a-z0-9_-]{0,62}$`); else raise SpecError."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise SpecError(
             f"{field}: expected 1 to 63 lower-case letters, digits, - and _, the first no sign"
@@ -305,14 +305,14 @@ def check_name(field: str, value: str) -> str:
 
 
 def check_label(field: str, value: str) -> str:
-    """`value`, if it is a short label such as a period (`2027-Q1`, an ISO time); else SpecError."""
+    """Return `value` if it is a short label (`2027-Q1`, an ISO time); else raise SpecError."""
     if not isinstance(value, str) or not _LABEL.fullmatch(value):
         raise SpecError(f"{field}: expected up to 128 letters, digits and `_.:+-`")
     return value
 
 
 def check_count(field: str, value: int) -> int:
-    """`value`, if it is a whole number >= 1; else SpecError."""
+    """Return `value` if it is a whole number >= 1; else raise SpecError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SpecError(f"{field}: expected a whole number >= 1")
     return value

@@ -28,8 +28,7 @@ from dpiw.ledger.charges import Charge
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.renyi import RenyiVector
-from dpiw.privacy.rounding import float_above
-from dpiw.privacy.units import PrivacyCost
+from dpiw.privacy.units import PrivacyCost, float_above
 from dpiw.release.certificate import Certificate
 from dpiw.release.folders import release_folders
 from dpiw.release.manifest import MANIFEST

@@ -1,7 +1,4 @@
-"""What was charged when, by whom, and for which release; and how many more such releases fit.
-
-Everything here is read from the ledger alone.
-"""
+"""What was charged when, by whom, for which release; and how many more such releases fit."""
 
 from __future__ import annotations
 
@@ -21,9 +18,8 @@ class Spending:
 
     Attributes:
         entry: the entry; its kind says why.
-        run: the run it concerns, as it stood then; None: a recovery.
-        epsilon_units, delta_units: by how much the plain sum of charges changed; below zero where
-            an attempt was given back.
+        run: the run it concerns, as of then; None: a recovery.
+        epsilon_units, delta_units: the change of the plain sum of charges; negative for a void.
         spent: what the population had spent after it, by its own rule of composition.
     """
 
@@ -45,10 +41,10 @@ class Spending:
 
 
 def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
-    """Every entry that charged a population or gave something back, in order.
+    """Every entry that charged or refunded a population, in order.
 
     Args:
-        entries: all of a ledger, from its first.
+        entries: all entries of a ledger, from its first.
 
     Raises:
         DPIWError: they break a rule of the ledger.
@@ -78,8 +74,7 @@ def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
 def more_such(account: Account, run: RunRecord) -> str:
     """How many more releases such as this run's the budget allows, for people.
 
-    Counted with the population's own rule of composition (`Account.admits`), at the cost of the
-    run's first attempt, which is that of a whole release.
+    Each is counted at the cost of the run's first attempt, that of a whole release.
     """
     return count_text(account.admits(run.attempts[0].charge))
 

@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpiw.errors import LedgerConflictError, LedgerTamperedError
+from dpiw.errors import AlreadyPaidError, LedgerConflictError, LedgerTamperedError
 from dpiw.ledger.accounts import check_kind
 from dpiw.ledger.authors import Actor, operator
+from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.draws import AttemptLedger
 from dpiw.ledger.entries import (
     FORMAT,
     EntryKind,
@@ -22,7 +22,7 @@ from dpiw.ledger.entries import (
     check_name,
 )
 from dpiw.ledger.populations import Population
-from dpiw.ledger.reading import Clock, label, utc_now
+from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
 from dpiw.ledger.recovery import (
     RecoveredRelease,
     Recovery,
@@ -33,8 +33,8 @@ from dpiw.ledger.recovery import (
     stated_loss,
 )
 from dpiw.ledger.reservations import check_same_reservation, reservation_payload
-from dpiw.ledger.stores.store import open_store
-from dpiw.ledger.transitions import known_run
+from dpiw.ledger.stores import open_store
+from dpiw.ledger.values import Grant, RunRecord, StageState, token_digest
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost
@@ -43,12 +43,12 @@ from dpiw.release.signing import PrivateKey
 BUSY_TIMEOUT_SECONDS = 30.0
 
 
-class Ledger(AttemptLedger):
+class Ledger(LedgerReader):
     """What every population has spent, for ever; refuses to overspend.
 
     Use `Ledger.open` or `Ledger.create`. Safe for many processes and threads. Every method raises
-    `LedgerError` when the ledger is missing, locked beyond the busy timeout or unusable, and
-    `LedgerTamperedError` when its chain does not hold: nothing is ever spent on a broken ledger.
+    `LedgerError` if the ledger is missing, locked beyond the busy timeout or unusable, and
+    `LedgerTamperedError` if its chain does not hold: nothing is spent on a broken ledger.
 
     A ledger object replays the chain once and then only what is new; `verify` always replays all.
     """
@@ -66,17 +66,16 @@ class Ledger(AttemptLedger):
         """Open an existing ledger; never makes one.
 
         Args:
-            url: a path, `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE` whose
-                password libpq finds in the file that PGPASSFILE names.
+            url: a path, `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`, whose
+                password libpq reads from the file that PGPASSFILE names.
             clock: gives the time written as a label.
-            actor: says who writes, as a short name; no rule reads it.
+            actor: gives the writer's short name; no rule reads it.
             key: signs the entries that are written; None: they are unsigned.
             busy_timeout_seconds: how long to queue behind another writer.
 
         Raises:
             LedgerError: missing, not a ledger, corrupt, on a network file system, writable by
-                others, out of reach, on a standby or a server that may lose what it acknowledged,
-                or a database that is not supported.
+                others, out of reach, on a standby or an unsafe server, or an unsupported database.
             LedgerTamperedError: its append-only guards were removed.
         """
         store = open_store(url, busy_timeout_seconds=busy_timeout_seconds)
@@ -95,9 +94,11 @@ class Ledger(AttemptLedger):
     ) -> Ledger:
         """Make a ledger, or open the valid one that is there already.
 
+        A SQLite ledger's missing folder is made, mode 0700.
+
         Raises:
-            LedgerError: as `open`; also when the folder cannot be made or the database does not
-                exist. A SQLite ledger's missing folder is made, mode 0700.
+            LedgerError: as `open`; also if the folder cannot be made or the database does not
+                exist.
             LedgerTamperedError: a ledger is there and does not verify.
         """
         # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.
@@ -163,8 +164,8 @@ class Ledger(AttemptLedger):
     ) -> LedgerHead:
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
 
-        The same (run_key, attempt) with the same content charges nothing again. The rules for
-        further attempts are in `dpiw.ledger.transitions`.
+        The same (run_key, attempt) with the same content charges nothing again. `dpiw.ledger.book`
+        has the rules for further attempts.
 
         Args:
             population: a registered name.
@@ -175,10 +176,9 @@ class Ledger(AttemptLedger):
             plan_digest: SHA-256 of the plan.
             period: a label such as `2027-q1`.
             max_attempts: attempts this run may hold, voided ones not counted.
-            renyi: the attempt's Renyi vector; given exactly if the population is registered with
-                composition `renyi`.
-            resumptions: stage name -> on what terms it may be resumed; its events count what a
-                resume may repeat.
+            renyi: the attempt's Renyi vector, exactly if the population has composition `renyi`.
+            resumptions: stage name -> its terms of resumption; its events count what a resume may
+                repeat.
             release: the release's name, by which `arm` finds runs of the same; None: of any.
 
         Returns:
@@ -187,7 +187,7 @@ class Ledger(AttemptLedger):
         Raises:
             BudgetExceededError: it does not fit; nothing was written.
             GrantSpentError: `max_attempts` is used up, or a stage is not lost or voided.
-            LedgerConflictError: the key came back with another content, or after a void.
+            LedgerConflictError: the key was used with other content, or voided.
             UnsupportedRelationError: `cost` is under another relation than the population.
             SpecError: an argument is malformed.
         """
@@ -212,6 +212,185 @@ class Ledger(AttemptLedger):
                 payload=payload,
             ).head
 
+    def void(self, run_key: str, attempt: int) -> None:
+        """Give back an attempt with nothing armed; repeating it is no error.
+
+        Raises:
+            GrantSpentError: a stage was armed.
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            record = known_attempt(known_run(page.book, run_key), attempt)
+            if not record.voided:
+                self._append_for_run(
+                    page,
+                    run_key,
+                    kind=EntryKind.VOID,
+                    attempt=attempt,
+                    payload=record.charge.to_payload(),
+                )
+
+    def read(self, run_key: str, attempt: int) -> None:
+        """Record a read of the confidential table, before its first byte is read.
+
+        Each call is one read. It stays unpaid until a draw of the attempt is committed.
+
+        Raises:
+            BudgetExceededError: the population's unpaid reads are used up.
+            GrantSpentError: no stage of the attempt waits for a draw, or the run was recovered.
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
+
+    def arm(
+        self, run_key: str, attempt: int, stage: str, *, beside: frozenset[str] | None = None
+    ) -> Grant:
+        """Take the right to draw this stage's noise; exactly one caller ever gets it.
+
+        Args:
+            run_key: of the run.
+            attempt: of the run.
+            stage: that is drawn.
+            beside: keys of the other runs of its release and period that may have drawn, so that
+                only one of two concurrent runs draws; None: any may have.
+
+        Raises:
+            AlreadyPaidError: a run of its release and period has drawn that is not in `beside`.
+            BudgetExceededError: the account is overdrawn.
+            GrantSpentError: it was taken before, the attempt was voided, or the run was recovered.
+            LedgerConflictError: no such reservation.
+        """
+        return self._take(EntryKind.ARM, run_key, attempt, stage, {}, beside)
+
+    def _take(
+        self,
+        kind: EntryKind,
+        run_key: str,
+        attempt: int,
+        stage: str,
+        facts: Mapping[str, Any],
+        beside: frozenset[str] | None = None,
+    ) -> Grant:
+        token = secrets.token_hex(32)
+        with self._page(write=True) as page:
+            if beside is not None:
+                _check_alone(page.book, known_run(page.book, run_key), beside)
+            entry = self._append_for_run(
+                page,
+                run_key,
+                kind=kind,
+                attempt=attempt,
+                stage=stage,
+                payload={"token_digest": token_digest(token), **facts},
+            )
+            population = page.book.runs[run_key].population
+        return Grant(
+            population=population,
+            run_key=run_key,
+            attempt=attempt,
+            stage=stage,
+            token=token,
+            seq=entry.seq,
+        )
+
+    def checkpoint(self, grant: Grant, *, step: int, digest: str) -> None:
+        """Record a durable checkpoint; only then may the step after it be drawn.
+
+        Args:
+            grant: the stage's, as armed or resumed.
+            step: noised steps taken.
+            digest: SHA-256 of the checkpoint's bytes.
+
+        Raises:
+            GrantSpentError: the grant is not the stage's, or the stage is no longer armed.
+            LedgerConflictError: reserved without terms of resumption, or not at such a step.
+        """
+        check_digest("digest", digest)
+        with self._page(write=True) as page:
+            granted(page.book, grant)
+            self._append_for_run(
+                page,
+                grant.run_key,
+                kind=EntryKind.CHECKPOINT,
+                attempt=grant.attempt,
+                stage=grant.stage,
+                payload={"step": step, "digest": digest},
+            )
+
+    def resume(self, run_key: str, attempt: int, stage: str, *, step: int) -> Grant:
+        """Take the right to continue an armed stage from its last checkpoint, at `step`.
+
+        Exactly one caller gets it; the earlier grant becomes void. The caller must have made sure
+        that
+        the earlier holder is gone: two concurrent draws are not paid for.
+
+        Raises:
+            BudgetExceededError: the account is overdrawn.
+            GrantSpentError: it is not armed, or has no checkpoint or resume left.
+            LedgerConflictError: no such reservation, or its last checkpoint is at another step.
+        """
+        return self._take(EntryKind.RESUME, run_key, attempt, stage, {"step": step})
+
+    def commit(self, grant: Grant, output_digest: str) -> None:
+        """Record the durable output of a grant; the same digest again changes nothing.
+
+        Raises:
+            LedgerConflictError: another output was committed. This one is recorded and the
+                attempt's cost charged again, because two outputs are two draws.
+            GrantSpentError: the grant was declared lost, or is not this stage's.
+        """
+        self._commit(grant.run_key, grant.attempt, grant.stage, output_digest, grant)
+
+    def commit_found(self, run_key: str, attempt: int, stage: str, output_digest: str) -> None:
+        """After a restart, commit an armed stage's durable output. Nothing is redrawn.
+
+        Raises:
+            LedgerConflictError: as `commit`; also if there is no such reservation.
+            GrantSpentError: the stage was never armed, or was lost or voided.
+        """
+        self._commit(run_key, attempt, stage, output_digest, None)
+
+    def lose(self, run_key: str, attempt: int, stage: str) -> None:
+        """Declare an armed stage without durable output lost; its charge stays for ever.
+
+        Raises:
+            GrantSpentError: it is not armed (a LOST stage is no error).
+            LedgerConflictError: no such reservation.
+        """
+        with self._page(write=True) as page:
+            record = known_stage(known_run(page.book, run_key), attempt, stage)
+            if record.state is not StageState.LOST:
+                self._append_for_run(
+                    page, run_key, kind=EntryKind.LOSE, attempt=attempt, stage=stage, payload={}
+                )
+
+    def _commit(
+        self, run_key: str, attempt: int, stage: str, output_digest: str, grant: Grant | None
+    ) -> None:
+        check_digest("output_digest", output_digest)
+        with self._page(write=True) as page:
+            run = known_run(page.book, run_key)
+            record = granted(page.book, grant) if grant else known_stage(run, attempt, stage)
+            if record.output_digest == output_digest:
+                return
+            conflict = record.state is StageState.COMMITTED
+            if output_digest not in record.conflicts:
+                again = run.attempts[attempt - 1].charge.to_payload() if conflict else {}
+                self._append_for_run(
+                    page,
+                    run_key,
+                    kind=EntryKind.CONFLICT if conflict else EntryKind.COMMIT,
+                    attempt=attempt,
+                    stage=stage,
+                    payload={"output_digest": output_digest, **again},
+                )
+        if conflict:  # raised only once the entry is durable
+            raise LedgerConflictError(
+                f"stage {stage}: another output was committed; this one is on record, its cost "
+                "is charged again, and it must never be released"
+            )
+
     def recover(
         self,
         population: str,
@@ -220,22 +399,19 @@ class Ledger(AttemptLedger):
         loss: PrivacyCost,
         reads: int = 0,
     ) -> Recovery:
-        """Put on record, and charge, what was published or lost and this ledger knows nothing of.
+        """Record and charge what was published or lost and this ledger does not know.
 
-        The rules are in `dpiw.ledger.recovery`. Whoever calls has verified the releases.
+        The caller has verified the releases; the rules are in `dpiw.ledger.recovery`.
 
         Args:
-            population: whose releases these are; registered here.
-            releases: those whose head this ledger lacks; each after the release before it, if that
-                is among them.
-            loss: what the custodian states was drawn beyond them; zero is a statement too. It may
-                be stated alone, at any time.
-            reads: how many reads of the table without a draw the custodian states beyond those on
-                record here.
+            population: a registered name; the releases are its own.
+            releases: those whose head this ledger lacks; each after its predecessor, if that is
+                given.
+            loss: what the custodian states was drawn beyond them, or zero. May be stated alone.
+            reads: reads of the table without a draw that the custodian states and no entry records.
 
         Raises:
-            LedgerConflictError: there is neither a release, nor a loss, nor a read, or a
-                release is not missing.
+            LedgerConflictError: there is no release, loss or read, or a release is not missing.
             UnknownPopulationError, UnsupportedRelationError, SpecError: as `reserve`.
         """
         with self._page(write=True) as page:
@@ -257,11 +433,10 @@ class Ledger(AttemptLedger):
         return self.recoveries(population)[-1]
 
     def certify(self, run_key: str) -> str:
-        """Put on record that a certificate of this run is written now; the hash it is to carry.
+        """Record that a certificate of this run is written now; returns the hash it carries.
 
-        Each call is an entry of its own with a random number in it, which is never published: so
-        no two certificates carry the same hash, and nobody can find out from one what was in the
-        ledger by trying.
+        Each call is an entry with a random number that is never published: no two certificates
+        carry the same hash, and nobody can guess the ledger's content from one.
 
         Raises:
             LedgerConflictError: a stage is not committed, or the run is published.
@@ -296,7 +471,7 @@ class Ledger(AttemptLedger):
     def publish_rows(self, run_key: str, manifest_digest: str) -> None:
         """Record more rows of a published run's draws; the same digest again changes nothing.
 
-        Costs nothing: such rows are computed from what the run has paid for.
+        Costs nothing: the rows are computed from draws that the run has paid for.
 
         Raises:
             LedgerConflictError: the run is not published, or published this as its first.
@@ -307,3 +482,15 @@ class Ledger(AttemptLedger):
             if manifest_digest not in run.further:
                 payload = {"manifest_digest": manifest_digest, "rows_of": run.manifest_digest}
                 self._append_for_run(page, run_key, kind=EntryKind.PUBLISH, payload=payload)
+
+
+def _check_alone(book: Book, own: RunRecord, beside: frozenset[str]) -> None:
+    for run in book.runs.values():
+        if run.drawn and run.is_rival_of(own) and run.run_key not in beside:
+            raise AlreadyPaidError(
+                f"release {own.release}, period {own.period}: run {run.run_key[:8]} draws it, or"
+                " has drawn it; this run would pay a second time, and draws nothing. Its"
+                " reservation may be given back (`dpiw ledger void`)",
+                run=run.run_key,
+                period=own.period,
+            )

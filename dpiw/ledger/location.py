@@ -1,8 +1,8 @@
-"""Where a ledger lies: a path or a URL, looked at before anything opens, stores or repeats it.
+"""Where a ledger lies: a path or a URL, checked before anything opens, stores or repeats it.
 
-A ledger's location is written into run records, audit reports and a scheduler's database, and is
-named in errors. It must hold no password, however it was mistyped: nothing that fails here is ever
-repeated. Needs no database library.
+A location is written into run records, audit reports, a scheduler's database and errors. It must
+hold no password, however mistyped, so text that fails here is never repeated. Needs no database
+library.
 """
 
 from __future__ import annotations
@@ -12,28 +12,42 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
+from dpiw.errors import LedgerError
+
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
 _TERMS = "--epsilon E --delta D --relation RELATION"
 
 REGISTER = f"dpiw ledger register {{name}} --ledger {{ledger}} {_TERMS}"
-"""What a custodian types to register a population: a format of its name and the location."""
+"""Command that registers a population: a format of its name and the location."""
 
 AS_IN_THE_SPEC = " (RELATION, --id-column and --max-rows as in the spec)"
-"""What goes with it where no spec is known."""
-
-BEGIN = f"{REGISTER.format(name='NAME', ledger='PATH')} --create"
+"""Added to the command where no spec is known."""
 
 CHARGED_THERE = (
     "a new ledger knows nothing of what was spent before: people who have one already are charged"
     " there, so set state: (or ledger:) of the spec to it, such as state: ../gardens/state"
 )
-"""What whoever is about to begin a ledger, or has just done it, is told."""
+"""Warning for a user who begins a ledger."""
 
-HOW_TO_BEGIN = (
-    "a ledger is never created by opening it; to read or audit one, name its curator's file;"
-    f" {CHARGED_THERE}; to begin one: {BEGIN}"
-)
+
+def how_to_begin(command: str) -> str:
+    """Advice where there is no ledger, with the command that makes one."""
+    return (
+        "a ledger is never created by opening it; to read or audit one, name its curator's file;"
+        f" {CHARGED_THERE}; to begin one: {command}"
+    )
+
+
+HOW_TO_BEGIN = how_to_begin(f"{REGISTER.format(name='NAME', ledger='PATH')} --create")
+
+
+def no_ledger(found: str, *, advice: str = "") -> LedgerError:
+    """The error for a ledger that does not exist; its `absent` is `found`."""
+    error = LedgerError(f"{found}{f'; {advice}' if advice else ''}")
+    error.absent = found
+    return error
+
 
 SQLITE_OPTIONS = frozenset({"local_file_system"})
 
@@ -43,23 +57,23 @@ POSTGRESQL_OPTIONS = frozenset(
         "gssencmode", "krbsrvname", "connect_timeout", "passfile", "target_session_attrs",
     }
 )  # fmt: skip
-"""Where to connect and how; nothing that sets what the session does. `password` is not one."""
+"""Admissible options: where to connect and how; none sets session behaviour or a password."""
 
 _SCHEMES = {"sqlite": SQLITE_OPTIONS, "postgresql+psycopg": POSTGRESQL_OPTIONS}
 
 _PASSWORD = re.compile(r":.*@|pass(word|wd|phrase)?\s*=|\bpwd\s*=", re.IGNORECASE | re.DOTALL)
-"""`user:secret@` in any disguise, or a setting that holds one."""
+"""`user:secret@` in any form, or a setting that holds a password."""
 
 _SETTINGS = re.compile(r"\b(host|hostaddr|port|dbname|user)\s*=", re.IGNORECASE)
-"""libpq's own way to name a database, which is not ours."""
+"""libpq's key=value form of a database name, which is not accepted."""
 
 
 def check_location(text: str, *, error: Callable[[str], Exception]) -> None:
     """Raise `error` unless `text` may name a ledger, without repeating any of it.
 
     Raises:
-        error: it holds a password, or what looks like one; it is neither a path nor a URL of a
-            store that is supported; or its URL has an option that is not admissible.
+        error: it holds what looks like a password, is neither a path nor a supported URL, or its
+            URL has an inadmissible option.
     """
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _SCHEMES:
@@ -84,7 +98,7 @@ def check_location(text: str, *, error: Callable[[str], Exception]) -> None:
 
 
 def absolute_location(text: str, base: Path) -> str:
-    """The location with a relative path of a file taken from the folder `base`."""
+    """The location with a relative file path resolved from the folder `base`."""
     scheme, separator, rest = text.partition("://")
     if not separator:
         return str(base / Path(text).expanduser())

@@ -27,16 +27,16 @@ LARGEST_EPSILON = Decimal("1e6")
 
 
 MAX_UNPAID_READS = 20
-"""Reads without a draw that a population may see for life, if its registration does not say."""
+"""Default lifetime limit on reads of a population's tables without a draw."""
 
 
 class CompositionRule(enum.Enum):
     """How the costs of a population's runs add up.
 
-    `BASIC`: epsilons and deltas are summed. It is a privacy filter: it also holds when each run's
-    cost is chosen after seeing the earlier releases (Rogers et al. 2016, section 3).
-    `RENYI`: Renyi divergences are summed at fixed orders (`dpiw.privacy.renyi`); also a filter, and
-    one that admits many more small releases.
+    `BASIC`: sums of epsilons and deltas. A privacy filter: it also holds when each run's cost is
+    chosen after seeing earlier releases (Rogers et al. 2016, section 3).
+    `RENYI`: sums of Renyi divergences at fixed orders (`dpiw.privacy.renyi`); also a filter, and it
+    admits many more small releases.
     """
 
     BASIC = "basic"
@@ -50,10 +50,9 @@ def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
 
 
 def column_label(name: str) -> str:
-    """A column's name as an entry may hold it: itself if it is a short label, else its SHA-256.
+    """A column's name as an entry may hold it: a short label, else `sha256:` and its digest.
 
-    Entries hold no free text; a name with spaces or accents stands there as `sha256:` and 64
-    hexadecimal digits.
+    Entries hold no free text, such as names with spaces or accents.
     """
     if not isinstance(name, str) or not name:
         raise SpecError("population.id_column: expected a column's name")
@@ -63,7 +62,7 @@ def column_label(name: str) -> str:
 
 
 def told_column(label: str) -> str:
-    """What `column_label` gave, for people, who may not know what a digest stands for."""
+    """A `column_label` with an explanation of digests, for people."""
     if not re.fullmatch("sha256:[0-9a-f]{64}", label):
         return label
     return f"{label} (SHA-256 of the column's name: a ledger holds short labels, and no free text)"
@@ -82,13 +81,13 @@ class Population:
         max_rows: rows one privacy unit may hold, >= 1.
         epsilon, delta: lifetime budget, exact decimals; kept in whole units, rounded down.
         composition: how runs add up across time.
-        id_column: the column whose value names one unit, in the form of `column_label`; None: each
-            row is a unit. Costs of different units are never summed.
+        id_column: the column whose value names one unit, as `column_label`; None: each row is a
+            unit. Costs of different units are never summed.
         max_unpaid_reads: how many reads of its tables may end without a draw, for life. Operators
             see how each ended; no epsilon pays for it (docs/privacy.md, section 6).
 
     Raises:
-        SpecError: on construction, when a field is outside what is said here.
+        SpecError: a field is outside these limits.
     """
 
     name: str
@@ -135,7 +134,7 @@ class Population:
         )
 
     def differing(self, other: Population) -> str:
-        """The names of the terms that are not the same."""
+        """Names of the terms that differ."""
         ours, theirs = self.to_payload(), other.to_payload()
         names = sorted(n for n in ours | theirs if ours.get(n) != theirs.get(n))
         return ", ".join(name.removesuffix("_units") for name in names)

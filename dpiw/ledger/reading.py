@@ -1,4 +1,4 @@
-"""Reading the ledger, and the transaction every operation happens in."""
+"""Reading the ledger, and the transaction that every operation uses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from sqlalchemy.engine import Connection
 from dpiw.errors import GrantSpentError, LedgerTamperedError, SpecError
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.authors import Actor, operator
-from dpiw.ledger.book import Book
+from dpiw.ledger.book import Book, known_run, known_stage
 from dpiw.ledger.entries import Entry, LedgerHead, PublishedHead, authored, from_stored
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.replay import Fault, FaultKind, LedgerSnapshot, VerifyReport, replay
 from dpiw.ledger.stores.store import Store
-from dpiw.ledger.transitions import known_run, known_stage
 from dpiw.ledger.values import (
     Grant,
     RunRecord,
@@ -53,7 +52,7 @@ class Page:
 
 
 class LedgerReader:
-    """Every question one can ask a ledger. `Ledger` adds what writes."""
+    """All queries of a ledger. `Ledger` adds what writes."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class LedgerReader:
         return self._read(lambda book: book.account(name).held.renyi)
 
     def recoveries(self, name: str | None = None) -> tuple[Recovery, ...]:
-        """Recoveries on record, of all populations or of one, in order."""
+        """Recorded recoveries of one or all populations, in order."""
         recoveries = self._read(lambda book: tuple(book.recoveries))
         return tuple(recovery for recovery in recoveries if name in (None, recovery.population))
 
@@ -170,7 +169,7 @@ class LedgerReader:
         )
 
     def export(self) -> list[dict[str, Any]]:
-        """All entries as JSON values; the chain can be verified from these alone."""
+        """All entries as JSON values, from which alone the chain can be verified."""
         return [entry.to_json() for entry in self.entries()]
 
     def head(self) -> LedgerHead:
@@ -186,7 +185,7 @@ class LedgerReader:
         return self._read(lambda book: book.in_chain(hash))
 
     def knows(self, head: PublishedHead) -> bool:
-        """Whether a release's head is in the chain, or a recovery put this release on record."""
+        """Whether the chain has this release's head, or a recovery recorded the release."""
         return self._read(lambda book: book.knows(head))
 
     def check_heads(self, heads: Iterable[PublishedHead]) -> None:
@@ -201,7 +200,7 @@ class LedgerReader:
             )
 
     def snapshot(self) -> LedgerSnapshot:
-        """All entries, and what they amount to, of one read; also where the chain is broken."""
+        """All entries and what they amount to, from one read; also if the chain is broken."""
         with self._store.transaction(write=False) as connection:
             rows = self._store.rows(connection)
         book = Book()
@@ -216,8 +215,8 @@ class LedgerReader:
     def verify(self) -> VerifyReport:
         """Replay everything: hashes, order, legality of every step, sums against budgets.
 
-        Finds: edited, missing, moved entries, illegal steps, overspending. Cannot find: a tail cut
-        off, or a chain rewritten as a whole (`check_heads` does, from published manifests).
+        Finds edited, missing and moved entries, illegal steps, overspending. Cannot find a cut tail
+        or a chain rewritten as a whole; `check_heads` does, from published manifests.
         """
         return self.snapshot().report
 

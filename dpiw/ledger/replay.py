@@ -1,4 +1,4 @@
-"""Replay stored entries: does the chain hold, and is every step legal? And what was found."""
+"""Replay stored entries: does the chain hold, and is every step legal?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FaultKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """The first thing wrong with the chain, and the entry it shows at."""
+    """The first fault of the chain, and the entry it shows at."""
 
     kind: FaultKind
     seq: int
@@ -38,10 +38,10 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """The result of replaying the whole ledger; `ok` when `fault` is None.
+    """The result of replaying the whole ledger; `ok` if `fault` is None.
 
-    A chain cannot show that its own tail was cut, or that all of it was replaced: compare `head`
-    with the heads of published manifests (`Ledger.check_heads`).
+    A chain cannot show that its tail was cut or that all of it was replaced: compare `head` with
+    the heads of published manifests (`Ledger.check_heads`).
     """
 
     entries: int
@@ -50,7 +50,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was found."""
+        """Whether no fault was found."""
         return self.fault is None
 
 
@@ -61,8 +61,8 @@ class LedgerSnapshot:
     Attributes:
         location: the ledger's.
         rows: as they are stored.
-        report: what replaying them found.
-        book: what they amount to; up to the fault, if there is one.
+        report: the result of replaying them.
+        book: what they amount to, up to the fault if there is one.
     """
 
     location: str
@@ -81,7 +81,7 @@ class LedgerSnapshot:
 def replay(
     rows: Sequence[Row], *, book: Book, head: LedgerHead | None
 ) -> tuple[LedgerHead | None, Fault | None]:
-    """Take `rows` (by seq) into `book`, which stands at `head`, as far as they are sound.
+    """Apply sound `rows` (by seq) to `book`, which stands at `head`.
 
     Returns:
         The head reached, and the first fault, or None.
@@ -139,7 +139,7 @@ def _chain_fault(
 
 
 def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
-    """Whether the row is whole but stands at another number than it was written with."""
+    """The fault of a whole row that stands at another number than it was written with."""
     try:
         fields = from_stored(row).to_json()
     except (TypeError, ValueError, RecursionError):

@@ -1,15 +1,15 @@
-"""What a request for a reservation says, and whether it is one that was made before."""
+"""Reservations: what an entry states, which attempt may come next, what repeats another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from dpiw.errors import LedgerConflictError
-from dpiw.ledger.attempts import check_same_run, resumptions_of
+from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger.charges import Charge
-from dpiw.ledger.entries import canonical, check_count, check_digest, check_label, check_name
-from dpiw.ledger.values import RunRecord
+from dpiw.ledger.entries import Entry, canonical, check_count, check_digest, check_label, check_name
+from dpiw.ledger.values import AttemptRecord, RunRecord, StageRecord, StageState
 from dpiw.privacy.resumption import Resumption
 
 
@@ -22,7 +22,7 @@ def reservation_payload(
     resumptions: Mapping[str, Resumption],
     release: str | None = None,
 ) -> dict[str, Any]:
-    """What a `reserve` entry states. Raises SpecError: something is malformed."""
+    """What a `reserve` entry states. Raises SpecError if something is malformed."""
     payload = {
         "relation": charge.cost.relation.value,
         **charge.to_payload(),
@@ -63,3 +63,122 @@ def check_same_reservation(
         raise LedgerConflictError(
             f"attempt {attempt}: key reused after void; the next attempt is {len(run.attempts) + 1}"
         )
+
+
+def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
+    """The run with the attempt that a reserving entry adds; `run` None: a new run.
+
+    Raises:
+        GrantSpentError, LedgerConflictError, SpecError: it may not come next.
+    """
+    terms = resumptions_of(entry.payload)
+    stages = {
+        check_name("stage", name): StageRecord(
+            stage=name,
+            attempt=check_count("attempt", entry.attempt or 0),
+            state=StageState.RESERVED,
+            events=tuple(events),
+            resumption=terms.get(name),
+        )
+        for name, events in entry.payload["stages"].items()
+    }
+    if not stages:
+        raise SpecError("stages: expected at least one")
+    attempt = AttemptRecord(
+        attempt=entry.attempt or 0,
+        charge=charge,
+        stages=stages,
+        voided=False,
+        head=entry.head,
+        at=entry.at,
+        by=entry.by,
+    )
+    if run is None:
+        return _first_attempt(entry, attempt)
+    return _further_attempt(run, entry, attempt)
+
+
+def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
+    """Terms of the stages that may be resumed, from a reserving entry's payload.
+
+    Raises:
+        SpecError: a stage is not reserved there, or its events do not pay for what it may repeat.
+    """
+    resumptions = {}
+    for name, facts in payload.get("resumable", {}).items():
+        terms = Resumption.from_json(facts)
+        if not terms.is_paid_by(payload["stages"].get(name, ())):
+            raise SpecError(f"stage {name}: no event of it counts the steps a resume may repeat")
+        resumptions[name] = terms
+    return resumptions
+
+
+def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
+    if attempt.attempt != 1:
+        raise LedgerConflictError(f"attempt {attempt.attempt}: this run's first attempt is 1")
+    return RunRecord(
+        run_key=check_digest("run_key", entry.run_key or ""),
+        population=entry.population or "",
+        plan_digest=check_digest("plan_digest", entry.payload["plan_digest"]),
+        period=check_label("period", entry.payload["period"]),
+        max_attempts=check_count("max_attempts", entry.payload["max_attempts"]),
+        attempts=(attempt,),
+        release=_release(entry),
+    )
+
+
+def _release(entry: Entry) -> str | None:
+    name = entry.payload.get("release")
+    return None if name is None else check_name("release", name)
+
+
+def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
+    check_same_run(run, entry.population, entry.payload)
+    if attempt.attempt != len(run.attempts) + 1:
+        raise LedgerConflictError(
+            f"attempt {attempt.attempt}: this run's next attempt is {len(run.attempts) + 1}"
+        )
+    current = run.stages
+    for name, stage in attempt.stages.items():
+        prior = current.get(name)
+        if prior is None or (prior.events, prior.resumption) != (stage.events, stage.resumption):
+            raise LedgerConflictError(
+                f"stage {name}: not the stage or events this run was first reserved with"
+            )
+        if prior.state not in (StageState.LOST, StageState.VOIDED):
+            raise GrantSpentError(
+                f"stage {name} is {prior.state.value} in attempt {prior.attempt}; "
+                "only a lost or voided stage may be reserved again"
+            )
+    if run.counted_attempts >= run.max_attempts:
+        raise GrantSpentError(
+            f"{_lost(run)}attempt {attempt.attempt}: this run has used its max_attempts="
+            f"{run.max_attempts} (those given back do not count); a new period or source.snapshot"
+            " is a new run, and pays anew"
+        )
+    release = run.release or _release(entry)  # earlier versions did not state it
+    return replace(run, attempts=(*run.attempts, attempt), release=release)
+
+
+def _lost(run: RunRecord) -> str:
+    """Names the attempts that a draw without output has cost."""
+    numbers = [
+        str(attempt.attempt)
+        for attempt in run.attempts
+        if any(stage.state is StageState.LOST for stage in attempt.stages.values())
+    ]
+    outcome = "was cut off in its draw: it is lost, and stays charged; "
+    return f"attempt {' and '.join(numbers)} {outcome}" if numbers else ""
+
+
+def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str, Any]) -> None:
+    """Raise LedgerConflictError unless these are the terms of the run's first reservation."""
+    terms = {
+        "population": (run.population, population),
+        "plan_digest": (run.plan_digest, payload["plan_digest"]),
+        "period": (run.period, payload["period"]),
+        "max_attempts": (run.max_attempts, payload["max_attempts"]),
+    }
+    for name, (before, now) in terms.items():
+        if before != now:
+            raise LedgerConflictError(f"{name}: this run was first reserved with another one")

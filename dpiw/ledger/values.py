@@ -16,7 +16,7 @@ from dpiw.privacy.units import PrivacyCost
 
 
 class StageState(enum.Enum):
-    """Where one stage of one attempt stands; `dpiw.ledger.transitions` says what follows."""
+    """State of one stage of one attempt; `dpiw.ledger.book` has the transitions."""
 
     RESERVED = "reserved"
     ARMED = "armed"
@@ -26,7 +26,7 @@ class StageState(enum.Enum):
 
 
 class RunState(enum.Enum):
-    """Where a run stands.
+    """State of a run.
 
     RESERVED: nothing armed. ARMED: under way. LOST: a stage must be drawn again, at a new cost.
     COMMITTED: every stage has its output. PUBLISHED: released. VOIDED: given up before any arm.
@@ -55,12 +55,12 @@ class StageRecord:
     Attributes:
         stage: its name.
         attempt: the attempt this record belongs to, from 1.
-        state: where it stands.
+        state: its state.
         events: the privacy events it declares, as canonical JSON objects.
-        resumption: on what terms it may be resumed; None: not at all.
+        resumption: its terms of resumption; None: it cannot be resumed.
         token_digest: SHA-256 of the token that may draw now, once armed.
         earlier_tokens: SHA-256 of the tokens that a resume replaced.
-        checkpoint: the last one on record.
+        checkpoint: the last one recorded.
         output_digest: SHA-256 of its durable output once committed.
         conflicts: digests of other outputs that claimed the same grant; each was charged.
     """
@@ -90,7 +90,7 @@ class StageRecord:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """What of its cost is somebody's word, for rows made elsewhere; mostly nothing."""
+        """Costs declared, not computed, for rows made elsewhere; usually none."""
         words = [event for event in self.events if event.get("type") == "declared"]
         return tuple(f"epsilon={event['epsilon']}, delta={event['delta']}" for event in words)
 
@@ -102,7 +102,7 @@ class StageRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRecord:
-    """One reservation of a run and what became of it.
+    """One reservation of a run and its outcome.
 
     Attributes:
         attempt: its number, from 1.
@@ -136,25 +136,25 @@ class AttemptRecord:
 
     @property
     def armed(self) -> bool:
-        """Whether a stage of it was ever armed, so that it can no longer be given back."""
+        """Whether a stage was ever armed, so that it can no longer be given back."""
         untouched = (StageState.RESERVED, StageState.VOIDED)
         return any(stage.state not in untouched for stage in self.stages.values())
 
     @property
     def committed(self) -> bool:
-        """Whether a draw of it is committed, which pays for the read before it."""
+        """Whether a draw is committed, which pays for the read before it."""
         return any(stage.output_digest is not None for stage in self.stages.values())
 
     @property
     def pending_read(self) -> int:
-        """1 if its last read may still be paid for by a draw, else 0."""
+        """1 if a draw may still pay for its last read, else 0."""
         return int(self.reads > 0 and not self.committed and not self.voided)
 
     @property
     def unpaid_reads(self) -> int:
-        """Reads of the table, or of its snapshot by a fit, that no committed draw followed.
+        """Reads of the table, or of its snapshot by a fit, without a committed draw after them.
 
-        A fit that died is one: a lost draw, or a training that had to be resumed.
+        A fit that died counts: a lost draw, or a training that had to be resumed.
         """
         stages = self.stages.values()
         died = sum(stage.state is StageState.LOST for stage in stages)
@@ -163,7 +163,7 @@ class AttemptRecord:
 
     @property
     def held_charge(self) -> Charge:
-        """As `held`, with the Renyi vector where there is one."""
+        """As `held`, with the Renyi vector if there is one."""
         times = 0 if self.voided else 1 + sum(len(s.conflicts) for s in self.stages.values())
         return self.charge.plus(self.charge, times=times - 1)
 
@@ -180,7 +180,7 @@ class RunRecord:
         manifest_digest: SHA-256 of the release's manifest once published.
         published: the publishing entry.
         further: SHA-256 of the manifests of more rows from the same draws.
-        release: its name; None where only earlier versions of dpiw reserved it.
+        release: its name; None if only earlier versions of dpiw reserved it.
     """
 
     run_key: str
@@ -196,7 +196,7 @@ class RunRecord:
 
     @property
     def stages(self) -> dict[str, StageRecord]:
-        """Every stage's latest record; attempts that were voided count only where no other is."""
+        """Every stage's latest record; voided attempts count only if there is no other."""
         latest: dict[str, StageRecord] = {}
         for attempt in sorted(self.attempts, key=lambda a: (not a.voided, a.attempt)):
             latest.update(attempt.stages)
@@ -204,11 +204,11 @@ class RunRecord:
 
     @property
     def state(self) -> RunState:
-        """The run as a whole; see `RunState`."""
+        """The state of the whole run; see `RunState`."""
         return RunState.PUBLISHED if self.manifest_digest is not None else _stands(self.stages)
 
     def attempt_state(self, attempt: AttemptRecord) -> RunState:
-        """One of its attempts by itself: one that was given back is voided, whatever followed."""
+        """The state of one attempt by itself; a voided one stays voided."""
         state = _stands(attempt.stages)
         published = state is RunState.COMMITTED and self.manifest_digest is not None
         return RunState.PUBLISHED if published else state
@@ -220,16 +220,16 @@ class RunRecord:
 
     @property
     def held_charge(self) -> Charge:
-        """As `held`, with the Renyi vector where there is one."""
+        """As `held`, with the Renyi vector if there is one."""
         total = self.attempts[0].held_charge
         for attempt in self.attempts[1:]:
             total = total.plus(attempt.held_charge)
         return total
 
     def is_rival_of(self, other: RunRecord) -> bool:
-        """Whether it is another run of the same population, period and release, or may be.
+        """Whether it is another run of the same population, period and release.
 
-        A run whose name is on no record may be of any release.
+        A run without a recorded name may be of any release.
         """
         labels = [(run.population, run.period) for run in (self, other)]
         names = {self.release, other.release}
@@ -238,12 +238,12 @@ class RunRecord:
 
     @property
     def drawn(self) -> bool:
-        """Whether anything of it was ever armed."""
+        """Whether any stage was ever armed."""
         return any(attempt.armed for attempt in self.attempts)
 
     @property
     def drawn_charge(self) -> Charge:
-        """The part that can never be given back: attempts of which something was armed."""
+        """The irrevocable part: attempts with an armed stage."""
         total = self.attempts[0].charge.beyond(self.attempts[0].charge)  # zero
         for attempt in self.attempts:
             if attempt.armed:
@@ -252,7 +252,7 @@ class RunRecord:
 
     @property
     def unpaid_reads(self) -> int:
-        """Reads of the confidential table that no draw followed; see `dpiw.ledger.accounts`."""
+        """Reads of the confidential table without a draw; see `dpiw.ledger.accounts`."""
         return sum(attempt.unpaid_reads for attempt in self.attempts)
 
     @property
@@ -262,7 +262,7 @@ class RunRecord:
 
 
 def _stands(stages: Mapping[str, StageRecord]) -> RunState:
-    """Where stages stand together, before they are published."""
+    """The joint state of stages, before they are published."""
     states = {record.state for record in stages.values()}
     if StageState.LOST in states:
         return RunState.LOST
@@ -270,7 +270,7 @@ def _stands(stages: Mapping[str, StageRecord]) -> RunState:
 
 
 def token_digest(token: str) -> str:
-    """What the ledger keeps of a grant's token."""
+    """SHA-256 of a grant's token, as the ledger keeps it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -280,7 +280,7 @@ class Grant:
 
     Attributes:
         population, run_key, attempt, stage: what may be drawn.
-        token: 64 random hexadecimal digits; the ledger keeps their SHA-256, and so gives no grant.
+        token: 64 random hexadecimal digits; the ledger keeps only their SHA-256.
         seq: the arming entry.
     """
 
@@ -293,5 +293,5 @@ class Grant:
 
     @property
     def digest(self) -> str:
-        """What the ledger keeps of the token; a measurement names it (`Measurement.under`)."""
+        """SHA-256 of the token; a measurement names it (`Measurement.under`)."""
         return token_digest(self.token)

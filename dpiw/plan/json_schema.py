@@ -19,8 +19,7 @@ from dpiw.data.cell_formats import CellFormat
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.constraints import CONSTRAINT_NAME, Lookup, Never, Repair, Total
 from dpiw.data.schema import PublicSchema
-from dpiw.plan import local, sections
-from dpiw.plan.local import LocalSpec
+from dpiw.plan import sections
 from dpiw.plan.spec import ReleaseSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -31,15 +30,10 @@ _STANDARD = {"ge": "minimum", "le": "maximum"}
 
 def spec_schema() -> dict[str, Any]:
     """Of a release spec (`dpiw.plan.spec.ReleaseSpec`)."""
-    return _of_model(ReleaseSpec, sections, "dpiw release spec")
+    return model_schema(ReleaseSpec, sections, "dpiw release spec")
 
 
-def local_schema() -> dict[str, Any]:
-    """Of the spec of a local collection (`dpiw.plan.local.LocalSpec`)."""
-    return _of_model(LocalSpec, local, "dpiw local collection")
-
-
-def _of_model(model: type[BaseModel], module: ModuleType, title: str) -> dict[str, Any]:
+def model_schema(model: type[BaseModel], module: ModuleType, title: str) -> dict[str, Any]:
     """Of a model whose sections stand in a module."""
     schema = _standard(model.model_json_schema(by_alias=True))
     kinds = {name: getattr(module, name) for name in schema["$defs"]}
@@ -192,7 +186,7 @@ def _of_fields(kind: type) -> dict[str, str]:
 _ATTRIBUTE = re.compile(r"^    (\w[\w, ]*): (.+(?:\n {8}.*)*)", re.M)
 
 
-SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema, "local": local_schema}
+SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema}
 """By the name that the command line knows them under."""
 
 

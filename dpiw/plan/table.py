@@ -6,13 +6,14 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from dpiw.data.cell_formats import CellFormat, settled_formats
+from dpiw.data.cell_formats import CellFormat
+from dpiw.data.cell_reading import settled_formats
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.provenance import provenance_summary
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.data.declarations import provenance_summary
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
+from dpiw.plan.assumptions import made_elsewhere_text, told_alone
 from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
-from dpiw.plan.made_elsewhere import told, told_alone
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.plan.stages import rehearsable
 from dpiw.privacy import accounting
@@ -111,7 +112,7 @@ def _made_elsewhere(plan: Plan) -> list[str]:
     """Of rows that another tool made."""
     if not isinstance(plan.generator, MadeElsewhere):
         return []
-    return [f"  rows            {told(plan.generator)}"]
+    return [f"  rows            {made_elsewhere_text(plan.generator)}"]
 
 
 def _kept_back(plan: Plan) -> list[str]:

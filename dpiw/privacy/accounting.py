@@ -1,10 +1,11 @@
-"""What a whole run costs: events to (epsilon, delta).
+"""Cost of a whole run: events to (epsilon, delta).
 
-Totals come from privacy loss distributions (PLDs), composed as objects of `dp_accounting`, always
+Totals come from privacy loss distributions (PLDs) of `dp_accounting`, pessimistic on a grid, always
 in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
-relation (docs/method.md section 10). Every approximation rounds against ourselves.
+relation (docs/method.md section 10). Every approximation rounds against ourselves. The exponential
+mechanism is accounted by the curves of `dpiw.privacy.bounded_range`.
 
-The exponential mechanism is accounted by the curves of `dpiw.privacy.bounded_range`.
+Source: Koskela et al. (2020); Doroshenko et al. (2022) for the pessimistic discretisation.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from fractions import Fraction
 from typing import Any
 
 from dpiw.errors import PrivacyError
-from dpiw.privacy.event_base import NoiseEvent
+from dpiw.privacy.bounded_range import block_is_cheap
 from dpiw.privacy.event_records import event_from_json, event_to_json, stored_event
 from dpiw.privacy.events import (
     DeclaredEvent,
+    ExponentialMechanismEvent,
     GaussianEvent,
+    NoiseEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
+    ThresholdEvent,
     merge_events,
     pure_epsilon,
     to_dp_event,
 )
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
-from dpiw.privacy.partition_selection import ThresholdEvent
-from dpiw.privacy.pld import compose_privacy_losses, optimistic_privacy_losses
 from dpiw.privacy.renyi import ORDERS, exactly, units_up
-from dpiw.privacy.rounding import float_below
-from dpiw.privacy.units import DELTA_UNIT
+from dpiw.privacy.units import DELTA_UNIT, float_below
 
 __all__ = [
     "LATTICE_MARGIN",
@@ -66,25 +67,23 @@ _SMALLEST_PLD_DELTA = 1e-12
 """Below it the convolutions' rounding counts; the RDP bound is used instead."""
 
 _LARGEST_PLD_EPSILON = 50.0
-"""Above it, by RDP, no grid is built: the RDP bound is returned. No release lives there."""
+"""Above it the RDP bound is returned and no grid is built. No release has such an epsilon."""
 
 _SMALLEST_PLD_MULTIPLIER = 0.05
-"""Below it one event alone would need a grid of millions of points; likewise."""
+"""Below it too, as one event alone would need a grid of millions of points."""
 
 
 def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID) -> float:
-    """Total epsilon of all events together at `delta`, an upper bound.
+    """Return an upper bound of the total epsilon of all events at `delta`.
 
     Args:
-        events: what the mechanisms do, in any order; adaptivity is allowed.
+        events: of the mechanisms, in any order; adaptivity is allowed.
         delta: in [0, 1). At 0 the total is the exact sum of the pure events.
         grid: step of the privacy loss, natural log units; a coarser one is faster and larger.
 
     Raises:
         PrivacyError: delta = 0 with Gaussian noise in the events, or delta outside [0, 1).
         UncalibratedError: an event holds no positive finite noise.
-
-    Source: Koskela et al. (2020); Doroshenko et al. (2022) for the pessimistic discretisation.
     """
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
@@ -102,7 +101,7 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
 
 
 def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID) -> float:
-    """Total delta of all events together at `epsilon` >= 0, an upper bound.
+    """Return an upper bound of the total delta of all events at `epsilon` >= 0.
 
     Raises:
         PrivacyError: epsilon is negative or not a number.
@@ -116,7 +115,7 @@ def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpsilonBounds:
-    """What each accountant says alone; infinite where it says nothing.
+    """The epsilon of each accountant alone; infinite where it gives none.
 
     Attributes:
         sum: of the epsilons of pure events.
@@ -124,7 +123,7 @@ class EpsilonBounds:
         rdp: Renyi accounting.
         pld: privacy loss distributions, losses rounded up.
         pld_below: the same, rounded down and without `LATTICE_MARGIN`: no sound bound is below it.
-            0 where it says nothing.
+            0 where it gives none.
     """
 
     sum: float
@@ -135,13 +134,13 @@ class EpsilonBounds:
 
     @property
     def used(self) -> str:
-        """Name of the one that `epsilon` returns."""
+        """Name of the bound that `epsilon` returns."""
         names = ("sum", "gaussian") if math.isfinite(self.gaussian) else ("sum", "pld", "rdp")
         return min(names, key=lambda name: float(getattr(self, name)))
 
 
 def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBounds:
-    """Every accountant's own epsilon at `delta`, for an audit that compares them.
+    """Return every accountant's own epsilon at `delta`, for an audit that compares them.
 
     Raises:
         PrivacyError: delta is outside [0, 1).
@@ -170,7 +169,7 @@ def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBo
 
 
 def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
-    """Total epsilon by Renyi accounting: an independent, looser road to the same number.
+    """Return the total epsilon by Renyi accounting: an independent, looser bound.
 
     Raises:
         PrivacyError: delta is not inside (0, 1).
@@ -185,7 +184,7 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
 
 
 def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
-    """Total Renyi epsilon of all events at each order, in units of 1e-12, rounded up.
+    """Return the total Renyi epsilon at each order, in units of 1e-12, rounded up.
 
     Upper bounds at every order > 1, under `LATTICE_MARGIN`, in decimals that are the same on every
     machine: Gaussian a/(2m^2), Laplace exact, exponential mechanism min(epsilon, a epsilon^2/8),
@@ -208,13 +207,14 @@ def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
 def _without_deltas(
     events: Sequence[PrivacyEvent], delta: float
 ) -> tuple[tuple[PrivacyEvent, ...], float]:
-    """The events with every delta of their own taken off a total's `delta`: what is left of both.
+    """Take every event's own delta off the total `delta`; return the rest of both.
 
-    If the rest is (epsilon, delta')-DP, then all is so at delta' plus the sum of theirs: declared
-    ones, and those of thresholds, of which nothing else is left (docs/method.md section 19).
+    If the rest is (epsilon, delta')-DP, all events together are so at delta' plus the sum of their
+    own deltas: declared ones, and those of thresholds, which cost nothing else (docs/method.md
+    section 19).
 
     Raises:
-        PrivacyError: theirs are more than `delta`.
+        PrivacyError: they sum to more than `delta`.
     """
     delta_events = [event for event in events if isinstance(event, DeclaredEvent | ThresholdEvent)]
     if not any(event.delta for event in delta_events):
@@ -246,7 +246,7 @@ def _delta(exact: Sequence[PrivacyEvent], epsilon: float, grid: float) -> float:
 
 
 def _with_margin(merged: Sequence[PrivacyEvent]) -> tuple[Any, ...]:
-    """The events as accounted; see `LATTICE_MARGIN`. Events of a pure epsilon are exact."""
+    """Apply `LATTICE_MARGIN` to noise events; events of a pure epsilon are exact."""
     return tuple(
         dataclasses.replace(event, noise_multiplier=event.noise_multiplier / (1 + LATTICE_MARGIN))
         if isinstance(event, NoiseEvent)
@@ -295,3 +295,55 @@ def _rdp_accountant(merged: Sequence[Any]) -> Any:
 
 def _rdp_epsilon(merged: Sequence[Any], delta: float) -> float:
     return float(_rdp_accountant(merged).get_epsilon(delta)) if merged else 0.0
+
+
+# Privacy loss distributions
+
+_FINEST_GRID = 1e-5
+
+
+def compose_privacy_losses(merged: Sequence[PrivacyEvent], grid: float) -> Any:
+    """Return the pessimistic PLD of all events together.
+
+    Args:
+        merged: at least one event, from `dpiw.privacy.events.merge_events`.
+        grid: step of the privacy loss; a finer one is used where single events need it.
+    """
+    selections = [event for event in merged if isinstance(event, ExponentialMechanismEvent)]
+    # One block of selections at most may use the sharper curve: see `dpiw.privacy.bounded_range`.
+    block = max(selections, key=lambda event: event.count * event.epsilon**2, default=None)
+    step = _step(merged, grid)
+    plds = [event_privacy_loss(event, step, as_block=event is block) for event in merged]
+    return functools.reduce(lambda total, part: total.compose(part), plds)
+
+
+def optimistic_privacy_losses(merged: Sequence[PrivacyEvent], grid: float) -> Any | None:
+    """Return the PLD with every loss rounded down: no sound bound is below it.
+
+    None with selections among the events: their curves are bounds, and other bounds may be lower.
+    """
+    if not all(event.exact for event in merged):
+        return None
+    step = _step(merged, grid)
+    plds = [_composed(event.privacy_loss(step, down=True), event.count) for event in merged]
+    return functools.reduce(lambda total, part: total.compose(part), plds)
+
+
+# A search over one part of a run asks for the other parts' PLDs again and again.
+@functools.lru_cache(maxsize=8)
+def event_privacy_loss(event: PrivacyEvent, grid: float, *, as_block: bool = False) -> Any:
+    """Return the PLD of one event with its count; `as_block` as in `dpiw.privacy.bounded_range`."""
+    as_block = as_block and event.count > 1 and block_is_cheap(event.count)
+    if as_block and isinstance(event, ExponentialMechanismEvent):
+        return event.block_privacy_loss(grid)
+    return _composed(event.privacy_loss(grid), event.count)
+
+
+def _composed(single: Any, count: int) -> Any:
+    return single if count == 1 else single.self_compose(count)
+
+
+def _step(merged: Sequence[PrivacyEvent], grid: float) -> float:
+    """A grid coarser than a pure event's largest loss would round many of its losses far up."""
+    losses = [dataclasses.replace(event, count=1).pure for event in merged]
+    return min([grid, *(max(_FINEST_GRID, loss / 10) for loss in losses)])

@@ -55,14 +55,14 @@ _FEWEST_CELLS = 16
 
 
 def selection_curve(epsilon: float, order: FloatArray) -> FloatArray:
-    """H(s) of one selection at `order` = s, elementwise, same shape; values in [0, 1]."""
+    """Return H(s) of one selection at `order` = s, elementwise; values in [0, 1]."""
     inside = np.expm1((np.minimum(order, epsilon) - epsilon) / 2) ** 2 / -math.expm1(-epsilon)
     below = -np.expm1(np.minimum(order, 0.0))
     return np.asarray(np.where(order < -epsilon, below, inside), dtype=np.float64)
 
 
 def gaussian_multiplier(epsilon: float) -> float:
-    """Noise multiplier of a Gaussian mechanism that dominates one selection; rounded down."""
+    """Return the multiplier of Gaussian noise that dominates one selection, rounded down."""
     return 1 / (epsilon * math.sqrt(math.pi / 8)) * (1 - 1e-15)
 
 
@@ -72,7 +72,7 @@ def block_is_cheap(count: int) -> bool:
 
 
 def block_curve(epsilon: float, count: int, order: FloatArray) -> FloatArray:
-    """Upper bound of V_count(s) at `order` = s, for `count` adaptive selections of `epsilon`.
+    """Return an upper bound of V_count(s) at `order` = s, for `count` selections of `epsilon`.
 
     The recursion runs on the lattice of losses of step h = epsilon/n. An interval [t - e, t] is
     covered by one with both ends on the lattice and length e + h, so t needs lattice values only.

@@ -1,4 +1,4 @@
-"""The noise that meets a total: a search over the cost of `dpiw.privacy.accounting`."""
+"""Search for the noise that meets a total cost (`dpiw.privacy.accounting`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpiw.privacy.events import PrivacyEvent
 def calibrate(
     make_events: Callable[[float], Sequence[PrivacyEvent]], *, epsilon: float, delta: float
 ) -> float:
-    """The effort rho whose events cost `epsilon` at `delta`: never more, within 1e-4 less.
+    """Return the effort rho whose events cost at most `epsilon` at `delta`, within 1e-4 of it.
 
     Where the cost jumps past the target, the effort just below the jump.
 
@@ -23,8 +23,8 @@ def calibrate(
         delta: in [0, 1).
 
     Raises:
-        PrivacyError: the target is not admissible; or no rho in [1e-16, 1e16] times the first guess
-            brackets it, as when fixed events alone cost more or nothing depends on rho.
+        PrivacyError: the target is not admissible, or no rho in [1e-16, 1e16] times the first guess
+            brackets it: fixed events alone cost more, or nothing depends on rho.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
@@ -63,7 +63,7 @@ class _Search:
         return math.log(max(total, 1e-300) / self._target)
 
     def solve(self, log_rho: float) -> float:
-        """Largest log rho found whose cost is at most the target, within 1e-4 of it."""
+        """Return the largest log rho found whose cost is at most the target, within 1e-4 of it."""
         first = log_rho
         low: tuple[float, float] | None = None
         high: tuple[float, float] | None = None

@@ -1,4 +1,4 @@
-"""A guarantee that somebody states of a mechanism that is not ours, and what it is worth here."""
+"""A stated guarantee of a foreign mechanism, and its cost here."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from decimal import Decimal
 from dpiw.errors import SpecError
 from dpiw.privacy.events import DeclaredEvent
 from dpiw.privacy.renyi import BEYOND, exactly
-from dpiw.privacy.rounding import float_above
-from dpiw.privacy.units import EPSILON_UNIT, NeighbouringRelation, PrivacyUnit
+from dpiw.privacy.units import EPSILON_UNIT, NeighbouringRelation, PrivacyUnit, float_above
 
 _MOST_EPSILON = int(BEYOND * EPSILON_UNIT)
-"""Of a group: nothing can pay as much, and its exponential is still a decimal."""
+"""Epsilon of a group that nothing can pay, and whose exponential is still a decimal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """(epsilon, delta)-DP of single rows, or of whatever the tool protected.
+    """(epsilon, delta)-DP of single rows, or of the units that the tool protected.
 
     Attributes:
         epsilon: > 0.
         delta: in [0, 1).
         relation: under which it was stated.
-        rows_per_unit: a public bound, enforced before the tool read its table, on how many of
-            the things it protects are one protected unit of the release: 1 if it protects the
+        rows_per_unit: public bound, enforced before the tool read its table, on how many of the
+            things it protects make up one protected unit of the release: 1 if it protects the
             unit itself.
     """
 
@@ -34,13 +33,13 @@ class Declaration:
     rows_per_unit: int = 1
 
     def event(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """The same as a cost for `unit`, by group privacy, rounded up.
+        """Return the cost for `unit`, by group privacy, rounded up.
 
-        A group of g gives (g epsilon, delta sum_{i<g} exp(i epsilon)): as many as `rows_per_unit`,
-        and twice that where add/remove is to serve replace-one, which is one removal and one
-        addition. A replace-one guarantee says nothing of the number of rows, so it serves no other
-        relation and no group: a unit may be replaced by one of another number of rows. Source:
-        Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
+        A group of g gives (g epsilon, delta sum_{i<g} exp(i epsilon)), with g = `rows_per_unit`,
+        doubled where add/remove serves replace-one, which is one removal and one addition. A
+        replace-one guarantee says nothing of the number of rows, so it serves no other relation
+        and no group: a unit may be replaced by one of another number of rows. Source: Dwork & Roth
+        (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
 
         Raises:
             SpecError: replace-one declared for add/remove or for a group, an epsilon that nothing
@@ -79,6 +78,6 @@ class Declaration:
 
 
 def _ledger_float(value: Decimal) -> float:
-    """The float whose shortest text is this number, as ledgers keep it; if none is, one above."""
+    """The float whose shortest text is this number, as ledgers keep it; else the float above."""
     nearest = float(value)
     return nearest if Decimal(repr(nearest)) == value else float_above(value)

@@ -1,4 +1,4 @@
-"""Privacy events as records: JSON for certificates, plans and the ledger, and back."""
+"""Privacy events as JSON for certificates, plans and the ledger, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpiw.privacy.events import EVENT_TYPES, PrivacyEvent, check_event
 
 
 def event_to_json(event: PrivacyEvent) -> dict[str, Any]:
-    """A JSON-able mapping with a `type` of `EVENT_TYPES`."""
+    """Return a JSON mapping with a `type` of `EVENT_TYPES`."""
     check_event(event)
     name = next(name for name, kind in EVENT_TYPES.items() if kind is type(event))
     fields = dataclasses.asdict(event)
@@ -21,11 +21,10 @@ def event_to_json(event: PrivacyEvent) -> dict[str, Any]:
 
 
 def events_text(events: Iterable[Mapping[str, Any]]) -> str:
-    """How often which mechanism draws, and its noise, for people.
+    """Return how often each mechanism draws, and its noise, for people.
 
-    Args:
-        events: as `event_to_json` writes them, or as the ledger stores them; their numbers may not
-            be sound, and a value that is no number is shown as it stands.
+    Events are as `event_to_json` writes them or as the ledger stores them. Their numbers may be
+    unsound; a value that is no number is shown as it is.
     """
     draws: Counter[str] = Counter()
     for event in events:
@@ -41,7 +40,7 @@ def events_text(events: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _short(value: Any) -> str:
-    """In full: a rounded noise multiplier would not reproduce the cost that is promised."""
+    """In full: a rounded noise multiplier would not reproduce the promised cost."""
     try:
         return repr(float(value)).removesuffix(".0")
     except (TypeError, ValueError):
@@ -52,7 +51,7 @@ def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:
     """Read what `event_to_json` wrote.
 
     Raises:
-        PrivacyError: an unknown type, or other fields than the type has.
+        PrivacyError: an unknown type, or fields that the type does not have.
     """
     kind = EVENT_TYPES.get(str(data.get("type")))
     if kind is None:

@@ -1,33 +1,113 @@
-"""Privacy events: what a mechanism did, and what each kind of it is to every accountant.
+"""Privacy events: what a mechanism did, and what each kind is to every accountant.
 
-A kind is one class and its line in `EVENT_TYPES`: the class says its strength, its epsilon if it is
-pure, its Renyi divergence, its privacy loss distribution (PLD) and its form in `dp_accounting`.
-Nothing else asks which kind an event is, but for what is true of one kind alone: the closed form of
-Gaussian noise, the blocks of `dpiw.privacy.bounded_range`. The audit has ladders of its own.
+A kind is one class and its line in `EVENT_TYPES`. The class defines its strength, its epsilon if it
+is pure, its Renyi divergence, its privacy loss distribution (PLD) and its `dp_accounting` form. No
+other code asks for the kind, except for what is true of one kind alone: the closed form of Gaussian
+noise, the blocks of `dpiw.privacy.bounded_range`. The audit has its own accountant.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from dpiw.errors import PrivacyError
-from dpiw.privacy.bounded_range import block_curve, selection_curve
-from dpiw.privacy.event_base import (
-    EventKind,
-    NoiseEvent,
-    bounded_pld,
-    library,
-    pld_library,
-    rounding,
-)
-from dpiw.privacy.partition_selection import ThresholdEvent
+import numpy as np
+
+from dpiw.errors import PrivacyError, UncalibratedError
+from dpiw.privacy.bounded_range import FloatArray, block_curve, selection_curve
 from dpiw.privacy.units import NoiseKind
+
+
+class EventKind(ABC):
+    """Base of every kind; properties are of one of its `count` mechanisms unless stated."""
+
+    count: int
+    exact = True
+    """Whether the PLD's curve is the mechanism's own; if not, it bounds it from above."""
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """Noise multiplier or epsilon; must be finite and positive."""
+
+    @property
+    def pure(self) -> float:
+        """Epsilon of all `count` at delta = 0; infinite if there is none."""
+        return math.inf
+
+    def check(self) -> None:
+        """Raise as `check_event` does."""
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise PrivacyError("privacy event: expected a whole count >= 1")
+        if not (math.isfinite(self.strength) and self.strength > 0):
+            raise UncalibratedError(
+                f"{type(self).__name__}: expected a finite noise multiplier or epsilon > 0"
+            )
+
+    @abstractmethod
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Return an upper bound of the Renyi divergence at `order` > 1, in caller's decimals."""
+
+    @abstractmethod
+    def dp_event(self) -> Any:
+        """Return the form in `dp_accounting`."""
+
+    @abstractmethod
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """Return the `dp_accounting` PLD on a grid, rounded up, or `down` if `exact`."""
+
+
+class NoiseEvent(EventKind):
+    """Kinds whose cost is that of noise with a `noise_multiplier`."""
+
+    noise_multiplier: float
+    laws: ClassVar[frozenset[NoiseKind]]
+    """Laws of noise that the kind accounts for."""
+
+    @property
+    def strength(self) -> float:
+        """The noise multiplier."""
+        return self.noise_multiplier
+
+
+def library() -> Any:
+    """Import `dp_accounting` when the first event needs it."""
+    import dp_accounting
+
+    return dp_accounting
+
+
+def pld_library() -> Any:
+    """Import its privacy loss distributions."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution
+
+
+def rounding(grid: float, down: bool) -> dict[str, Any]:
+    """Return the library's arguments for putting a PLD on a grid."""
+    return {
+        "value_discretization_interval": grid,
+        "pessimistic_estimate": not down,
+        "use_connect_dots": not down,
+    }
+
+
+def bounded_pld(grid: float, largest: float, curve: Callable[[FloatArray], FloatArray]) -> Any:
+    """Return the PLD of a curve above a mechanism's own, for losses of at most `largest`."""
+    from dp_accounting.pld import pld_pmf
+
+    reach = math.ceil(largest / grid)
+    support = np.arange(-reach, reach + 1)
+    above = np.clip(curve((support * grid).astype(np.float64)), 0.0, 1.0)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(grid, support, above)
+    return pld_library().PrivacyLossDistribution(pmf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +123,11 @@ class GaussianEvent(NoiseEvent):
         return order / (2 * Decimal(self.noise_multiplier) ** 2)
 
     def dp_event(self) -> Any:
-        """Of the same name there."""
+        """Return the same event there."""
         return library().GaussianDpEvent(self.noise_multiplier)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
-        """As the library has it."""
+        """Return the library's PLD."""
         return pld_library().from_gaussian_mechanism(self.noise_multiplier, **rounding(grid, down))
 
 
@@ -76,11 +156,11 @@ class LaplaceEvent(NoiseEvent):
         return (near + far).ln() / (a - 1)
 
     def dp_event(self) -> Any:
-        """Of the same name there."""
+        """Return the same event there."""
         return library().LaplaceDpEvent(self.noise_multiplier)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
-        """As the library has it."""
+        """Return the library's PLD."""
         return pld_library().from_laplace_mechanism(self.noise_multiplier, **rounding(grid, down))
 
 
@@ -106,21 +186,21 @@ class ExponentialMechanismEvent(EventKind):
         return self.count * self.epsilon
 
     def renyi_epsilon(self, order: Decimal) -> Decimal:
-        """Of privacy-loss range epsilon: epsilon^2/8-zCDP (Cesar & Rogers 2021, lemma 3.2)."""
+        """Privacy-loss range epsilon: epsilon^2/8-zCDP (Cesar & Rogers 2021, lemma 3.2)."""
         epsilon = Decimal(self.epsilon)
         return min(epsilon, order * epsilon**2 / 8)
 
     def dp_event(self) -> Any:
-        """None there in version 0.6: the weaker zCDP statement, which RDP accounting reads."""
+        """Return the weaker zCDP statement: version 0.6 has no such event, and RDP reads zCDP."""
         return library().ZCDpEvent(rho=self.epsilon**2 / 8)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
-        """From the curve of one selection, a bound of it: nothing to round down."""
+        """Return the PLD of one selection's curve, a bound: nothing to round down."""
         assert not down
         return bounded_pld(grid, self.epsilon, partial(selection_curve, self.epsilon))
 
     def block_privacy_loss(self, grid: float) -> Any:
-        """The PLD of all `count` together, as one block of `dpiw.privacy.bounded_range`."""
+        """Return the PLD of all `count` together, as one block of `dpiw.privacy.bounded_range`."""
         # A block's lattice covers a range of epsilon times at most 1 + 1/16.
         largest = self.epsilon * (1.07 * self.count)
         return bounded_pld(grid, largest, partial(block_curve, self.epsilon, self.count))
@@ -136,7 +216,7 @@ class PoissonSampledGaussianEvent(NoiseEvent):
     laws = frozenset({NoiseKind.GAUSSIAN})
 
     def check(self) -> None:
-        """Also that the sampling probability is one."""
+        """Also check the sampling probability."""
         super().check()
         if not 0 < self.sampling_probability <= 1:
             raise PrivacyError("privacy event: expected a sampling probability in (0, 1]")
@@ -151,12 +231,12 @@ class PoissonSampledGaussianEvent(NoiseEvent):
         return total.ln() / (whole - 1)
 
     def dp_event(self) -> Any:
-        """A sampled Gaussian event there."""
+        """Return a sampled Gaussian event."""
         noise = library().GaussianDpEvent(self.noise_multiplier)
         return library().PoissonSampledDpEvent(self.sampling_probability, noise)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
-        """As the library has it."""
+        """Return the library's PLD."""
         noise, probability = self.noise_multiplier, self.sampling_probability
         grids = rounding(grid, down)
         return pld_library().from_gaussian_mechanism(noise, sampling_prob=probability, **grids)
@@ -164,10 +244,11 @@ class PoissonSampledGaussianEvent(NoiseEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredEvent(EventKind):
-    """`count` mechanisms of others, each (epsilon, delta)-DP by somebody's word.
+    """`count` foreign mechanisms, each declared (epsilon, delta)-DP.
 
-    Accounted as the worst that is: with probability delta it shows the table, which
-    `dpiw.privacy.accounting` takes off the total's; else randomised response (Kairouz et al. 2015).
+    Accounted as the worst such mechanism: with probability delta it shows the table, which
+    `dpiw.privacy.accounting` takes off the total's delta; else randomised response (Kairouz et al.
+    2015).
     """
 
     epsilon: float
@@ -186,7 +267,7 @@ class DeclaredEvent(EventKind):
         return self.count * self.epsilon if self.delta == 0 else math.inf
 
     def check(self) -> None:
-        """Also that delta is one."""
+        """Also check delta."""
         super().check()
         if not 0 <= self.delta < 1:
             raise PrivacyError("privacy event: expected a delta in [0, 1)")
@@ -199,16 +280,54 @@ class DeclaredEvent(EventKind):
         return min(epsilon, order * epsilon**2 / 2)
 
     def dp_event(self) -> Any:
-        """None there: the zCDP statement of a pure one, which RDP accounting reads."""
+        """Return the zCDP statement of a pure one, which RDP accounting reads."""
         return library().ZCDpEvent(rho=self.epsilon**2 / 2)
 
     def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
-        """As the library has it for a pure epsilon, rounded up alone."""
+        """Return the library's PLD of a pure epsilon, rounded up only."""
         assert not down
         from dp_accounting.pld.common import DifferentialPrivacyParameters
 
         pure = DifferentialPrivacyParameters(self.epsilon)
         return pld_library().from_privacy_parameters(pure, value_discretization_interval=grid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdEvent(EventKind):
+    """`count` columns of noisy counts, of which only those above a threshold are shown.
+
+    With probability at most `delta` each shows a level that one unit alone holds; otherwise it
+    shows nothing that the noise on the counts, an event of its own, does not pay for. The total's
+    delta is the sum.
+    """
+
+    delta: float
+    count: int = 1
+    exact = False
+
+    @property
+    def strength(self) -> float:
+        """Delta."""
+        return self.delta
+
+    def check(self) -> None:
+        """Also check delta."""
+        super().check()
+        if self.delta >= 1:
+            raise PrivacyError("privacy event: expected a delta in (0, 1)")
+
+    def renyi_epsilon(self, order: Decimal) -> Decimal:
+        """Infinite: a level shown has probability zero without the unit."""
+        return Decimal("Infinity")
+
+    def dp_event(self) -> Any:
+        """Return no operation: its delta covers everything."""
+        return library().NoOpDpEvent()
+
+    def privacy_loss(self, grid: float, *, down: bool = False) -> Any:
+        """Return the PLD of no operation."""
+        assert not down
+        return pld_library().identity(grid)
 
 
 PrivacyEvent = (
@@ -219,7 +338,7 @@ PrivacyEvent = (
     | DeclaredEvent
     | ThresholdEvent
 )
-"""What a mechanism did to the data, in terms an accountant understands."""
+"""What a mechanism did to the data, in an accountant's terms."""
 
 EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
     "gaussian": GaussianEvent,
@@ -233,7 +352,7 @@ EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
 
 
 def check_event(event: PrivacyEvent) -> None:
-    """Refuse an event no accountant could mean.
+    """Refuse an event that no accountant can cost.
 
     Raises:
         UncalibratedError: a noise multiplier or an epsilon is zero, negative or not finite.
@@ -245,11 +364,11 @@ def check_event(event: PrivacyEvent) -> None:
 
 
 def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
-    """The same total with fewer parts, in a fixed order.
+    """Return the same total with fewer parts, in a fixed order.
 
     Gaussian events become one, exactly: k mechanisms of multipliers m_i compose to one of
     multiplier (sum 1/m_i^2)^(-1/2), also adaptively. Equal events of the other kinds add counts.
-    The result is the same to the last bit however the events are ordered and counts split.
+    The result is the same to the last bit whatever the order of events and the split of counts.
     """
     gaussian: dict[float, int] = {}
     counts: dict[PrivacyEvent, int] = {}
@@ -271,16 +390,61 @@ def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
 
 
 def to_dp_event(event: PrivacyEvent) -> Any:
-    """The `dp_accounting` form of an event, `count` included."""
+    """Return the `dp_accounting` form of an event, `count` included."""
     check_event(event)
     return library().SelfComposedDpEvent(event.dp_event(), event.count)
 
 
 def pure_epsilon(events: Sequence[PrivacyEvent]) -> float:
-    """Exact sum of the epsilons of pure events, rounded up; infinite if one is not pure."""
+    """Return the exact sum of the epsilons of pure events, rounded up; else infinity."""
     total = 0.0
     for event in events:
         exact = total == 0 and isinstance(event, DeclaredEvent) and event.count == 1
         total += event.pure
         total = total if exact else math.nextafter(total, math.inf)
     return total
+
+
+# Partition selection
+
+_LATTICE = 2.0**-20
+"""Largest lattice step, in noise scales (`dpiw.privacy.mechanisms`).
+
+The lattice's tail is no heavier than the continuous one a step nearer.
+"""
+
+_UP = 1 + 1e-9
+"""Covers the error of the quantile."""
+
+
+def level_threshold(*, scale: float, rows: int, delta: float) -> float:
+    """Return the least noisy count at which a level is shown, in rows, rounded up.
+
+    Every level that occurs gets a noisy count, and those at or above a public threshold are shown.
+    That a level occurs at all is what neighbours may differ in: a delta of its own pays for the
+    chance that a level shows although a single unit holds all its rows.
+
+    A unit's rows lie on levels that nobody else has, c_l on level l. With q(c) the chance that
+    Gaussian noise takes a count c to the threshold, one shows with probability sum_l q(c_l) at
+    most, by the union bound. q is convex below the threshold, so the sum is largest with all rows
+    on one level or each on its own: max(q(rows), rows q(1)).
+
+    Args:
+        scale: standard deviation of the noise on the lattice of `mechanisms.noisy_counts`, in rows.
+        rows: most rows of one unit.
+        delta: of the column, in (0, 1/2).
+
+    Raises:
+        UncalibratedError: no noise, no rows, or a delta outside (0, 1/2).
+
+    Source: Desfontaines, Voss, Gipson & Mandayam (2022), "Differentially private partition
+    selection"; with Gaussian noise Swanberg, Desfontaines & Haney (2023), "DP-SIPS"; the bound for
+    several rows and
+    the proof for both relations: docs/method.md section 19.
+    """
+    from scipy.special import ndtri
+
+    if not (math.isfinite(scale) and scale > 0 and rows >= 1 and 0 < delta < 0.5):
+        raise UncalibratedError("threshold: expected noise, rows >= 1 and 0 < delta < 1/2")
+    whole, single = (-float(ndtri(part)) for part in (delta, delta / rows))
+    return (max(rows + scale * whole, 1 + scale * single) + scale * _LATTICE) * _UP

@@ -12,7 +12,7 @@ from dpiw.errors import PrivacyError
 
 
 def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
-    """Smallest delta of one Gaussian mechanism at epsilon.
+    """Return the smallest delta of one Gaussian mechanism at epsilon.
 
     Args:
         noise_multiplier: standard deviation over L2 sensitivity, m > 0.
@@ -30,7 +30,7 @@ def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
-    """Smallest epsilon of one Gaussian mechanism at 0 < delta < 1, rounded up by 1e-12."""
+    """Return the smallest epsilon of one Gaussian mechanism at 0 < delta < 1, up by 1e-12."""
 
     def excess(epsilon: float) -> float:
         return gaussian_delta(noise_multiplier, epsilon) - delta
@@ -43,10 +43,10 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Smallest noise standard deviation over L2 sensitivity for (epsilon, delta)-DP.
+    """Return the smallest noise standard deviation over L2 sensitivity for (epsilon, delta)-DP.
 
-    kappa of docs/method.md section 10, rounded up by 1e-12 relative; without the lattice margin of
-    `dpiw.privacy.accounting`, which is added where events are accounted.
+    kappa of docs/method.md section 10, rounded up by 1e-12 relative; without the lattice margin,
+    which `dpiw.privacy.accounting` adds.
 
     Raises:
         PrivacyError: epsilon < 0, or delta is not inside (0, 1).
@@ -58,10 +58,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
 
 
 def smallest_multiplier(delta_of: Callable[[float], float], delta: float) -> float:
-    """Where the delta of a noise multiplier, a decreasing function, falls to `delta` > 0.
-
-    Rounded up by 1e-12 relative.
-    """
+    """Return the multiplier, rounded up by 1e-12, at which a decreasing delta is `delta` > 0."""
 
     def excess(log_multiplier: float) -> float:
         # Log ratio, so that the root is well scaled for every delta.
@@ -76,7 +73,7 @@ def smallest_multiplier(delta_of: Callable[[float], float], delta: float) -> flo
 
 
 def _root(decreasing: Callable[[float], float], low: float, high: float) -> float:
-    """Where a decreasing function turns non-positive, a hair to the right of it."""
+    """Where a decreasing function turns non-positive, rounded up."""
     from scipy.optimize import brentq
 
     root = float(brentq(decreasing, low, high, xtol=1e-13, rtol=1e-14))

@@ -1,12 +1,12 @@
-"""Fast secure randomness: a ChaCha20 keystream under a fresh key, normals and row samples from it.
+"""Fast secure randomness: normals and row samples from a ChaCha20 keystream under a fresh key.
 
-For DP-SGD, whose millions of draws the exact integer samplers of `dpiw.privacy.randomness` would
-take hours for. The normals are doubles, not exact: uniforms of 63 bits (more in the tail) through
-the method of Box and Muller. What leaves is the sum of value and noise, rounded to a coarse public
-lattice (`dpiw.privacy.mechanisms.noisy_sum`).
+For DP-SGD, whose millions of draws would take the exact integer samplers of
+`dpiw.privacy.randomness` hours. The normals are doubles, not exact: uniforms of 63 bits (more in
+the tail) through the method of Box and Muller. Only the sum of value and noise leaves, rounded to a
+coarse public lattice (`dpiw.privacy.mechanisms.noisy_sum`).
 
-Nothing is buffered between calls: every call keys its own stream with 256 bits from the operating
-system, so a forked process draws other values.
+Nothing is buffered: every call keys its own stream with 256 bits from the operating system, so a
+forked process draws other values.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Array = NDArray[np.float64]
 
 _KEY_BYTES = 32
 _TAIL = 2.0**43
-"""Words nearer to 0 (one in 2^20) get 52 further bits, so that the far tail is no coarse grid."""
+"""Words nearer to 0 (one in 2^20) get 52 more bits, so that the far tail is no coarse grid."""
 
 
 def keystream_words(count: int) -> NDArray[np.uint64]:
-    """`count` independent uniform 64-bit words, shape (count,)."""
+    """Return independent uniform 64-bit words, shape (count,)."""
     cipher, chacha = _chacha()
     # One key, one stream: the nonce may be constant because no key is ever used twice.
     stream = cipher(chacha(os.urandom(_KEY_BYTES), bytes(16)), mode=None).encryptor()
@@ -37,21 +37,21 @@ def keystream_words(count: int) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1)
 def _chacha() -> tuple[Any, Any]:
-    """The cipher, imported at the first draw only."""
+    """Import the cipher at the first draw only."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     return Cipher, algorithms.ChaCha20
 
 
 def keystream_uniforms(count: int) -> Array:
-    """Uniforms on (0, 1], about the midpoints of 2^53 cells, shape (count,)."""
+    """Return uniforms on (0, 1], about the midpoints of 2^53 cells, shape (count,)."""
     uniforms = (keystream_words(count) >> np.uint64(11)).view(np.int64) + 0.5
     uniforms *= 2.0**-53
     return np.asarray(uniforms)
 
 
 def keystream_normals(count: int) -> Array:
-    """Independent standard normals, shape (count,).
+    """Return independent standard normals, shape (count,).
 
     Box and Muller (1958): with R = sqrt(-2 log U) and an angle 2 phi uniform on (-pi, pi),
     R cos 2 phi and R sin 2 phi are independent normals; both follow from t = tan phi.
@@ -87,9 +87,9 @@ def _radii(uniforms: Array) -> Array:
 def bernoulli_rows(
     rows: int, probability: float, *, uniforms: Callable[[int], Array]
 ) -> NDArray[np.int64]:
-    """Each of `rows` rows with the same probability, independently; ascending indices.
+    """Select each of `rows` rows with the same probability, independently; ascending indices.
 
-    The gaps between chosen rows are geometric, so the work is in the rows chosen, not in all.
+    The gaps between selected rows are geometric, so the work grows with the selected rows only.
 
     Args:
         rows: how many there are; may be confidential, and is in no error's text.

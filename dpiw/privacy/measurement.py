@@ -1,7 +1,7 @@
 """A measurement: what a mechanism drew, with the law of its noise, as one file.
 
-The file is the only thing that leaves a confidential stage. Everything after it (models, weights,
-samples) is post-processing of these bytes and may be repeated for ever at no cost.
+Only this file leaves a confidential stage. Everything after it (models, weights, samples) is
+post-processing of these bytes, free and repeatable.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _GRANT, _SETTINGS = "grant", "planned_settings"
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedNoise:
-    """The noise in one group of released values, as the certificate states it.
+    """Noise of one group of released values, as the certificate states it.
 
     Attributes:
         values: the group (`one_way`, `gradient`, ...).
         law: of the noise.
         scale: of the noise, in units of the values (`dpiw.privacy.units.NoiseLaw`).
         sensitivity: how far one privacy unit moves the values, L1 for Laplace noise and L2
-            otherwise; None: not stated, by a version of dpiw before it was.
-        event: index of the event that accounts for it, in the stage's events; None as above.
+            otherwise; None: not stated by an earlier version of dpiw.
+        event: index of its event among the stage's events; None as above.
 
     Raises:
         UncalibratedError: scale or sensitivity is no finite number > 0.
@@ -57,7 +57,7 @@ class ReleasedNoise:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; what is not stated is left out."""
+        """Return JSON values; omit what is not stated."""
         stated = {"sensitivity": self.sensitivity, "event": self.event}
         return {"values": self.values, "law": self.law.value, "scale": self.scale} | {
             name: value for name, value in stated.items() if value is not None
@@ -74,13 +74,13 @@ class Measurement:
     """Noisy values and public facts about them.
 
     Attributes:
-        kind: which method drew it (`privbayes`, `histogram`, `beta`, ...).
+        kind: the method that drew it (`privbayes`, `histogram`, `beta`, ...).
         arrays: noisy values by name; plain numeric arrays of any shape.
         facts: public facts, JSON values only (noise law, sizes, structure, settings).
         publishable: False when the noise was seeded or absent; such a measurement cannot be
             released (`NotPublishableError`).
-        noise: what the certificate states of the noise that was drawn.
-        threshold: the least noisy count of what is shown; None where nothing is left out.
+        noise: the certificate's statement of the noise drawn.
+        threshold: the least noisy count that is shown; None where nothing is left out.
     """
 
     kind: str
@@ -91,10 +91,10 @@ class Measurement:
     threshold: float | None = None
 
     def under(self, grant: str, *, settings: str) -> Measurement:
-        """As drawn under an arm of the ledger and the settings of a plan.
+        """Record the ledger's arm and the plan's settings under which it was drawn.
 
         A file found after a crash is committed only under the arm it was drawn under, and published
-        only under the plan that it was drawn by.
+        only under the plan it was drawn by.
 
         Args:
             grant: the SHA-256 that the arm's entry holds.
@@ -104,7 +104,7 @@ class Measurement:
 
     @property
     def stated_noise(self) -> tuple[ReleasedNoise, ...]:
-        """`noise`, or what an earlier version of dpiw left of it among the facts."""
+        """`noise`, or what an earlier version of dpiw stored of it among the facts."""
         if self.noise or "noise" not in self.facts:
             return self.noise
         return tuple(
@@ -119,18 +119,18 @@ class Measurement:
 
     @property
     def grant(self) -> str | None:
-        """What `under` was told; None: nothing."""
+        """The grant given to `under`, or None."""
         grant = self.facts.get(_GRANT)
         return grant if isinstance(grant, str) else None
 
     @property
     def settings(self) -> str | None:
-        """Likewise, of the settings; None: nothing, or by an earlier version of dpiw."""
+        """The settings given to `under`; None if none, or by an earlier version of dpiw."""
         settings = self.facts.get(_SETTINGS)
         return settings if isinstance(settings, str) else None
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same measurement, on every run (fixed order, no timestamps)."""
+        """Return the same bytes for the same measurement (fixed order, no timestamps)."""
         header = {"kind": self.kind, "facts": dict(self.facts), "publishable": self.publishable}
         if self.noise:
             header["noise"] = [law.to_json() for law in self.noise]

@@ -1,8 +1,8 @@
-"""The only door from confidential numbers to noisy ones.
+"""The only path from confidential numbers to noisy ones.
 
-Every function puts its input on a dyadic lattice, draws integers from a `NoiseSource`, adds the
-two exactly in 64-bit integers and converts to float64 last. The lattice step is a power of two of
-at most 2^-20 times the noise scale and depends on the public scale alone.
+Every function puts its input on a dyadic lattice, draws integers from a `NoiseSource`, adds the two
+exactly in 64-bit integers and converts to float64 last. The lattice step is a power of two of at
+most 2^-20 times the noise scale and depends on the public scale alone.
 
 The laws are the discrete ones on that lattice. They are accounted as their continuous namesakes
 with the margin `dpiw.privacy.accounting.LATTICE_MARGIN`; discrete Laplace and Gumbel need none.
@@ -36,7 +36,7 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 
 
 def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
-    """The lattice step of a noise scale: the power of two with 2^bits <= scale/step < 2^(bits+1).
+    """Return the lattice step: the power of two with 2^bits <= scale/step < 2^(bits+1).
 
     Raises:
         UncalibratedError: the scale is zero, negative or not finite.
@@ -48,12 +48,12 @@ def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
 
 
 def lattice_slack(law: NoiseLaw) -> float:
-    """How much rounding a vector to the lattice adds to its sensitivity.
+    """Return how much rounding a vector to the lattice adds to its sensitivity.
 
     Each of two neighbours' coordinates moves by at most half a step, so their difference by one
-    step: sqrt(dimension) steps in L2 (Gaussian, spherical), dimension steps in L1 (Laplace).
-    The slack is in units of the released values and depends on `law.scale`; `calibrated_law`
-    solves for both at once.
+    step: sqrt(dimension) steps in L2 (Gaussian, spherical), dimension steps in L1 (Laplace). The
+    slack is in units of the released values and depends on `law.scale`; `calibrated_law` solves for
+    both at once.
     """
     return lattice_step(law.scale) * _slack_steps(law.kind, law.dimension)
 
@@ -61,7 +61,7 @@ def lattice_slack(law: NoiseLaw) -> float:
 def calibrated_law(
     *, kind: NoiseKind, noise_multiplier: float, sensitivity: float, dimension: int
 ) -> NoiseLaw:
-    """The law whose scale is `noise_multiplier` times (sensitivity + lattice slack) or a hair more.
+    """Return the law of scale `noise_multiplier` times (sensitivity + lattice slack), rounded up.
 
     Args:
         kind: the noise law.
@@ -232,7 +232,7 @@ def select(
 
 
 def draw_below(bound: int, *, noise: NoiseSource) -> int:
-    """A whole number from 0 to `bound` - 1, each as likely as any other, exactly.
+    """Draw a whole number from 0 to `bound` - 1, exactly uniform.
 
     Privacy:
         None: nothing confidential enters, so no event.

@@ -1,4 +1,4 @@
-"""Randomised response: a level is told as it is or exchanged for another, with exact probabilities.
+"""Randomised response: keep a level or exchange it for another, with exact probabilities.
 
 Source: Warner (1965); k levels: Kairouz, Bonawitz & Ramage (2016).
 """
@@ -23,10 +23,10 @@ DENOMINATOR = 2**60
 
 @dataclass(frozen=True, kw_only=True)
 class RandomisedResponse:
-    """Keep a level with probability `kept / DENOMINATOR`, else tell any other one, equally likely.
+    """Keep a level with probability `kept / DENOMINATOR`, else take any other, uniformly.
 
     Attributes:
-        levels: k, how many there are; >= 2.
+        levels: k, number of levels; >= 2.
         kept: the numerator; above 1/k, below 1.
 
     Formal guarantees:
@@ -45,7 +45,7 @@ class RandomisedResponse:
 
     @classmethod
     def of_epsilon(cls, epsilon: float, levels: int) -> RandomisedResponse:
-        """The one that costs at most `epsilon`, and less than 1e-7 below it.
+        """Return the response that costs at most `epsilon`, and less than 1e-7 below it.
 
         Raises:
             UncalibratedError: epsilon is outside [1e-9, 20], or there are under two levels.
@@ -64,7 +64,7 @@ class RandomisedResponse:
 
     @property
     def keep(self) -> float:
-        """Probability that a level is told as it is."""
+        """Probability of keeping a level."""
         return self.kept / DENOMINATOR
 
     @property
@@ -85,14 +85,14 @@ class RandomisedResponse:
         return full
 
     def inverse(self) -> NDArray[np.float64]:
-        """Inverse of `matrix()`: entry (j, i) is the unbiased indicator of j when i was told."""
+        """Inverse of `matrix()`: entry (j, i) is the unbiased indicator of j given answer i."""
         gap = self.keep - self.exchange
         return (np.eye(self.levels) - self.exchange) / gap
 
     def joint_delta(self, noise_multiplier: float, epsilon: float) -> float:
-        """Exact delta at epsilon of one response and one Gaussian mechanism about one record.
+        """Return the exact delta of one response and one Gaussian mechanism about one record.
 
-        The response's privacy loss is +e, -e or 0; the Gaussian's curve is taken at what it leaves.
+        The response's privacy loss is +e, -e or 0; the Gaussian's curve is taken at the rest.
 
         Args:
             noise_multiplier: of the Gaussian mechanism, standard deviation over L2 sensitivity.
@@ -114,12 +114,12 @@ class RandomisedResponse:
 def respond(
     indices: Sequence[int], *, response: RandomisedResponse, noise: NoiseSource
 ) -> list[int]:
-    """Tell the level of each record, by randomised response.
+    """Answer with the level of each record, by randomised response.
 
     Args:
         indices: the true levels, from 0 to `response.levels` - 1, one a record.
-        response: with which probabilities.
-        noise: where the draws come from.
+        response: the probabilities.
+        noise: source of the draws.
 
     Raises:
         PrivacyError: an index is no level. The text holds no value.

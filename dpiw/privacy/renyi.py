@@ -66,7 +66,7 @@ def exactly() -> Iterator[None]:
 
 
 def units_up(epsilon: Decimal) -> int:
-    """A Renyi epsilon in units of 1e-12, rounded up; `BEYOND` at most."""
+    """Return a Renyi epsilon in units of 1e-12, rounded up; at most `BEYOND`."""
     with exactly():
         if epsilon >= BEYOND * EPSILON_UNIT:
             return BEYOND
@@ -80,9 +80,9 @@ class RenyiVector:
 
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
-        rule: which list of orders.
-        lost_delta: how much of the lifetime delta stated losses took, in units of 1e-18. Its price
-            is in `units`; later losses start from what is left (`loss_vector`).
+        rule: name of the list of orders.
+        lost_delta: lifetime delta taken by stated losses, in units of 1e-18. Its price is in
+            `units`; later losses start from what is left (`loss_vector`).
 
     Raises:
         SpecError: another rule or length, or something else than whole numbers >= 0.
@@ -104,7 +104,7 @@ class RenyiVector:
         return cls(units=(0,) * len(ORDERS))
 
     def plus(self, other: RenyiVector, *, times: int = 1) -> RenyiVector:
-        """This and `times` the other, order by order."""
+        """Add `times` the other, order by order."""
         pairs = zip(self.units, other.units, strict=True)
         return RenyiVector(
             units=tuple(one + times * two for one, two in pairs),
@@ -112,7 +112,7 @@ class RenyiVector:
         )
 
     def beyond(self, other: RenyiVector) -> RenyiVector:
-        """By how much this exceeds the other, order by order; nowhere below zero."""
+        """Return the excess over the other, order by order; never below zero."""
         pairs = zip(self.units, other.units, strict=True)
         return RenyiVector(
             units=tuple(max(0, one - two) for one, two in pairs),
@@ -120,13 +120,13 @@ class RenyiVector:
         )
 
     def to_payload(self) -> dict[str, Any]:
-        """As ledger and certificate state it; `lost_delta_units` only where there is some."""
+        """Return the ledger's and certificate's form; `lost_delta_units` only if positive."""
         payload: dict[str, Any] = {"rule": self.rule, "units": list(self.units)}
         return payload | ({"lost_delta_units": self.lost_delta} if self.lost_delta else {})
 
     @classmethod
     def from_payload(cls, stated: Mapping[str, Any]) -> RenyiVector:
-        """The inverse of `to_payload`. Raises SpecError: something else."""
+        """Read `to_payload`'s form; raise SpecError otherwise."""
         try:
             vector = cls(
                 units=tuple(stated["units"]),
@@ -141,7 +141,7 @@ class RenyiVector:
 
 
 def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
-    """B at each order, rounded down; 0 where the order can never meet the budget.
+    """Return B at each order, rounded down; 0 where the order can never meet the budget.
 
     Always below `BEYOND`, also where a large delta lowers the conversion at high orders: a vector's
     entry may have been cut there.
@@ -170,10 +170,10 @@ def within(spent: RenyiVector, budgets: Sequence[int]) -> bool:
 
 
 def converted_units(spent: RenyiVector, delta_units: int) -> int:
-    """The epsilon, in units rounded up, that `spent` is worth at the lifetime delta.
+    """Return the epsilon, in units rounded up, that `spent` is worth at the lifetime delta.
 
-    It is at most the lifetime epsilon exactly if `within` holds; 0 if nothing was spent. An order
-    at `BEYOND` converts to no less than that.
+    At most the lifetime epsilon exactly if `within` holds; 0 if nothing was spent. An order at
+    `BEYOND` converts to no less than that.
     """
     if not any(spent.units):
         return 0
@@ -201,7 +201,7 @@ def _shifts(delta_units: int) -> tuple[Decimal, ...]:
 
 
 def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) -> RenyiVector:
-    """What a stated (epsilon, delta) loss takes from a Renyi filter.
+    """Return what a stated (epsilon, delta) loss takes from a Renyi filter.
 
     An (epsilon, delta)-DP draw is an epsilon-DP one, except for an event of probability delta
     (Kairouz, Oh & Viswanath 2015). The first part has Renyi divergence at most

@@ -1,11 +1,11 @@
-"""How a long training that was killed goes on, and what it may cost: all public.
+"""Terms and cost of resuming a training that was killed: all public.
 
 A training of T noised steps leaves a checkpoint every K of them. A resumed process begins at the
-last checkpoint on record and draws its noise anew, so it repeats at most K steps. Where R resumes
-are allowed, T + R K steps are accounted from the beginning, whether they are needed or not: the
-cost is the plan's, and no crash changes it. That a crash may depend on what was drawn changes
-nothing either: every step is dominated by the same pair of distributions, whatever came before it,
-and at most T + R K of them are ever drawn (adaptive composition).
+last recorded checkpoint and draws its noise anew, so it repeats at most K steps. Where R resumes
+are allowed, T + R K steps are accounted from the beginning, needed or not: the cost is the plan's,
+and no crash changes it. A crash may depend on what was drawn: every step is dominated by the same
+pair of distributions, whatever came before it, and at most T + R K of them are ever drawn (adaptive
+composition).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, Protocol, Self, runtime_checkable
 from dpiw.errors import SpecError
 
 CHECKPOINTS = 20
-"""Checkpoints of a training, about; and how often it tells its progress."""
+"""Approximate number of checkpoints, and of progress reports, of a training."""
 
 
 def interval(steps: int) -> int:
-    """K: steps from one checkpoint to the next."""
+    """Return K, the steps between checkpoints."""
     return math.ceil(steps / CHECKPOINTS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
-    """The terms of resuming a training; fixed before data is read, and kept in the ledger.
+    """Terms of resuming a training; fixed before data is read, and kept in the ledger.
 
     Attributes:
         steps: T, noised steps of the training.
@@ -51,18 +51,18 @@ class Resumption:
 
     @classmethod
     def of(cls, *, steps: int, resumes: int) -> Self | None:
-        """The terms of a training; None: it is not resumed."""
+        """Return the terms of a training; None if it is never resumed."""
         return cls(steps=steps, every=interval(steps), resumes=resumes) if resumes else None
 
     @property
     def reserve(self) -> int:
-        """R K: steps that resumed processes may repeat at most."""
+        """R K: most steps that resumed processes may repeat."""
         return self.resumes * self.every
 
     def is_paid_by(self, events: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a stage's events, as the ledger holds them, count T + R K draws.
 
-        One event does; what else the stage draws, it draws once, before its first checkpoint.
+        One event does; everything else the stage draws once, before its first checkpoint.
         """
         counts = [event.get("count") for event in events]
         if any(type(count) is not int for count in counts):
@@ -83,43 +83,43 @@ class Resumption:
 
 
 Progress = Callable[[int, int], None]
-"""Told (steps taken, steps) now and then; both are public."""
+"""Receives (steps taken, steps) now and then; both are public."""
 
 
 def silent(step: int, steps: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 class TrainingWatch(Protocol):
-    """Who a training tells where it stands; sees nothing that was not noised."""
+    """Receiver of a training's checkpoints; sees nothing that was not noised."""
 
     def resumed(self) -> bytes | None:
-        """The checkpoint to go on from; None: begin."""
+        """Return the checkpoint to continue from; None: begin."""
         ...
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
-        """Every K steps, also before the first and after the last.
+        """Receive every K steps, also before the first and after the last, the training's state.
 
-        Returns once the checkpoint is durable and on record, if there are checkpoints: the next
-        step is not drawn before.
+        Returns once the checkpoint, if any, is durable and recorded: the next step is not drawn
+            before.
 
         Args:
             step: noised steps taken; public.
             steps: of the whole training; public.
-            state: gives the checkpoint, a function of noisy sums and public values.
+            state: returns the checkpoint, a function of noisy sums and public values.
         """
         ...
 
 
 class Unwatched:
-    """Nobody: no checkpoint, no progress."""
+    """No checkpoint, no progress."""
 
     def resumed(self) -> bytes | None:
-        """None."""
+        """Return None."""
         return None
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 UNWATCHED = Unwatched()
@@ -131,5 +131,5 @@ class Watched(Protocol):
 
     @property
     def resumption(self) -> Resumption | None:
-        """Its terms; None: a training of it that dies is lost."""
+        """Its terms; None: a training that dies is lost."""
         ...

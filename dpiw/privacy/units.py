@@ -1,15 +1,18 @@
-"""Plain values of differential privacy: relation, unit, events, budgets and costs.
+"""Plain values of differential privacy: relation, unit, noise law, budgets and costs.
 
 Nothing here computes a guarantee (that is `dpiw.privacy.accounting`) or draws noise
 (`dpiw.privacy.mechanisms`). Budgets and costs are whole numbers of very small units, so that no sum
-ever rounds: costs are rounded up on entry and budgets down, that is, always against ourselves.
+ever rounds: costs are rounded up on entry and budgets down, always against ourselves.
 """
 
 from __future__ import annotations
 
 import enum
+import math
+import sys
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from fractions import Fraction
 
 from dpiw.errors import SpecError, UnsupportedRelationError
 
@@ -23,8 +26,8 @@ DELTA_UNIT = Decimal("1e-18")
 class NeighbouringRelation(enum.Enum):
     """Which two tables a guarantee cannot tell apart.
 
-    Under `ADD_OR_REMOVE_ONE` the number of rows is private and every formula uses a public
-    nominal size. Under `REPLACE_ONE` the number of rows is public by definition.
+    Under `ADD_OR_REMOVE_ONE` the number of rows is private and every formula uses a public nominal
+    size. Under `REPLACE_ONE` the number of rows is public by definition.
     """
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
@@ -33,7 +36,7 @@ class NeighbouringRelation(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyUnit:
-    """What one 'person' may contribute: at most `max_rows` rows, grouped by `id_column`.
+    """Contribution of one person: at most `max_rows` rows, grouped by `id_column`.
 
     Attributes:
         relation: the neighbouring relation of every cost stated for this unit.
@@ -55,7 +58,7 @@ class PrivacyUnit:
 
 
 def rows_caveat(max_rows: int) -> str:
-    """What counts are of, where a person may have so many rows; empty where a row is a person."""
+    """Return the caveat that counts are of rows; empty where a row is a person."""
     if max_rows == 1:
         return ""
     return (
@@ -96,7 +99,7 @@ def _units(value: Decimal, unit: Decimal, rounding: str) -> int:
 
 
 def decimal_text(units: int, unit: Decimal) -> str:
-    """The exact decimal of `units * unit`, without trailing zeros: `1.2`, `1E-6`, `0`."""
+    """Return the exact decimal of `units * unit`, without trailing zeros: `1.2`, `1E-6`, `0`."""
     with localcontext() as context:
         context.prec = 60
         value = (units * unit).normalize()
@@ -132,7 +135,7 @@ class _Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyCost(_Amount):
-    """What was or will be spent."""
+    """An amount spent or to be spent."""
 
     @classmethod
     def of(
@@ -159,7 +162,7 @@ class PrivacyCost(_Amount):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyBudget(_Amount):
-    """What may be spent."""
+    """An amount that may be spent."""
 
     @classmethod
     def of(
@@ -182,10 +185,47 @@ class PrivacyBudget(_Amount):
         return cost.epsilon_units <= self.epsilon_units and cost.delta_units <= self.delta_units
 
     def minus(self, cost: PrivacyCost) -> PrivacyBudget:
-        """What is left after `cost`; never below zero in either part."""
+        """Return what is left after `cost`; never below zero in either part."""
         self.covers(cost)
         return PrivacyBudget(
             epsilon_units=max(0, self.epsilon_units - cost.epsilon_units),
             delta_units=max(0, self.delta_units - cost.delta_units),
             relation=self.relation,
         )
+
+
+# Floats with a stated direction
+
+Exact = Decimal | Fraction | int
+
+
+def float_below(value: Exact) -> float:
+    """Return the largest float not above `value`: for a target, or a delta to account at.
+
+    `float(x)` is the nearest float, perhaps above: the float of 1e-5 exceeds 1e-5. Proof: the
+    nearest float is `value`'s neighbour on one side. The comparison is of two exact fractions. If
+    it is above, then no float lies between it and `value`, so the float before it is the largest
+    one not above.
+
+    Raises:
+        ValueError: `value` is not finite, or below every finite float.
+    """
+    exact = _fraction(value)
+    if exact > Fraction(sys.float_info.max):
+        return sys.float_info.max
+    if exact < Fraction(-sys.float_info.max):
+        raise ValueError("expected a number that is not below every float")
+    nearest = float(exact)
+    return math.nextafter(nearest, -math.inf) if Fraction(nearest) > exact else nearest
+
+
+def float_above(value: Exact) -> float:
+    """Return the smallest float not below `value`; see `float_below`."""
+    return -float_below(-_fraction(value))
+
+
+def _fraction(value: Exact) -> Fraction:
+    try:
+        return Fraction(value)
+    except OverflowError:  # an infinity
+        raise ValueError("expected a finite number") from None

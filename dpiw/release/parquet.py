@@ -1,14 +1,16 @@
-"""The synthetic rows as Parquet: declared types, fixed layout, nothing but DP facts in the footer.
+"""Synthetic rows as Parquet: declared types, fixed layout, only DP facts in the footer.
 
 pandas would write its own description of the frame into the file, with index values, unused
 categories and `attrs`; so columns are converted one by one to a declared Arrow schema. Rows are
-shuffled and row groups have a fixed size, so order and layout say nothing.
+shuffled and row groups have a fixed size, so order and layout reveal nothing.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -16,22 +18,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.prefetch import prefetched
 from dpiw.data.row_weights import published_weights
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError
+from dpiw.data.threads import prefetched
+from dpiw.errors import ManifestError, ReleaseError, shown
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import ArrowField, row_files
+from dpiw.release.manifest import SYNTHETIC, ArrowField, Facts, FileBytes, row_files
 
 ROW_GROUP_ROWS, _TIMES = 65536, 4
-"""Rows of a group; and how often it must hold a value that is worth a dictionary: evenly spread,
-16,000 values are as small and as soon written with one as without."""
+"""Rows of a group, and the repetitions of a value in it that make a dictionary worthwhile."""
 PART_ROWS = 1 << 19
-"""Most rows of one file; a table of more is published in parts."""
+"""Most rows of one file; larger tables are published in parts."""
 
 WEIGHT = "weight"
 LOG_WEIGHT = "log_weight"
@@ -40,7 +42,7 @@ WEIGHT_ROLES = {
     WEIGHT: "importance weight: a sampling weight (pweight), not a count of rows",
     LOG_WEIGHT: "natural logarithm of the weight as estimated, not normalised",
 }
-"""What the weights are, for readers of the file; part of every release."""
+"""Roles of the weights for readers of the file; part of every release."""
 
 FACTS = (
     "dpiw.certificate_sha256", "dpiw.delta", "dpiw.epsilon", "dpiw.mechanisms", "dpiw.population",
@@ -59,7 +61,7 @@ _ARROW_TYPES = {
 
 
 def arrow_type(column: Column) -> Any:
-    """Return the Arrow type that a released column is stored in."""
+    """Return the Arrow type of a released column."""
     if column.kind is ColumnKind.DATETIME:  # Parquet knows no seconds
         return pa.timestamp("ms", tz=column.time_zone)
     return _ARROW_TYPES[column.kind]
@@ -68,7 +70,7 @@ def arrow_type(column: Column) -> Any:
 def arrow_schema(schema: PublicSchema) -> Any:
     """Return the declared Arrow schema: released columns, then `weight` and `log_weight`.
 
-    A field's metadata hold its public `description` and its `role`: feature, target or weight.
+    A field's metadata are its public `description` and its `role`: feature, target or weight.
     """
     released = [
         pa.field(
@@ -99,7 +101,7 @@ def arrow_fields(schema: Any) -> tuple[ArrowField, ...]:
 
 
 def footer_facts(certificate: Certificate) -> dict[str, str]:
-    """Return what the footer says, all of it from the certificate."""
+    """Return the facts in the footer, all from the certificate."""
     unit = certificate.unit
     return {
         "dpiw.certificate_sha256": certificate.digest,
@@ -127,22 +129,22 @@ def write_synthetic(
     """Write the rows; the same arguments give the same bytes.
 
     Args:
-        folder: where none of the files exists yet: `row_files` of as many as there are frames.
-        frames: synthetic rows in declared types (`PublicSchema.unscale`): all of them, or so many
-            at a time that each is a file of `PART_ROWS` rows, the last of the rest.
-        log_weights: shape (rows,), natural log of the weights as estimated, not normalised.
-            Column `log_weight` keeps them; column `weight` holds `published_weights`.
+        folder: without any of the files, which are `row_files` of the number of frames.
+        frames: synthetic rows in declared types (`PublicSchema.unscale`), in frames of `PART_ROWS`
+            rows, the last with the rest; each becomes a file.
+        log_weights: shape (rows,), natural log as estimated, not normalised, for column
+            `log_weight`; column `weight` holds `published_weights`.
         schema: the public schema.
-        facts: of `footer_facts`.
+        facts: from `footer_facts`.
         rng: shuffles the rows of each file.
-        self_normalised: whether `weight` is scaled to mean one, or left as it is for totals.
+        self_normalised: whether `weight` is scaled to mean one; if not, it is for totals.
 
     Returns:
-        Which row of the frames each row of the files is, shape (rows,).
+        The index in the frames of each row of the files, shape (rows,).
 
     Raises:
-        ReleaseError: columns or types other than declared, a null in a column that is not
-            nullable, weights that do not fit, facts beside the allow-list, or a failed write.
+        ReleaseError: undeclared columns or types, a null in a column that is not nullable, another
+            number of weights, unknown facts, or a failed write.
     """
     if set(facts) != set(FACTS):
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
@@ -165,7 +167,7 @@ def _shuffled(
     schema: PublicSchema,
     rng: np.random.Generator,
 ) -> Iterator[tuple[str, Any, NDArray[np.int64]]]:
-    """Each file's name, its rows in random order, and which of its frame's rows each is."""
+    """Each file's name, its rows in random order, and their indices in the frame."""
     names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
         if name is None or frame is None:
@@ -178,7 +180,7 @@ def _shuffled(
 
 
 def _repeats(column: Column) -> bool:
-    """Whether a column has few values, which a row group holds again and again; or levels."""
+    """Whether a column has levels, or few enough values that a row group repeats them."""
     if column.is_discrete:
         return True
     decimals = 0 if column.is_whole else column.released_decimals
@@ -195,8 +197,8 @@ def write_table(
         path: a file that does not exist yet.
         table: as declared.
         facts: by names of `FACTS`.
-        repeating: columns of few values, which are stored once a row group; None: all. Of others,
-            a dictionary takes longer to write and to read, and more room, than the numbers.
+        repeating: columns stored with a dictionary; None: all. For columns of many values, plain
+            numbers are smaller and faster.
 
     Raises:
         ReleaseError: a failed write.
@@ -232,7 +234,7 @@ def _table(
 
 
 def _array(series: Any, column: Column) -> Any:
-    """Convert one column; the index, name, categories and attrs of the series stay behind."""
+    """Convert a column without its index, name, categories and attrs."""
     target = arrow_type(column)
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(object)
@@ -251,3 +253,160 @@ def _array(series: Any, column: Column) -> Any:
     if array.null_count and not column.nullable:
         raise ReleaseError(f"column {column.name}: a missing value in a column without nulls")
     return array
+
+
+_ARROW_SCHEMA = "ARROW:schema"
+
+_FIELD_KEYS = {b"description", b"role", b"PARQUET:field_id"}
+"""What a column's metadata may hold: ours, and a number of the format."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footer:
+    """What a Parquet file says of itself: rows, columns and DP facts; and its table, if read."""
+
+    rows: int
+    columns: tuple[ArrowField, ...]
+    facts: Mapping[str, str]
+    table: Any = None
+
+
+def read_footer(file: FileBytes) -> Footer:
+    """Read rows, columns and facts of a file that `write_synthetic` wrote.
+
+    Raises:
+        ManifestError: not a Parquet file, or an unknown key in its footer or a column's metadata.
+    """
+    try:
+        with pq.ParquetFile(file.stream()) as parquet:
+            rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
+            metadata = dict(parquet.metadata.metadata or {})
+        facts = {key.decode(): value.decode() for key, value in metadata.items()}
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
+        raise ManifestError(f"{file.name}: not readable as Parquet") from reason
+    facts.pop(_ARROW_SCHEMA, None)
+    for name in sorted(set(facts) - set(FACTS)):
+        raise ManifestError(f"{file.name}: unknown footer key {name!r}")
+    for field in schema:
+        if not set(field.metadata or {}) <= _FIELD_KEYS:
+            raise ManifestError(
+                f"{file.name}: column {shown(field.name)}: unknown key in its metadata"
+            )
+    return Footer(rows=rows, columns=arrow_fields(schema), facts=facts)
+
+
+_FREE_CELLS, _CELLS_A_BYTE, _CELL = 2**24, 128, 8
+"""Cells that an unpinned file may hold: a fixed number, and more for each byte. A cell is 8 bytes.
+Rows of columns that hardly vary take 1/50 of a byte per cell; a file made to fill the memory takes
+1/5,000.
+"""
+
+
+class RowReader:
+    """Reads files of rows, with at most the cells that the manifest states and a limit allows.
+
+    Args:
+        facts: of the signed manifest.
+        size: bytes of all files of rows, which limit their cells; None: the signer is trusted, and
+            only the manifest limits them.
+    """
+
+    def __init__(self, facts: Facts, *, size: int | None) -> None:
+        self._lock = threading.Lock()
+        self._columns = facts.columns
+        self._cells = facts.rows * len(facts.columns)
+        self._room = None if size is None else _FREE_CELLS + _CELLS_A_BYTE * size
+        if self._room is not None and self._cells > self._room:
+            raise ManifestError(_too_many(facts.rows, len(facts.columns)))
+
+    def __call__(self, file: FileBytes) -> Footer:
+        """Read a file's footer and rows.
+
+        Raises:
+            ManifestError: as `read_footer`; or other rows or columns than the manifest states, or
+                more cells than the limit. Then nothing but lists of texts was decoded.
+        """
+        footer = read_footer(file)
+        if footer.columns != self._columns:
+            raise ManifestError("Arrow schema: manifest, certificate and Parquet file disagree")
+        self._take(footer.rows * len(footer.columns))
+        texts = [field.name for field in footer.columns if field.type == "string"]
+        try:
+            with pq.ParquetFile(pa.BufferReader(file.data), read_dictionary=texts) as parquet:
+                table = parquet.read(use_threads=False)
+            if table.num_rows != footer.rows:
+                raise ManifestError(f"{file.name}: holds other rows than its footer states")
+            for name in texts:
+                self._take(0, more=_text_bytes(table.column(name)) // _CELL)
+            for place, name in enumerate(table.column_names):
+                if name in texts:
+                    field = pa.field(name, pa.string(), nullable=table.schema.field(name).nullable)
+                    table = table.set_column(place, field, table.column(name).cast(pa.string()))
+        except (pa.ArrowException, OSError) as reason:
+            raise ManifestError(f"{file.name}: not readable as Parquet") from reason
+        return Footer(rows=footer.rows, columns=footer.columns, facts=footer.facts, table=table)
+
+    def _take(self, cells: int, *, more: int = 0) -> None:
+        """Count cells before they are decoded; `more`: cells for long texts."""
+        with self._lock:
+            self._cells -= cells
+            if self._cells < 0:
+                raise ManifestError("row count: manifest, certificate and Parquet file disagree")
+            if self._room is not None:
+                self._room -= cells + more
+                if self._room < 0:
+                    raise ManifestError(_too_many(None, len(self._columns)))
+
+
+def _too_many(rows: int | None, columns: int) -> str:
+    found = f"{rows:,} rows of {columns:,} columns" if rows else "texts of more bytes"
+    return (
+        f"{SYNTHETIC}: {found} than a file of this size may hold of which nobody vouches; name the"
+        " curator's public key, or do not read it"
+    )
+
+
+def _text_bytes(column: Any) -> int:
+    """Bytes of a column's texts, counting repetitions."""
+    total = 0
+    for chunk in column.chunks:
+        lengths = np.asarray(pc.binary_length(chunk.dictionary).fill_null(0), dtype=np.int64)
+        codes = np.asarray(chunk.indices.fill_null(-1), dtype=np.int64)
+        total += int(lengths[codes[codes >= 0]].sum())
+    return total
+
+
+def as_frame(
+    tables: Sequence[Any],
+) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
+    """Return rows, weights and log weights of a release's tables, in order.
+
+    Returns:
+        The rows in pandas types (text `str`; whole numbers `int64`, truth values `bool`, or `Int64`
+        and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`), the
+        published weights and the log weights, both of shape (rows,).
+    """
+    table = pa.concat_tables(tables)
+    weights, logs = (
+        np.array(table.column(name).to_numpy(), dtype=np.float64) for name in (WEIGHT, LOG_WEIGHT)
+    )
+    frame = pd.DataFrame(
+        {
+            field.name: _series(table.column(field.name), field)
+            for field in table.schema
+            if field.name not in {WEIGHT, LOG_WEIGHT}
+        }
+    )
+    return frame, weights, logs
+
+
+def _series(values: Any, field: Any) -> Any:
+    if pa.types.is_date32(field.type):
+        return values.cast(pa.timestamp("s")).to_pandas()
+    if pa.types.is_timestamp(field.type):
+        return values.cast(pa.timestamp("s", tz=field.type.tz)).to_pandas()
+    if field.nullable and pa.types.is_integer(field.type):
+        return values.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    if field.nullable and pa.types.is_boolean(field.type):
+        return values.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
+    return values.to_pandas()

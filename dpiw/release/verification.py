@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpiw.data.documents import parse_canonical
+from dpiw.data.levels import NOISY_COUNT, guarded, level_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.threads import in_threads
 from dpiw.errors import (
@@ -22,6 +25,7 @@ from dpiw.errors import (
     ReleaseError,
     SchemaError,
     SignatureError,
+    is_plain,
     shown,
 )
 from dpiw.release.certificate import Certificate
@@ -38,6 +42,48 @@ from dpiw.release.manifest import (
     listed_row_files,
 )
 from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key, not_by
+
+_ROUNDED = 0.005
+"""Rows that a noisy count can lose when it is written with two decimals."""
+
+
+def check_levels(lists: Mapping[str, FileBytes], certificate: Certificate) -> None:
+    """Check lists of found levels against the threshold in the certificate.
+
+    Raises:
+        ManifestError: a list is missing or extra, is no list of its column, or holds a level whose
+            noisy count is below the threshold.
+    """
+    try:
+        expected = {
+            level_file(place): (column, stage.parameters["threshold"])
+            for stage in certificate.stages
+            if "threshold" in stage.parameters
+            for place, column in enumerate(stage.parameters["columns"], start=1)
+        }
+    except (KeyError, TypeError) as error:
+        raise ManifestError("certificate.json: a threshold without columns of levels") from error
+    for name in sorted(lists.keys() ^ expected.keys()):
+        raise ManifestError(f"{name}: certificate and manifest disagree on whether it exists")
+    for name, (column, threshold) in expected.items():
+        try:
+            low = not _reaches(lists[name], column, threshold)
+        except (ValueError, TypeError, csv.Error) as error:
+            raise ManifestError(f"{name}: expected a list of levels and noisy counts") from error
+        if low:
+            raise ManifestError(f"{name}: a level is below the certificate's threshold")
+
+
+def _reaches(file: FileBytes, column: str, threshold: float) -> bool:
+    """Whether all counts reach the threshold. A name or level that is a formula may be guarded."""
+    lines = csv.reader(io.StringIO(file.data.decode(), newline=""), strict=True)
+    if next(lines, None) not in ([column, NOISY_COUNT], [guarded(column), NOISY_COUNT]):
+        raise ValueError
+    pairs = list(lines)
+    if not all(is_plain(level) for level, _ in pairs):
+        raise ValueError
+    return all(float(count) + _ROUNDED >= threshold for _, count in pairs)
+
 
 STAGING_PREFIX = ".staging-"
 """Folders of this name are being built and are never a release, however complete they look."""
@@ -64,19 +110,13 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """What parses the bytes of a file that were compared with the manifest.
-
-    Attributes:
-        parse: of the file's bytes.
-        last: so many bytes at its end are enough; None: all, which are in memory then.
-    """
+    """What parses a compared file, from `last` bytes at its end; None: all, held in memory."""
 
     parse: Callable[[FileBytes], Any]
     last: int | None = None
 
 
 Readers = Mapping[str, Reader]
-"""By name of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +124,8 @@ class VerifiedRelease:
     """A folder that passed every check.
 
     Attributes:
-        folder: where it lies.
-        manifest: what it lists.
-        certificate: what it promises.
         key_id: id of the key that signed.
-        pinned: whether that key was given by the caller. If not, the folder is whole but anyone
-            could have made it.
+        pinned: whether the caller gave that key. If not, anyone could have made the folder.
     """
 
     folder: Path
@@ -100,7 +136,7 @@ class VerifiedRelease:
 
     @property
     def statement(self) -> str:
-        """One line for people; others where the cost is another release's, or somebody's word."""
+        """One line for people; more where another release paid, or the cost is declared."""
         lines = [signed_statement("release", self.manifest, pinned=self.pinned)]
         if (first := self.certificate.more_rows_of) is not None:
             lines.append(
@@ -113,7 +149,7 @@ class VerifiedRelease:
 
 
 def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> str:
-    """Lines for people about a folder that passed every check: first, that nobody vouches."""
+    """Describe a verified folder in a line; without a pinned key, first say that nobody vouches."""
     trust = "the expected key" if pinned else "not pinned: name the key with --key"
     key_id = manifest.signer.key_id
     line = f"{what} {manifest.facts.release_id}: signed by key id {key_id} ({trust})"
@@ -127,13 +163,13 @@ def verify(
 
     Args:
         folder: the release.
-        public_key: the curator's public key file, known from elsewhere; or those of several
-            curators, one of whom must have signed. Without it integrity is checked against the
-            key inside the manifest, which proves nothing about who signed.
-        then: what is said after the fault of a folder that is not as it was signed.
+        public_key: file of the curator's public key, obtained apart from the release; or of several
+            curators, one of whom must have signed. None: the signature is checked against the key
+            inside the manifest, which proves nothing about who signed.
+        then: ends the message about a folder that is not as it was signed.
 
     Raises:
-        SignatureError: no signature, a wrong one, or none of the expected keys (there may be 0).
+        SignatureError: no signature, a wrong one, or not by an expected key (there may be none).
         ManifestError: the manifest is missing or malformed, files are missing or extra, or the
             files contradict each other.
         ChecksumError: a file's bytes differ from the manifest.
@@ -145,15 +181,14 @@ def verify(
 def verify_and_read(
     folder: Path, *, public_key: Path | None
 ) -> tuple[VerifiedRelease, Any, list[Any]]:
-    """As `verify`, and return what the same bytes hold.
+    """Verify a folder as `verify` does, and return what the same bytes hold.
 
-    Every file is read into memory once, compared with the manifest, and parsed from there, a few
-    parts of a large table at a time. So neither a file that takes another's place nor one that is
-    rewritten meanwhile can get past the comparison; who can write into this process's memory can.
+    Each file is read into memory once, compared with the manifest, and parsed from memory. A file
+    that is replaced or rewritten meanwhile cannot get past the comparison.
 
     Args:
         folder: the release.
-        public_key: as `verify`. Without it, files that hold far more cells than bytes are refused.
+        public_key: as `verify`. None: files with far more cells than bytes are refused.
 
     Returns:
         The verified release, the data dictionary as JSON values, and the Arrow tables of its rows.
@@ -196,17 +231,7 @@ def verified_contents(
     readers: Callable[[AnyManifest], Readers],
     then: str = GET_AGAIN,
 ) -> tuple[AnyManifest, dict[str, Any]]:
-    """The manifest of a kind of release whose signature and files are as they should be.
-
-    Args:
-        folder: the release.
-        kind: of manifest.
-        public_key: as `verify`.
-        readers: of a signed manifest: which of its files are parsed, and how.
-        then: as `verify`.
-
-    Returns:
-        The manifest, and by name what the readers made of the files.
+    """Verify a folder's signature and files; return its manifest and by name what readers returned.
 
     Raises:
         ReleaseError: as `verify`.
@@ -231,7 +256,7 @@ def read_signed(
     expected: Sequence[PublicKey] | None,
     then: str = "",
 ) -> AnyManifest:
-    """The manifest of a kind of release, signed by one of the expected keys (or the embedded)."""
+    """Return a manifest signed by one of the expected keys; None: by the key that it embeds."""
     if not (folder / MANIFEST).is_file():
         raise ManifestError(no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
@@ -241,7 +266,7 @@ def read_signed(
         if _vouching(data, signature, [manifest.signer]) is None:
             raise SignatureError(_signed_by(data, signature, kind, [manifest.signer], then))
         return manifest
-    # Nothing of the file is interpreted before an expected key vouches for it.
+    # Nothing in the file is interpreted before an expected key vouches for it.
     vouching = _vouching(data, signature, expected)
     if vouching is None:
         raise SignatureError(_signed_by(data, signature, kind, expected, then))
@@ -263,7 +288,6 @@ def _signed_by(
     data: bytes, signature: bytes, kind: type[SignedManifest], expected: Sequence[PublicKey],
     then: str,
 ) -> str:  # fmt: skip
-    """What does not hold: another key signed this, or nothing is signed by the key it names."""
     ids = list(dict.fromkeys(key.key_id for key in expected))
     if not ids:
         return "no public key was given"
@@ -280,16 +304,9 @@ def _signed_by(
 def check_files(
     folder: Path, manifest: SignedManifest, *, readers: Readers | None = None, then: str = ""
 ) -> dict[str, Any]:
-    """Compare the folder's files with the manifest: names, kinds, sizes and digests.
+    """Compare names, kinds, sizes and digests of a folder's files with the manifest.
 
-    Args:
-        folder: of the files.
-        manifest: signed.
-        readers: of files that are parsed, too: they get the bytes that were compared.
-        then: what is said after the fault.
-
-    Returns:
-        By name what the readers made of the files.
+    Readers get the bytes that were compared; their results are returned by file name.
 
     Raises:
         ManifestError: a file is missing, extra, or not a regular file.
@@ -329,14 +346,7 @@ def signed_bytes(
     last: int | None = None,
     then: str = GET_AGAIN,
 ) -> FileBytes:
-    """Read a listed file once, and return its bytes if they are those that were signed.
-
-    Args:
-        folder: the release.
-        manifest: signed.
-        name: of the file.
-        last: how many bytes of its end are kept; None: all.
-        then: what is said after the fault.
+    """Read a listed file once and return its bytes, or the `last` of them, if they were signed.
 
     Raises:
         ChecksumError: they differ, or cannot be read.
@@ -365,10 +375,10 @@ def file_digest(path: Path) -> str:
 
 
 def manifest_digest(folder: Path) -> str | None:
-    """SHA-256 of a folder's manifest, or None: it has none, or what has its name is no manifest.
+    """SHA-256 of a folder's manifest; None if there is none.
 
-    Nothing outside the folder is read: whoever can write into a folder of releases could place a
-    link there, and a digest tells about a file's content.
+    Links are not followed: a digest tells about a file's content, and whoever can write into a
+    folder of releases could place a link to a file outside.
     """
     if folder.is_symlink():
         return None
@@ -406,11 +416,8 @@ def _read(
 
 
 def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
-    """What parses each file of a release; `rows` are decoded, or their footers read alone.
-
-    Where the signer is not trusted, as no key was given, rows are limited by the files' sizes.
-    """
-    from dpiw.release.published_rows import RowReader, read_footer
+    """What parses each file. Without a trusted signer the sizes of the files limit the rows."""
+    from dpiw.release.parquet import RowReader, read_footer
     from dpiw.release.replicate_weights import read_replicate_footer
 
     for name in REQUIRED:
@@ -445,9 +452,9 @@ def _dictionary(file: FileBytes) -> Any:
 
 def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certificate:
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
-    from dpiw.release.levels import check_levels
     from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts
     from dpiw.release.replicate_weights import check_replicates, replicates_promised
+    from dpiw.release.verification import check_levels
 
     certificate: Certificate = contents[CERTIFICATE]
     facts = manifest.facts

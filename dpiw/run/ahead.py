@@ -29,6 +29,8 @@ _STANDS = {
 }
 """What another run of the same release and period has cost; a voided one nothing."""
 
+_RECOVERED = "was published, and recovered"
+
 
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     """Files that a release will need; they are looked for, and not opened."""
@@ -184,7 +186,7 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
     runs = [run.run_key for run in paid] + _recovered(spec, ledger, key, period)
     if not runs:
         return
-    stands = _STANDS[paid[-1].state] if paid else "was published, and recovered"
+    stands = _STANDS[paid[-1].state] if paid else _RECOVERED
     named = f"release {spec.name}, period {period}"
     if paid and paid[-1].release is None:
         named += ", or another name that this ledger does not state"
@@ -205,7 +207,9 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
 
 
 def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> frozenset[str]:
-    """Refuse a run that drew nothing yet, where another run of its label drew since it reserved.
+    """Refuse a run that drew nothing yet, where another of its label drew since it reserved.
+
+    A release that was recovered since counts as drawn since.
 
     Nobody who reserved it knew of that payment. One that was reserved afterwards was agreed to.
 
@@ -218,26 +222,29 @@ def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) ->
         Keys of the runs that had drawn before, as `Ledger.arm` takes them.
 
     Raises:
-        AlreadyPaidError: with the command that gives the reservation back.
+        AlreadyPaidError: names the command that gives the reservation back.
     """
-    since = record.attempts[-1].head.seq
-    others = [
-        run
-        for run in _same_label(spec, ledger, record.run_key, record.period)
-        if run.drawn and not record.drawn
-    ]
+    if record.drawn:
+        return frozenset()
+    key, period, since = record.run_key, record.period, record.attempts[-1].head.seq
+    others = [run for run in ledger.runs(spec.population) if run.drawn and run.is_rival_of(record)]
     for run in others:
         entries = ledger.entries(run_key=run.run_key)
         if any(entry.kind is EntryKind.ARM and entry.seq > since for entry in entries):
-            raise AlreadyPaidError(
-                f"release {spec.name}, period {record.period}: {_STANDS[run.state]} (run"
-                f" {run.run_key[:8]}) since this run was reserved; it would pay a second time, and"
-                f" draws nothing\n{given_back(spec, record)}"
-                f"\nthen, to pay again, by hand: {RELEASE} --period {record.period} --pay-again",
-                run=run.run_key,
-                period=record.period,
-            )
+            raise _overtaken(spec, record, run.run_key, _STANDS[run.state])
+    for run_digits in _recovered(spec, ledger, key, period, since=since):
+        raise _overtaken(spec, record, run_digits, _RECOVERED)
     return frozenset(run.run_key for run in others)
+
+
+def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> AlreadyPaidError:
+    return AlreadyPaidError(
+        f"release {spec.name}, period {record.period}: {stands} (run {run[:8]}) since this run was"
+        f" reserved; it would pay a second time, and draws nothing\n{given_back(spec, record)}"
+        f"\nthen, to pay again, by hand: {RELEASE} --period {record.period} --pay-again",
+        run=run,
+        period=record.period,
+    )
 
 
 def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
@@ -255,8 +262,10 @@ def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> lis
     ]
 
 
-def _recovered(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[str]:
-    """First digits of the keys of other runs whose release of this label was recovered.
+def _recovered(
+    spec: ReleaseSpec, ledger: Ledger, key: str, period: str, *, since: int = 0
+) -> list[str]:
+    """First digits of the keys of other runs whose release was recovered after an entry.
 
     A recovery does not state the release's name; its folder does, or one of more rows. Where
     neither lies among the releases, it may have been any, and counts.
@@ -272,6 +281,7 @@ def _recovered(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list
     return [
         release.run
         for recovery in ledger.recoveries(spec.population)
+        if recovery.head.seq > since
         for release in recovery.releases
         if release.period == period and not key.startswith(release.run) and may_be_this(release.run)
     ]

@@ -11,8 +11,7 @@ from typing import Any
 from dpiw.errors import ReleaseError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger, StageState
 from dpiw.ledger.location import REGISTER
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels, MadeElsewhere
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import GENERATOR_STAGE
 from dpiw.privacy import accounting

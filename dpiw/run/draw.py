@@ -21,15 +21,14 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.methods.base import ReadsBatches
-from dpiw.methods.generators.base import Synthesizer, check_fits
+from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.neural.backend import check_device, make_backend
 from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.measurement import Measurement
-from dpiw.privacy.noise_library import check_noise_library
-from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.randomness import NoiseSource, check_noise_library
 from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
 from dpiw.run.ahead import check_not_overtaken
 from dpiw.run.as_drawn import check_drawn, conflict, is_declared, planned_stage
@@ -230,7 +229,9 @@ def _check_before_drawing(
     if resumed is not None and not is_of(resumed, planned.settings):
         raise conflict(stage.stage)  # before a resume is used up
     check_noise_library()
-    check_fits(run.plan.generator if stage.stage == GENERATOR_STAGE else run.plan.weights)
+    method = run.plan.generator if stage.stage == GENERATOR_STAGE else run.plan.weights
+    if method is not None:
+        method.check_fits()
     promised_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.files import make_folder, sync_directory
-from dpiw.data.prefetch import prefetched
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.scaled import regrouped
 from dpiw.data.tables import SyntheticTable
+from dpiw.data.threads import prefetched
 from dpiw.errors import LedgerTamperedError, ReleaseError, SignatureError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunState
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.certificate import Certificate

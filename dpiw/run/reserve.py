@@ -21,7 +21,7 @@ from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import promised_epsilon
 from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
-from dpiw.privacy.noise_library import check_noise_library
+from dpiw.privacy.randomness import check_noise_library
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import load_private_key
 from dpiw.run.ahead import check_label, check_not_overtaken, check_not_paid, source_fault

@@ -7,6 +7,7 @@ Source: docs/operations.md, "A ledger that lost entries".
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +74,8 @@ def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
     Raises:
         ReleaseError: as `check_heads`.
     """
-    folders = sorted(workspace_folder(Path(spec.state)).glob("*/*/"))
+    workspace = workspace_folder(Path(spec.state))
+    folders = sorted(workspace.glob("*/*/")) if _is_there(workspace) else []
     roots = {Path(spec.publish_to), *filter(None, map(_publishes_to, folders))}
     built = [folder / "built" for folder in folders if (folder / "built").exists()]
     published = [
@@ -92,12 +94,12 @@ def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
 def _is_there(root: Path) -> bool:
     """Whether there is such a folder; what may not be seen is not taken for absent."""
     try:
-        root.stat()
+        os.scandir(root).close()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as reason:
         raise ReleaseError(
-            f"releases {root.name}: {reason.strerror}; give this command as who may read them"
+            f"folder {root.name}: {reason.strerror}; give this command as who may read them"
         ) from None
     return True
 

@@ -16,10 +16,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import durable_file, write_durably
-from dpiw.data.prefetch import prefetched
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, snapshot_writer
 from dpiw.data.tables import StreamedTable, SyntheticTable
+from dpiw.data.threads import prefetched
 from dpiw.errors import (
     LedgerTamperedError,
     NotPublishableError,
@@ -30,12 +30,11 @@ from dpiw.errors import (
 )
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
-from dpiw.methods.elsewhere import MadeElsewhere
-from dpiw.methods.generators.base import GenerativeModel
-from dpiw.methods.late_levels import FindsLevels
+from dpiw.methods.generators.base import FindsLevels, GenerativeModel, MadeElsewhere
+from dpiw.methods.recipe import judged
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
-from dpiw.plan.promise import compact_json
+from dpiw.plan.spec import compact_json
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.measurement import Measurement
 from dpiw.run.locks import working
@@ -215,7 +214,7 @@ def _weights(run: ReleaseRun) -> Weights:
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     admission = admission_of(run)
     if admission is not None:
-        weights = admission.judged(weights)
+        weights = judged(weights, admission)
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
     with durable_file(run.directory / "weights.npz") as file:
         np.savez(file, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)

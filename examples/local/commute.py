@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.analysis.local import frequencies, least_squares, load_local, means
-from dpiw.analysis.local_learning import feasibility, fit_margin
 from dpiw.cli.main import main as dpiw
-from dpiw.methods.local import privatise, told_numbers
-from dpiw.plan.local import LocalSpec, load_local_spec, read_parameters
+from dpiw.local import privatise, told_numbers
+from dpiw.local.estimate import frequencies, least_squares, load_local, means
+from dpiw.local.learn import feasibility, fit_margin
+from dpiw.local.spec import LocalSpec, load_local_spec, read_parameters
 from dpiw.privacy.randomness import SecureNoise
 
 SPEC = Path(__file__).with_name("collection.yaml")

@@ -70,7 +70,7 @@ def population(*, rows: int, seed: int) -> pd.DataFrame:
 
 def statistics(frame: pd.DataFrame) -> list[dict[str, object]]:
     """Named statistics, in the form `dpiw.release.report` can evaluate on a release as well."""
-    from dpiw.release.report.statistics import evaluate
+    from dpiw.release.report.truth import evaluate
 
     wanted: list[dict[str, object]] = [
         {"kind": "mean", "column": "age"},

@@ -21,8 +21,8 @@ import pytest
 from dpiw import errors
 from dpiw.cli.main import main
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal.populations import KINDS, random_law
 from dpiw.plan.spec import load_schema, load_spec

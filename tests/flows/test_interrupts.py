@@ -130,7 +130,7 @@ def stopped_after_a_draw(
     return ledger.spent("town")
 
 
-@pytest.mark.crash_cases("[SIGTERM]", "[SIGHUP]")
+@pytest.mark.crash
 @each
 def test_a_draw_is_let_end_and_nothing_is_lost(
     environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.methods.local import privatise
-from dpiw.plan.local import load_local_spec, write_parameters
+from dpiw.local import privatise
+from dpiw.local.certificate import verify_local
+from dpiw.local.spec import load_local_spec, write_parameters
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.release.local import verify_local
 from dpiw.release.signing import create_key_pair
 from flows.local import collect, main
 

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from dpiw.cli.heartbeat import FIRST, PACE
 from dpiw.errors import StageFailedError
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.gan.dpgan import DPGAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights

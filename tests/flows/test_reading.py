@@ -24,6 +24,17 @@ from flows.server import ServerLostError
 from tests.support.whole_runs import publish_run
 
 
+@pytest.fixture(autouse=True)
+def ingest_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ingest in this process; one test starts the stage's own process, as the command does."""
+
+    def ingest(_: str, directory: Path) -> None:
+        steps.ingest(ReleaseRun.load(directory))
+
+    if request.node.originalname != "test_it_stops_before_the_first_draw_and_the_release_goes_on":
+        monkeypatch.setattr("tasks.stages.launch_stage", ingest)
+
+
 def never(spec: str, period: str | None) -> str:
     raise AssertionError("the flow was started")
 

@@ -171,19 +171,28 @@ def serving(tmp_path: Path, *, deployed: list[str]) -> Iterator[subprocess.Popen
             served.terminate()  # which stops what it started, if it is still there
 
 
-def test_after_ctrl_c_workers_stop_first_and_are_told_once(tmp_path: Path) -> None:
-    with serving(tmp_path, deployed=[]) as served:
-        os.killpg(served.pid, signal.SIGINT)  # as a terminal does: all of the group
-        _, complaints = served.communicate(timeout=SECONDS)
-    assert served.returncode == 0
-    assert not complaints
-    stopping = lines_of(tmp_path / "notes")[len(STARTED) :]
+def check_stopped(notes: Path) -> None:
+    """Workers stop first, and each is told once."""
+    stopping = lines_of(notes)[len(STARTED) :]
     assert sorted(stopping[:4]) == sorted(
         f"worker {pool} {what}" for pool in ("dpiw", "dpiw-gpu") for what in ("told", "ended")
     )
     assert stopping[4:] == ["server told", "server ended"]
 
 
+def check_commands(shown: str, tools: Path) -> None:
+    """`prefect` may be in an inactive environment, and paths may hold spaces."""
+    lines = [line.strip() for line in shown.splitlines()]
+    assert f"export PATH={tools}:$PATH" in lines
+    assert "The weekly audit is of the worked example's ledger until it is given yours" in shown
+    deploys = [shlex.split(line) for line in lines if " deploy " in line]
+    assert len(deploys) == 2
+    assert {words[-1] for words in deploys} == {str(ROOT / "deployments/prefect.yaml")}
+    for line in OWN_SPEC:
+        assert line in shown
+
+
+@pytest.mark.nightly_cases("deployed0", "deployed2")
 @pytest.mark.parametrize("deployed", [[], ["dpiw-release/monthly", "mine/weekly"], NAMES])
 def test_what_people_set_stays_and_all_else_is_the_file_s(
     tmp_path: Path, deployed: list[str]
@@ -194,9 +203,12 @@ def test_what_people_set_stays_and_all_else_is_the_file_s(
     privacy that is new would never arrive.
     """
     with serving(tmp_path, deployed=deployed) as served:
-        os.killpg(served.pid, signal.SIGINT)
+        os.killpg(served.pid, signal.SIGINT)  # as a terminal does: all of the group
         shown, complaints = served.communicate(timeout=SECONDS)
     assert not complaints
+    assert served.returncode == 0
+    check_stopped(tmp_path / "notes")
+    check_commands(shown, tmp_path / "tools")
     assert lines_of(tmp_path / "notes.deploy") == ["--no-prompt deploy --all --prefect-file"]
     file = YAML(typ="safe").load((ROOT / "deployments/prefect.yaml").read_text())
     sent = YAML(typ="safe").load((tmp_path / "notes.yaml").read_text())
@@ -222,18 +234,3 @@ def test_what_people_set_stays_and_all_else_is_the_file_s(
     kept = " ".join(name for name in NAMES if name in deployed)
     told = f"kept as deployed before, parameters and schedule: {kept}; all else as deployments/"
     assert (told in shown) == bool(kept)
-    for line in OWN_SPEC:
-        assert line in shown
-
-
-def test_what_it_says_to_type_is_found_from_another_terminal(tmp_path: Path) -> None:
-    """`prefect` is in an environment that need not be active there, and paths may hold spaces."""
-    with serving(tmp_path, deployed=[]) as served:
-        os.killpg(served.pid, signal.SIGINT)
-        shown, _ = served.communicate(timeout=SECONDS)
-    lines = [line.strip() for line in shown.splitlines()]
-    assert f"export PATH={tmp_path / 'tools'}:$PATH" in lines
-    assert "The weekly audit is of the worked example's ledger until it is given yours" in shown
-    deploys = [shlex.split(line) for line in lines if " deploy " in line]
-    assert len(deploys) == 2
-    assert {words[-1] for words in deploys} == {str(ROOT / "deployments/prefect.yaml")}

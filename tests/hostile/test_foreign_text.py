@@ -29,7 +29,7 @@ from dpiw.ledger.entries import entry_hash, entry_json
 from dpiw.ledger.replay import replay
 from dpiw.release.manifest import FileEntry
 from dpiw.release.parquet import write_table
-from dpiw.release.report.template import _environment
+from dpiw.release.report.pages import _environment
 from dpiw.release.signing import PrivateKey
 from dpiw.release.verification import NOBODY, verify
 from tests.dpiw.release.release_example import example_key, publish_example

@@ -24,15 +24,15 @@ from dpiw.ledger import Ledger
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
-from dpiw.methods.weights import measured
-from dpiw.methods.weights import weigh_measured as weighing
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.credit import Misfit, evidence_credit
-from dpiw.methods.weights.feature_sum import exact_sum
+from dpiw.methods.weights.measured import method as measured
+from dpiw.methods.weights.measured import weighing
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import Misfit, evidence_credit
+from dpiw.methods.weights.measured.features import PARTS
+from dpiw.methods.weights.measured.sums import exact_sum
 from dpiw.methods.weights.paper import beta, output
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.stack import PARTS
-from dpiw.plan.promise import compact_json
+from dpiw.plan.spec import compact_json
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun

@@ -17,7 +17,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.errors import PrivacyError
 from dpiw.methods.generators import marginal_noise
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.mst import MST
+from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.plan import plan as planning
 from dpiw.plan.stages import PrivateMethods

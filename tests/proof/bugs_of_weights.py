@@ -12,15 +12,15 @@ import pytest
 
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import SyntheticTable
-from dpiw.methods.weights import measured
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.credit import Misfit, evidence_credit
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured import method as measured
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import Misfit, evidence_credit
+from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper import beta
 from dpiw.methods.weights.paper import regression as calibration
 from dpiw.methods.weights.paper import regression as solver
 from dpiw.methods.weights.paper.beta import BetaNoised
-from dpiw.methods.weights.stack import Stack
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 from tests.proof import blind as noninterference
 from tests.proof import weight_worlds as weights

@@ -11,14 +11,14 @@ from scipy.special import logsumexp
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.adversarial import GeneratorTraining, PublicRandom
-from dpiw.methods.generators.aim import AIM
 from dpiw.methods.generators.bayes import Bayes
+from dpiw.methods.generators.gan.pategan import PATEGAN
+from dpiw.methods.generators.gan.teachers import Teachers
+from dpiw.methods.generators.gan.training import GeneratorTraining, PublicRandom
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.mst import MST
-from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.generators.pgm.aim import AIM
+from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
-from dpiw.methods.generators.teachers import Teachers
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, PrivacyUnit

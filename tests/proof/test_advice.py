@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS, settled_formats
-from dpiw.data.cell_reading import canonical_frame
+from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS
+from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema

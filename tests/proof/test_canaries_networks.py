@@ -24,7 +24,7 @@ import pytest
 
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.weights.paper.mlp import DensityNetwork, inputs

@@ -20,9 +20,8 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from dpiw.methods.neural import dp_sgd
-from dpiw.methods.neural.clipping import ClipRule
+from dpiw.methods.neural.clipping import ClipRule, Critic
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.losses import Critic
 from dpiw.methods.neural.networks import Architecture
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.randomness import SecureNoise, SeededNoise

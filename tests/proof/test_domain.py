@@ -31,10 +31,10 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators import counting
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.privbayes import PrivBayes
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.features import PARTS, Stack
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.regression import LinearMap
-from dpiw.methods.weights.stack import PARTS, Stack
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from tests.hostile.bad_inputs.config_cases import BOUNDS, SPEC

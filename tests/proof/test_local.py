@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.analysis.local_learning import CorrectedRisk
-from dpiw.analysis.local_losses import EXPONENTIAL, SQUARED, PolynomialLoss
-from dpiw.methods.local import privatise
+from dpiw.local import privatise
+from dpiw.local.learn import EXPONENTIAL, SQUARED, CorrectedRisk, PolynomialLoss
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.local import collection, told
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from dpiw.methods.weights import registry
-from dpiw.methods.weights import weigh_measured as weighing
+from dpiw.methods.weights.measured import weighing
 from tests.hostile.leaks import neighbours as leaks
 from tests.proof.blind import (
     CONSTRAINTS,

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dpiw.ledger import Ledger, StageState
-from dpiw.methods.generators.pategan import PATEGAN, vote_sensitivity
-from dpiw.methods.generators.teachers import Teachers, deal
+from dpiw.methods.generators.gan.pategan import PATEGAN, vote_sensitivity
+from dpiw.methods.generators.gan.teachers import Teachers, deal
 from dpiw.methods.neural.backend import CPU
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run import steps

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.feature_sum import exact_sum
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.sums import exact_sum
 from dpiw.privacy.mechanisms import noisy_counts, noisy_sum, noisy_vector, select
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw

@@ -17,17 +17,17 @@ import pytest
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators import marginal_noise, mst, privbayes
-from dpiw.methods.generators.adversarial import PublicRandom
+from dpiw.methods.generators import marginal_noise, privbayes
 from dpiw.methods.generators.bayesian_network import score_sensitivity
+from dpiw.methods.generators.gan.pategan import vote_sensitivity
+from dpiw.methods.generators.gan.teachers import Teachers
+from dpiw.methods.generators.gan.training import PublicRandom
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity
-from dpiw.methods.generators.mst import MST
-from dpiw.methods.generators.pategan import vote_sensitivity
+from dpiw.methods.generators.pgm import mst
+from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
-from dpiw.methods.generators.teachers import Teachers
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
-from dpiw.methods.neural.losses import Balanced, Critic, Logistic
+from dpiw.methods.neural.clipping import Balanced, ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent

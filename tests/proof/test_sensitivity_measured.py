@@ -19,12 +19,12 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError
-from dpiw.methods.weights import feature_sum, measured
-from dpiw.methods.weights.feature_sum import UNIT, exact_sum
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.ranges import Ranges
-from dpiw.methods.weights.stack import PARTS, Stack
-from dpiw.methods.weights.waves import Waves
+from dpiw.methods.weights.measured import method as measured
+from dpiw.methods.weights.measured import sums as feature_sum
+from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
+from dpiw.methods.weights.measured.fourier import Waves
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.sums import UNIT, exact_sum
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
 from tests.proof.adversary import extreme_rows

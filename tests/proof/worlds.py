@@ -15,16 +15,15 @@ import numpy as np
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.generators.adversarial import PublicRandom
 from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.gan.pategan import PATEGAN
+from dpiw.methods.generators.gan.teachers import Teachers
+from dpiw.methods.generators.gan.training import PublicRandom
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.pategan import PATEGAN
-from dpiw.methods.generators.teachers import Teachers
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
-from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.methods.weights.paper.regression import Regression

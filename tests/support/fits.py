@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from dpiw.methods.generators import aim, graphical_model, mst
 from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.consistency import project_to_total
-from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.inference import FittedModel
+from dpiw.methods.generators.estimation import NoisyMarginal, project_to_total
+from dpiw.methods.generators.pgm import aim, inference, mst
+from dpiw.methods.generators.pgm.inference import FittedModel
 
 
 class Independent:
@@ -48,7 +47,7 @@ def fitted_at_once() -> Iterator[None]:
     """MST and AIM fit by `Independent`, and need no mbi."""
     with (
         mock.patch.object(aim, "Inference", Independent),
-        mock.patch.object(graphical_model, "Inference", Independent),
+        mock.patch.object(inference, "Inference", Independent),
         mock.patch.object(aim, "check_installed", str),
         mock.patch.object(mst, "check_installed", str),
         mock.patch.object(aim, "check_fits"),

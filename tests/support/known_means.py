@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured.law import MeansLaw
 
 
 class KnownMeans(MeansLaw):

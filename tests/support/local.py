@@ -7,8 +7,8 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.local import LocalSample
-from dpiw.methods.local import Feature, LocalParameters, calibrated
+from dpiw.local import Feature, LocalParameters, calibrated
+from dpiw.local.estimate import LocalSample
 
 Array = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from dpiw import analysis
+from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.sample import WeightedSample
-from dpiw.analysis.weight_distribution import played_sample
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.play import play
+from dpiw.methods.recipe import play
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise

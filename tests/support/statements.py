@@ -6,8 +6,8 @@ import pandas as pd
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_frame
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.schema import PublicSchema
 
@@ -47,7 +47,7 @@ def stated(
     return statement(tally, schema, formats, tally.rows)
 
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=60)
 
 GERMAN = CellFormat(
     decimal=",", thousands=".", date_format="%d.%m.%Y", datetime_format="%d.%m.%Y %H:%M",

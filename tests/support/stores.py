@@ -29,7 +29,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from dpiw.ledger.stores import postgresql_guards as guards_postgresql
+from dpiw.ledger.stores import postgresql as store_postgresql
 from dpiw.ledger.stores import sqlite as store_sqlite
 from tests.support.patience import SECONDS
 
@@ -444,6 +444,6 @@ def _intrude_postgresql(
             cursor = raw.execute(statement)
             rows = cursor.fetchall() if cursor.description else []
         if put_back:
-            for name in guards_postgresql.GUARDS:
+            for name in store_postgresql.GUARDS:
                 raw.execute(f"ALTER TABLE entries ENABLE ALWAYS TRIGGER {name}")
     return rows

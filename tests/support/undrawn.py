@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dpiw.release.report import plots
-from dpiw.release.report.svg import WIDTH, Drawing
+from dpiw.release.report.plots import WIDTH, Drawing
 
 
 def _blank(*_: Any, title: str, **__: Any) -> Drawing:

@@ -1,1 +1,46 @@
-"""Where a ledger's entries lie: SQLite or PostgreSQL."""
+"""Where the entries are kept: one append-only table, reached through SQLAlchemy Core.
+
+    store       the table, and what every store does alike
+    sqlite      a file of one host: the default
+    postgresql  a database server, for many hosts
+
+Only a store's own module names its database. All stores keep the same entries under the same
+rules; the test suite runs on each of them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from dpiw.errors import LedgerError
+from dpiw.ledger.location import EXPECTED, check_location
+from dpiw.ledger.stores.postgresql import PostgreSQLStore
+from dpiw.ledger.stores.sqlite import SQLiteStore, sqlite_store
+from dpiw.ledger.stores.store import Store
+
+
+def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> Store:
+    """The store that a ledger's path or URL names; nothing is read or written yet.
+
+    Args:
+        url: a path, `sqlite:///PATH` or `postgresql+psycopg://USER@HOST/DATABASE`.
+        busy_timeout_seconds: how long a writer queues for the lock.
+
+    Raises:
+        LedgerError: the URL names something else, or holds a password; its text is not repeated.
+    """
+    text = os.fspath(url)
+    check_location(text, error=LedgerError)
+    if "://" not in text:
+        return SQLiteStore(Path(text).absolute(), busy_timeout_seconds=busy_timeout_seconds)
+    try:
+        parsed = make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        raise LedgerError(f"ledger: {EXPECTED}") from None
+    if parsed.get_backend_name() == "sqlite":
+        return sqlite_store(parsed, busy_timeout_seconds=busy_timeout_seconds)
+    return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)

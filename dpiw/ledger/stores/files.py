@@ -1,8 +1,8 @@
-"""The ledger's file on disk: where it may lie, what it must look like before SQLite sees it.
+"""The ledger's file on disk: where it may lie, and checks before SQLite opens it.
 
-Processes find each other's locks and log by the file's *name*: `NAME-shm` and `NAME-wal`. So a
-ledger has one name (a symbolic link is resolved, and is no second one), nobody else may put
-anything beside it, and it lies on a disk of this host, whose kernel all processes share.
+Processes find each other's locks and log by the file's name: `NAME-shm` and `NAME-wal`. So a
+ledger has one name (symbolic links are resolved), nobody else may put anything beside it, and it
+lies on a disk of this host, whose kernel all processes share.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from urllib.parse import quote
 from dpiw.data import files
 from dpiw.data.files import owner_fault
 from dpiw.errors import LedgerError, nearest
-from dpiw.ledger.location import HOW_TO_BEGIN
+from dpiw.ledger.location import HOW_TO_BEGIN, no_ledger
 
 APPLICATION_ID = 0x44504C31
-"""SQLite's header field that says whose file this is: `DPL1`."""
+"""SQLite's header field that marks a dpiw ledger: `DPL1`."""
 
 DRAFT_PREFIX = ".{name}."
-"""How the names of files begin that will become the ledger `name`."""
+"""Prefix of files that will become the ledger `name`."""
 
 # WAL shares memory between the processes of one host; over a network it silently corrupts.
 _NETWORK_FILE_SYSTEMS = re.compile(
@@ -41,7 +41,7 @@ _LOCAL_FILE_SYSTEMS = {
 }  # fmt: skip
 
 _PATIENCE = 100
-"""Times 10 ms: how long a creation that is just ending may show a second name."""
+"""How long, in units of 10 ms, a creation that is ending may show a second name."""
 
 
 def check_file(path: Path, *, local_file_system: str | None = None) -> None:
@@ -55,8 +55,9 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         status = path.stat()
     except OSError as error:
         near = nearest(path.name, _beside(path))
-        raise LedgerError(
-            f"ledger {path}: no such file, so no ledger is there{near or f'; {HOW_TO_BEGIN}'}"
+        raise no_ledger(
+            f"ledger {path}: no such file, so no ledger is there{near}",
+            advice="" if near else HOW_TO_BEGIN,
         ) from error
     if stat.S_ISDIR(status.st_mode):
         inside = [name for name in _beside(path / "any.sqlite") if (path / name).is_file()]
@@ -78,7 +79,7 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
 
 
 def _beside(path: Path) -> list[str]:
-    """Names of files that look like ledgers, in the folder of one that is not there."""
+    """Names of files that look like ledgers in the folder of a missing one."""
     with suppress(OSError):
         suffixes = (path.suffix, ".sqlite")
         return [file.name for file in path.parent.iterdir() if file.suffix in suffixes]
@@ -88,9 +89,9 @@ def _beside(path: Path) -> list[str]:
 def _application_id(path: Path) -> int:
     """The header's field, without taking a lock or making a log.
 
-    Through SQLite and never by `open`: to close any descriptor of a file drops all locks that this
-    process holds on it (POSIX). Another process would then take the log from under a thread of
-    ours that is writing. SQLite knows its own descriptors and waits.
+    Reads through SQLite, never by `open`: closing any descriptor of a file drops all locks that
+    this process holds on it (POSIX), so another process could take the log from a thread of ours
+    that is writing. SQLite knows its own descriptors and waits.
     """
     location = f"file:{quote(str(path))}?immutable=1&mode=ro"
     try:
@@ -103,7 +104,7 @@ def _application_id(path: Path) -> int:
 
 
 def _check_one_name(path: Path) -> None:
-    """Refuse a file that is reached by several names: each has a log and locks of its own."""
+    """Refuse a file with several names: each has a log and locks of its own."""
     real = path.resolve()
     if is_mount_point(real, _mounts()):
         raise LedgerError(
@@ -127,7 +128,7 @@ def _check_one_name(path: Path) -> None:
 
 
 def drafts_of(path: Path) -> Iterator[Path]:
-    """Other names of the file that its creation gave it."""
+    """Other names of the file, from its creation."""
     status, prefix = path.stat(), DRAFT_PREFIX.format(name=path.name)
     for sibling in path.parent.iterdir():
         with suppress(FileNotFoundError):
@@ -142,7 +143,7 @@ def check_directory(path: Path, *, local_file_system: str | None = None) -> None
         path: the ledger's file, which need not exist yet.
         local_file_system: a type of file system, as the kernel names it, for which the custodian
             vouches that all who open the ledger share one kernel. No known network file system is
-            accepted in this way.
+            accepted.
     """
     folder = path.resolve().parent
     _check_folder(path, folder)
@@ -152,9 +153,9 @@ def check_directory(path: Path, *, local_file_system: str | None = None) -> None
 def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
     """Make the missing folder of a new ledger, mode 0700 under any umask.
 
-    One folder: a ledger shall not appear below a disk that is not mounted today. A folder that is
-    there stays as it is, for `check_directory` to judge. The file system is asked first, so that
-    nothing is left behind where it would be refused.
+    Makes one folder only: a ledger shall not appear below a disk that is not mounted today. An
+    existing folder is left to `check_directory`. The file system is checked first, so that a
+    refusal leaves nothing behind.
 
     Args:
         path: the ledger's file, not there yet.
@@ -196,7 +197,7 @@ def _check_file_system(path: Path, folder: Path, local_file_system: str | None) 
 
 
 def _check_folder(path: Path, folder: Path) -> None:
-    """Whoever may write into it can plant a log, which SQLite would replay."""
+    """Refuse a folder that others can write: they could plant a log, which SQLite would replay."""
     try:
         status = folder.stat()
     except OSError as error:
@@ -233,7 +234,7 @@ def is_mount_point(path: Path, mounts: str) -> bool:
 
 
 def filesystem_type(directory: Path, mounts: str) -> str | None:
-    """The file system type `directory` lies on, by a text like /proc/mounts; None if unknown."""
+    """The file system type of `directory`, by a text like /proc/mounts; None if unknown."""
     best: tuple[int, str] | None = None
     for point, kind in _mounted(mounts):
         if directory == point or point in directory.parents:
@@ -246,7 +247,7 @@ def filesystem_type(directory: Path, mounts: str) -> str | None:
 def check_no_remains(path: Path) -> None:
     """Raise LedgerError if a removed ledger left its log behind at `path`.
 
-    Where the ledger is there by now, another creator was quicker, and the log is of its ledger.
+    If the ledger exists by now, another creator was faster, and the log is of its ledger.
     """
     for suffix in ("-wal", "-shm"):
         # SQLite would replay the old log into the new ledger.

@@ -1,24 +1,28 @@
 """The ledger in a PostgreSQL database, for many hosts: `postgresql+psycopg://USER@HOST/DATABASE`.
 
-One ledger per database, in its schema `dpiw`. The password never stands in the URL: libpq takes
-it from the file that PGPASSFILE names.
+One ledger per database, in its schema `dpiw`. The URL holds no password: libpq reads it from the
+file that PGPASSFILE names.
 
-Isolation. A writer first takes `LOCK TABLE entries IN EXCLUSIVE MODE`, before it reads anything,
-at READ COMMITTED. So all it reads, it reads after the last writer's commit, and nobody writes
-until its own. (At REPEATABLE READ the snapshot could be older than the lock.) The lock is the
-table's own, so that it holds against every writer, also one that never heard of us; it needs no
-row to exist; it ends with the transaction or with its client's death; readers do not wait for it.
-An advisory lock would bind only those who know its number, and locking a row would write to an
-append-only table. Should the lock ever fail, the chain guard and the primary key still let one of
-two writers through at most (tests/dpiw/ledger/test_isolation.py takes each layer away in turn).
+Isolation. A writer takes `LOCK TABLE entries IN EXCLUSIVE MODE` before it reads anything, at READ
+COMMITTED, so it reads after the last writer's commit and nobody writes until its own. (At
+REPEATABLE READ the snapshot could be older than the lock.) The table's own lock holds against
+every writer, needs no row, and ends with the transaction or its client's death; readers do not
+wait. An advisory lock would bind only those who know its number; locking a row would write to an
+append-only table. If the lock ever failed, the chain guard and the primary key still let at most
+one of two writers through (tests/dpiw/ledger/test_isolation.py removes each layer in turn).
 A reader sees one snapshot, REPEATABLE READ and READ ONLY.
 
-Durability. Every transaction first asks the server for its settings. A standby is refused: what
-it shows may be stale. So are fsync=off, full_page_writes=off, and synchronous_commit other than
-`on` or `remote_apply`: with `off` an acknowledged entry can be lost; with `local` or
-`remote_write` it can be missing on the synchronous standby that takes over. The value found is
-pinned for the transaction, so that a reload in between cannot weaken it. A failover to a standby
-that is not synchronous is a restore: published heads show it.
+Durability. Every transaction first reads the server's settings. It refuses a standby, whose data
+may be stale; fsync=off; full_page_writes=off; and synchronous_commit other than `on` or
+`remote_apply`: with `off` an acknowledged entry can be lost, with `local` or `remote_write` it can
+be missing on the standby that takes over. The setting is pinned for the transaction, so a reload
+cannot weaken it. A failover to a standby that is not synchronous is a restore: published heads
+show it.
+
+Guards. Triggers refuse what SQLite's refuse (`dpiw.ledger.stores.sqlite`): changes of the table,
+entries off the chain, charges over budget. They are enabled ALWAYS, also for a session that calls
+itself a replica. They cannot stop the table's owner from dropping it or them, so the pipeline's
+role should not be the owner (docs/operations.md); opening the ledger detects changes.
 """
 
 from __future__ import annotations
@@ -34,10 +38,9 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
 from dpiw.errors import LedgerError, LedgerTamperedError, install
-from dpiw.ledger.entries import Entry
-from dpiw.ledger.location import EXPECTED, HOW_TO_BEGIN, POSTGRESQL_OPTIONS
-from dpiw.ledger.stores.postgresql_guards import SCHEMA, TABLE, guard_statements, guards_hold
-from dpiw.ledger.stores.store import Store, metadata
+from dpiw.ledger.entries import NO_ENTRY, Entry
+from dpiw.ledger.location import EXPECTED, HOW_TO_BEGIN, POSTGRESQL_OPTIONS, no_ledger
+from dpiw.ledger.stores.store import ASKING, CHARGING, DRAWING, Store, metadata
 
 _OLDEST_SERVER = 140_000
 
@@ -66,14 +69,14 @@ _OBJECTS = """
       SELECT 1 FROM pg_catalog.pg_namespace n WHERE n.nspname = 'dpiw') AS schema"""
 
 _LONGEST_SILENCE = "60s"
-"""Between two statements of one transaction; then the server ends it, and its lock with it."""
+"""Longest pause between two statements; then the server ends the transaction and its lock."""
 
 _KEEPALIVES = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-"""How soon the server sees that a client's host is gone, in seconds; a socket has no such thing."""
+"""When the server notices that a client's host is gone, in seconds; not for sockets."""
 
 # SQLSTATE, or its class -> what the caller is told
 _REASONS = {
@@ -99,9 +102,9 @@ class PostgreSQLStore(Store):
         busy_timeout_seconds: how long a writer queues for the lock.
 
     Raises:
-        LedgerError: the URL holds a password or options that are not admissible, or names no user,
-            host or database (none may come from the environment, which differs between the
-            processes of a run); or psycopg is not installed.
+        LedgerError: the URL holds a password or inadmissible options, or lacks user, host or
+            database (the environment may differ between processes of a run); or psycopg is not
+            installed.
     """
 
     def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
@@ -122,11 +125,11 @@ class PostgreSQLStore(Store):
         connection.exec_driver_sql(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
 
     def check_structure(self) -> None:
-        """Refuse a database that holds no ledger, or where its guards were changed."""
+        """Refuse a database that holds no ledger, or whose guards were changed."""
         with self._checked(write=False) as connection:
             objects = connection.exec_driver_sql(_OBJECTS).one()
             if not objects.entries and not objects.remains:
-                raise LedgerError(f"ledger {self.location}: no ledger there; {HOW_TO_BEGIN}")
+                raise no_ledger(f"ledger {self.location}: no ledger there", advice=HOW_TO_BEGIN)
             if not objects.entries:
                 raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
             if not guards_hold(connection):
@@ -198,10 +201,10 @@ class PostgreSQLStore(Store):
 
     @contextmanager
     def _as_ledger_error(self) -> Iterator[None]:
-        """Database errors become LedgerError; their text is not repeated, it may hold statements.
+        """Turn database errors into LedgerError without their text, which may hold statements.
 
-        After an error at the commit nobody but the database knows whether the entry is kept: the
-        next operation reads it there.
+        After an error at the commit only the database knows whether the entry is kept; the next
+        operation reads it there.
         """
         try:
             yield
@@ -239,7 +242,7 @@ _LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 
 
 def _check_encryption(url: URL, host: str) -> None:
-    """Over a network, a server that is not the ledger's could grant anything."""
+    """Require an authenticated server over a network: another could grant anything."""
     if host.startswith(("/", "@")) or _LOOPBACK.fullmatch(host):
         return
     if url.query.get("sslmode") == "verify-full" or url.query.get("gssencmode") == "require":
@@ -289,3 +292,156 @@ def _listen(connection: Connection, warnings: list[str | None]) -> None:
 
     driver: Any = connection.connection.driver_connection
     driver.add_notice_handler(keep)
+
+
+# --- guards ---------------------------------------------------------------------------------------
+
+SCHEMA = "dpiw"
+TABLE = "dpiw.entries"
+
+_SAFE_PATH = "pg_catalog, pg_temp"  # a function must not find somebody else's operators
+
+# A trigger's kind as pg_trigger keeps it.
+_ROW, _BEFORE, _INSERT, _DELETE, _UPDATE, _TRUNCATE = 1, 2, 4, 8, 16, 32
+
+_APPEND_ONLY = """
+BEGIN
+  RAISE EXCEPTION 'the ledger is append-only' USING ERRCODE = 'check_violation';
+END"""
+
+# VOLATILE, so under READ COMMITTED it sees all that was committed when the lock was granted.
+_CHAIN = """
+DECLARE
+  last record;
+BEGIN
+  SELECT seq, hash INTO last FROM dpiw.entries ORDER BY seq DESC LIMIT 1;
+  IF NEW.seq IS DISTINCT FROM coalesce(last.seq, 0) + 1
+     OR NEW.previous IS DISTINCT FROM coalesce(last.hash, '<first>') THEN
+    RAISE EXCEPTION 'an entry must continue the chain' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NEW;
+END""".replace("<first>", NO_ENTRY)
+
+# A population without terms has no budget. Under `basic` both sums must fit; under any other rule
+# a vector of 16 must fit at one place at least.
+_BUDGET = (
+    """
+DECLARE
+  unit text;
+  held numeric;
+  budget numeric;
+  fits boolean := true;
+BEGIN
+  IF NEW.kind NOT IN <asking> THEN
+    RETURN NEW;
+  END IF;
+  IF EXISTS (
+      SELECT 1 FROM dpiw.entries WHERE population = NEW.population AND kind = 'register'
+        AND payload::json ->> 'composition' IS DISTINCT FROM 'basic') THEN
+    fits := (NEW.kind IN <drawing>
+        OR json_array_length(NEW.payload::json #> '{renyi,units}') = 16) AND EXISTS (
+      SELECT 1 FROM (
+        SELECT part.place,
+          sum(CASE paid.kind WHEN 'void' THEN -1 ELSE 1 END * part.value::numeric) AS total
+        FROM (SELECT kind, payload FROM dpiw.entries
+              WHERE population = NEW.population AND kind IN <charging>
+              UNION ALL SELECT NEW.kind, NEW.payload) AS paid
+        CROSS JOIN LATERAL json_array_elements_text(paid.payload::json #> '{renyi,units}')
+          WITH ORDINALITY AS part (value, place)
+        GROUP BY part.place) AS held
+      JOIN (
+        SELECT most.place, most.value::numeric AS total FROM dpiw.entries AS terms
+        CROSS JOIN LATERAL json_array_elements_text(terms.payload::json #> '{renyi,budget_units}')
+          WITH ORDINALITY AS most (value, place)
+        WHERE terms.population = NEW.population AND terms.kind = 'register') AS budget
+      ON held.place = budget.place AND held.total <= budget.total);
+  ELSE
+    FOREACH unit IN ARRAY ARRAY['epsilon_units', 'delta_units'] LOOP
+      SELECT coalesce(
+          sum(CASE kind WHEN 'void' THEN -1 ELSE 1 END * (payload::json ->> unit)::numeric), 0)
+        INTO held FROM dpiw.entries
+        WHERE population = NEW.population AND kind IN <charging>;
+      SELECT max((payload::json ->> unit)::numeric) INTO budget FROM dpiw.entries
+        WHERE population = NEW.population AND kind = 'register';
+      fits := fits AND held + CASE WHEN NEW.kind IN <drawing> THEN 0
+        ELSE (NEW.payload::json ->> unit)::numeric END <= budget;
+    END LOOP;
+  END IF;
+  IF fits IS NOT TRUE THEN
+    RAISE EXCEPTION 'over the lifetime budget' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NEW;
+END""".replace("<charging>", CHARGING)
+    .replace("<asking>", ASKING)
+    .replace("<drawing>", DRAWING)
+)
+
+# name -> when it fires, what it does; the function has the trigger's name
+GUARDS: dict[str, tuple[str, int, str]] = {
+    "entries_append_only": (
+        "BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT",
+        _BEFORE | _UPDATE | _DELETE | _TRUNCATE,
+        _APPEND_ONLY,
+    ),
+    "entries_budget": (
+        "BEFORE INSERT ON {table} FOR EACH ROW", _ROW | _BEFORE | _INSERT, _BUDGET,
+    ),
+    "entries_chain": (
+        "BEFORE INSERT ON {table} FOR EACH ROW", _ROW | _BEFORE | _INSERT, _CHAIN,
+    ),
+}  # fmt: skip
+
+
+def guard_statements() -> Iterator[str]:
+    """The statements that put the guards on a new table."""
+    for name, (when, _, body) in GUARDS.items():
+        yield (
+            f"CREATE FUNCTION {SCHEMA}.{name}() RETURNS trigger LANGUAGE plpgsql"
+            f" SET search_path = {_SAFE_PATH} AS $body${body}$body$"
+        )
+        yield (
+            f"CREATE TRIGGER {name} {when.format(table=TABLE)} EXECUTE FUNCTION {SCHEMA}.{name}()"
+        )
+        yield f"ALTER TABLE {TABLE} ENABLE ALWAYS TRIGGER {name}"
+
+
+def _expected_guards() -> set[tuple[Any, ...]]:
+    return {
+        (name, kind, "A", SCHEMA, name, body, "plpgsql", f'{{"search_path={_SAFE_PATH}"}}')
+        for name, (_, kind, body) in GUARDS.items()
+    }
+
+
+# Function text and every property that could switch it off: conditions, columns, volatility,
+# another owner's rights.
+_FOUND_GUARDS = """
+    SELECT t.tgname, t.tgtype, t.tgenabled::text, n.nspname, p.proname, p.prosrc, l.lanname,
+      CASE WHEN t.tgqual IS NULL AND t.tgnargs = 0 AND t.tgattr = ''::int2vector
+        AND p.provolatile = 'v' AND NOT p.prosecdef THEN p.proconfig::text END
+    FROM pg_catalog.pg_trigger t
+    JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+    JOIN pg_catalog.pg_language l ON l.oid = p.prolang
+    WHERE t.tgrelid = 'dpiw.entries'::pg_catalog.regclass AND NOT t.tgisinternal"""
+
+# An ordinary table, written to the log, whose rows nothing hides, adds or redirects, and where a
+# number stands once.
+_SOUND_TABLE = """
+    SELECT c.relkind = 'r' AND c.relpersistence = 'p'
+      AND NOT c.relrowsecurity AND NOT c.relispartition
+      AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)
+      AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_inherits i
+                      WHERE c.oid IN (i.inhparent, i.inhrelid))
+      AND EXISTS (
+        SELECT 1 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
+          ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'seq'
+        WHERE i.indrelid = c.oid AND i.indisprimary AND i.indisvalid AND i.indisunique
+          AND i.indnatts = 1)
+    FROM pg_catalog.pg_class c WHERE c.oid = 'dpiw.entries'::pg_catalog.regclass"""
+
+
+def guards_hold(connection: Connection) -> bool:
+    """Whether the table and its guards are as they were made."""
+    guards = {tuple(row) for row in connection.exec_driver_sql(_FOUND_GUARDS)}
+    sound = connection.exec_driver_sql(_SOUND_TABLE).scalar_one()
+    return guards == _expected_guards() and sound is True

@@ -1,7 +1,7 @@
 """The ledger in a SQLite file of one host.
 
-The settings say so to SQLite: a commit that returned has reached the disk,
-writers queue on BEGIN IMMEDIATE, and there is no counter that could be reset.
+A commit that returned has reached the disk, writers queue on BEGIN IMMEDIATE, and there is no
+counter that could be reset.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sqlalchemy.pool import NullPool
 from dpiw.data import files
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger.entries import NO_ENTRY, Entry
+from dpiw.ledger.location import no_ledger
 from dpiw.ledger.stores.files import (
     APPLICATION_ID,
     DRAFT_PREFIX,
@@ -35,7 +36,7 @@ from dpiw.ledger.stores.files import (
 )
 from dpiw.ledger.stores.store import ASKING, CHARGING, DRAWING, Store, entries, metadata
 
-# The rules live in `dpiw.ledger.transitions`; these repeat the ones that must never fail, in SQL.
+# The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
 _BUDGET = (
     """
     CREATE TRIGGER entries_<unit> BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
@@ -130,7 +131,7 @@ class SQLiteStore(Store):
 
     @property
     def path(self) -> Path:
-        """The ledger's file; another process opens it by this."""
+        """The ledger's file, by which another process opens it."""
         return self._path
 
     @contextmanager
@@ -160,12 +161,10 @@ class SQLiteStore(Store):
                 )
 
     def create(self, first: Entry) -> bool:
-        """Make the file, mode 0600; False if something of that name exists.
+        """Make the file, mode 0600, and its missing folder, mode 0700; False if the name exists.
 
-        A missing folder is made, mode 0700.
-
-        It is built under another name and then gets its own, which replaces nothing: no process
-        ever sees half of it, and two creators cannot both win.
+        The file is built under another name and then linked to its own, which replaces nothing: no
+        process sees half of it, and two creators cannot both win.
         """
         path = self._path
         if os.path.lexists(path):
@@ -192,7 +191,7 @@ class SQLiteStore(Store):
 
 
 def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
-    """The store of `sqlite:///PATH`, with `local_file_system` as its one admissible option.
+    """The store of `sqlite:///PATH`; the only admissible option is `local_file_system`.
 
     Raises:
         LedgerError: anything but a plain file.
@@ -240,7 +239,7 @@ def _put_in_place(draft: Path, path: Path) -> bool:
 
 
 def _finish_creation(path: Path) -> None:
-    """Take away the second name of a ledger whose creation was killed after it had its own."""
+    """Remove the second name of a ledger whose creation was killed after it had its own."""
     with suppress(OSError):  # `check_file` says what is wrong with such a file
         for draft in drafts_of(path.resolve()):
             draft.unlink(missing_ok=True)
@@ -297,7 +296,7 @@ def _expected_triggers() -> dict[str, str]:
 
 @contextmanager
 def _as_ledger_error(path: Path) -> Iterator[None]:
-    """Database errors become LedgerError; their text is not repeated, it may hold statements."""
+    """Turn database errors into LedgerError without their text, which may hold statements."""
     try:
         yield
     except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
@@ -306,7 +305,7 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
         if "locked" in text or "busy" in text:
             raise LedgerError(f"ledger {path}: locked by another process") from error
         if not path.exists():
-            raise LedgerError(f"ledger {path}: no such file") from error
+            raise no_ledger(f"ledger {path}: no such file") from error
         if isinstance(original, sqlite3.IntegrityError):
             raise LedgerError(f"ledger {path}: the database refused the entry") from error
         if isinstance(original, sqlite3.OperationalError):

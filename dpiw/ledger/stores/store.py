@@ -1,16 +1,7 @@
-"""Where the entries lie: one append-only table, reached through SQLAlchemy Core.
-
-    store       the table, what every store does alike, and which store a URL names
-    sqlite      a file of one host: the default
-    postgresql  a database server, for many hosts
-
-Whatever knows a database by name is in its own module. All stores keep the same entries under the
-same rules; the test suite runs on each of them unchanged.
-"""
+"""The table of entries, and what every store does alike."""
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import Connection
 
 from dpiw.errors import LedgerError
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
-from dpiw.ledger.location import EXPECTED, check_location
 
 CHARGING = "('reserve', 'conflict', 'void', 'recover')"
-"""The kinds that change what a population holds, for the budget guard of every store."""
+"""Kinds that change what a population holds, for the budget guard of every store."""
 
 DRAWING = "('arm', 'resume')"
-"""The kinds that let noise be drawn, under a charge that was granted before."""
+"""Kinds that allow noise to be drawn, under a charge that was granted before."""
 
 ASKING = "('reserve', 'arm', 'resume')"
-"""The kinds that the budget must cover: a new charge, and a draw under one that was granted."""
+"""Kinds that the budget must cover: a new charge, and a draw under a granted one."""
 
 _KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)
 _LARGEST_SEQ = 2**31 - 1
@@ -63,7 +53,7 @@ entries = sa.Table(
 class Store(ABC):
     """One ledger's entries in one database; every connection is checked before use.
 
-    Every method raises LedgerError when the database is missing, locked, damaged or unsafe.
+    Every method raises LedgerError if the database is missing, locked, damaged or unsafe.
 
     Attributes:
         location: a path or URL by which `open_store` reaches the same ledger; never a password.
@@ -74,7 +64,7 @@ class Store(ABC):
 
     @property
     def path(self) -> Path:
-        """The ledger's file. Raises LedgerError where it is not a file."""
+        """The ledger's file. Raises LedgerError if it is not a file."""
         raise LedgerError(f"ledger {self.location}: it is not a file")
 
     @abstractmethod
@@ -86,7 +76,7 @@ class Store(ABC):
 
     @abstractmethod
     def check_structure(self) -> None:
-        """Raise unless this is a ledger, with its append-only guards as they were made.
+        """Raise unless this is a ledger with its append-only guards as they were made.
 
         Raises:
             LedgerError: there is no ledger.
@@ -95,7 +85,7 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, first: Entry) -> bool:
-        """Make the ledger, holding `first`; False if there is something of that name already."""
+        """Make the ledger, holding `first`; False if something of that name exists."""
 
     def rows(self, connection: Connection, *, after: int = 0) -> list[Mapping[str, Any]]:
         """Stored rows by number, from the one after `after`; not yet checked in any way."""
@@ -119,38 +109,10 @@ class Store(ABC):
         return None if row is None else LedgerHead(seq=row.seq, hash=row.hash)
 
     def append(self, connection: Connection, entry: Entry) -> None:
-        """Write one entry; the caller has checked it."""
+        """Write one entry that the caller has checked."""
         values = {**entry.to_json(), "payload": entry_json(entry.stored_payload)}
         connection.execute(sa.insert(entries).values(values))
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
         condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
         if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
             raise LedgerError(f"ledger {self.location}: the database did not keep the entry")
-
-
-def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> Store:
-    """The store a ledger's path or URL names; nothing is read or written yet.
-
-    Args:
-        url: a path, `sqlite:///PATH` or `postgresql+psycopg://USER@HOST/DATABASE`.
-        busy_timeout_seconds: how long a writer queues for the lock.
-
-    Raises:
-        LedgerError: the URL names something else, or holds a password. Its text is not repeated,
-            for the same reason.
-    """
-    from dpiw.ledger.stores.sqlite import SQLiteStore, sqlite_store
-
-    text = os.fspath(url)
-    check_location(text, error=LedgerError)
-    if "://" not in text:
-        return SQLiteStore(Path(text).absolute(), busy_timeout_seconds=busy_timeout_seconds)
-    try:
-        parsed = make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError(f"ledger: {EXPECTED}") from None
-    if parsed.get_backend_name() == "sqlite":
-        return sqlite_store(parsed, busy_timeout_seconds=busy_timeout_seconds)
-    from dpiw.ledger.stores.postgresql import PostgreSQLStore
-
-    return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)

@@ -1,9 +1,12 @@
-"""What a synthetic data generating process is, as a protocol."""
+"""Protocols of generators: before data, fitted, of outside rows, and of found levels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, TypeVar
+from dataclasses import Field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +14,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.base import CriticKind, Judge, Method, calibrated_for
 from dpiw.methods.one_way import OneWayMarginals
+from dpiw.privacy.events import DeclaredEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
@@ -21,12 +25,17 @@ class GenerativeModel(Protocol):
 
     @property
     def one_way(self) -> OneWayMarginals | None:
-        """One-way distributions that it knows, and how well; None if none were measured."""
+        """Measured one-way distributions and their noise; None if none were measured."""
         ...
 
     @property
     def judge(self) -> Judge | None:
-        """Itself, if it can tell its rows from real ones; None if not."""
+        """Itself, if it can tell its rows from real ones; else None."""
+        ...
+
+    @property
+    def at_hand(self) -> int | None:
+        """Rows that it has: it is asked for them all at once. None: it makes any number."""
         ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
@@ -35,7 +44,24 @@ class GenerativeModel(Protocol):
 
 
 class Synthesizer(Method, Protocol):
-    """An SDGP before it has seen data: frozen public settings."""
+    """An SDGP before it has seen data: a frozen dataclass of public settings.
+
+    Generators inherit from it for the defaults of what most have nothing to say about.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    files: ClassVar[frozenset[str]] = frozenset()
+    """Settings that say where a file lies; its SHA-256 is the promise."""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Sentences about the use of its rows, for the certificate."""
+        return ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences about what its guarantee rests on, beyond what every run's does."""
+        return ()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -56,46 +82,24 @@ class Synthesizer(Method, Protocol):
         ...
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
-        """Read the private table and return noisy values."""
+        """Read the private table and return noisy values.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema.
+        """
         ...
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
-        """Post-process a measurement into a sampler. Costs nothing, repeatable."""
+        """Post-process a measurement into a sampler. Costs nothing, repeatable.
+
+        Raises:
+            SpecError: the measurement is of another method, schema or discretisation.
+        """
         ...
 
 
-def own_caveats(generator: Synthesizer) -> tuple[str, ...]:
-    """What a generator says about the use of its rows (`caveats`); most say nothing."""
-    return tuple(getattr(generator, "caveats", ()))
-
-
-def own_assumptions(generator: Synthesizer) -> tuple[str, ...]:
-    """What a generator's guarantee rests on (`assumptions`), beyond what every run's does."""
-    return tuple(getattr(generator, "assumptions", ()))
-
-
-def own_libraries(*methods: object) -> tuple[str, ...]:
-    """Distributions that the guarantees of methods rest on (`libraries`), beyond every run's.
-
-    Args:
-        methods: a plan's generator, and its weights or None.
-    """
-    return tuple(sorted({name for method in methods for name in getattr(method, "libraries", ())}))
-
-
-def check_fits(method: object) -> None:
-    """Let a method try on public numbers what its fit needs (`check_fits`); most need nothing.
-
-    Raises:
-        StageFailedError: it does not work; nothing is charged yet.
-    """
-    check = getattr(method, "check_fits", None)
-    if check is not None:
-        check()
-
-
 class CalibratedNoise(Protocol):
-    """What `calibrate` decided, and for whom."""
+    """What `calibrate` decided, and for which schema and unit."""
 
     @property
     def schema(self) -> PublicSchema:
@@ -114,7 +118,7 @@ _Noise = TypeVar("_Noise", bound=CalibratedNoise)
 def ready_for(
     calibrated: _Noise | None, schema: PublicSchema, unit: PrivacyUnit | None = None, *, method: str
 ) -> _Noise:
-    """What was calibrated, if it was for this schema and, if given, this unit.
+    """Return what was calibrated, if it was for this schema and, if given, this unit.
 
     Raises:
         UncalibratedError: it was not, or not at all.
@@ -123,3 +127,74 @@ def ready_for(
         calibrated.schema == schema, unit is None or calibrated.unit == unit
     )  # fmt: skip
     return calibrated_for(calibrated, *others, method=method)
+
+
+@runtime_checkable
+class MadeElsewhere(Protocol):
+    """A generator that reads no private row: its rows are in a public file, at a declared cost."""
+
+    @property
+    def counted_by(self) -> str | None:
+        """Key of the run of the same ledger that paid for the rows; None: this release pays."""
+        ...
+
+    def at(self, path: Path) -> Self:
+        """The same, with its rows at another path."""
+        ...
+
+    def check_file(self, source: Path) -> None:
+        """Refuse another file than declared, or the confidential `source`; SpecError."""
+        ...
+
+    def kept(self, schema: PublicSchema) -> dict[str, int]:
+        """Read and check the file: its `rows` and `distinct_rows`.
+
+        Raises:
+            SpecError: the file or a cell is not as declared.
+        """
+        ...
+
+    def rows_model(self, schema: PublicSchema) -> GenerativeModel:
+        """The file's rows, read and checked as by `kept`; each is drawn once. Costs nothing."""
+        ...
+
+    def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
+        """Declared cost of the rows, converted to `unit`.
+
+        Raises:
+            SpecError: the declaration cannot be converted.
+            NotPublishableError: no epsilon was declared.
+        """
+        ...
+
+    def declaration(self) -> dict[str, Any]:
+        """Who declares what, on what evidence: JSON values."""
+        ...
+
+
+@runtime_checkable
+class FindsLevels(Protocol):
+    """A generator of the columns of unseen levels alone: its rows have their own schema."""
+
+    def within(self, delta: Decimal) -> Self:
+        """The same, with a total delta to divide between thresholds and noise."""
+        ...
+
+    def found_schema(
+        self, measurement: Measurement, *, schema: PublicSchema, provenance: str
+    ) -> PublicSchema:
+        """Schema of the rows: the unseen columns, with the levels that were shown.
+
+        Args:
+            measurement: of this generator.
+            schema: of the table.
+            provenance: of the levels (`dpiw.data.provenance`).
+
+        Raises:
+            SpecError: a measurement of something else.
+        """
+        ...
+
+    def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
+        """A `levels_file` for each column in order: its levels, and their noisy counts."""
+        ...

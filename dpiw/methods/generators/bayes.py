@@ -1,16 +1,15 @@
 """Bayesian synthesis: parameters drawn from a censored pseudo posterior on a public grid.
 
-The model is small and stated: the target's law, and every other column's law given the target's
-code, each on the public grid of `grid_laws`. Dependence between other columns is left to weights.
-A draw is an exponential mechanism (`pseudo_posterior`), exact, so epsilon is strict; a Markov chain
-would be near the law by an amount that nobody can measure, and is refused.
+The model is the target's law, and every other column's law given the target's code. Weights add
+dependence between other columns. A draw is an exact exponential mechanism (`pseudo_posterior`), so
+epsilon is strict. Markov chains are refused: nobody can measure how far they are from the law.
 
 Source: docs/method.md section 16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any, ClassVar, Self
@@ -19,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
-from dpiw.data.tables import PrivateTable
+from dpiw.data.schema import ColumnRole, PublicSchema
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, one_of
 from dpiw.methods.base import (
     DRAW_SECONDS,
@@ -30,28 +29,103 @@ from dpiw.methods.base import (
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.bayes_model import BayesDesign, BayesModel
+from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import measured_domain
-from dpiw.methods.generators.grid_laws import ColumnLaw
 from dpiw.methods.generators.marginal_noise import selection_epsilon, typed, useful_bins
 from dpiw.methods.generators.pseudo_posterior import (
     SMALLEST_WIDTH,
+    ColumnLaw,
     Window,
+    column_law,
     contributions,
     pilot_weights,
     posterior_scores,
     public_weights,
 )
-from dpiw.methods.generators.sampling import MOST_CELLS
 from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
+
+@dataclass(frozen=True, kw_only=True)
+class BayesDesign:
+    """The public structure: nothing in it has seen data.
+
+    Attributes:
+        domain: codes of every released column.
+        given_target: whether columns are given the target's code, if there is a target.
+        shaped: whether numeric columns have a shape, not splits.
+        prior, smallest: see `grid_laws.column_law`.
+    """
+
+    domain: Domain
+    given_target: bool
+    shaped: bool
+    prior: float
+    smallest: float
+
+    @property
+    def root(self) -> int | None:
+        """The target, if columns are given it and the schema has one."""
+        roles = [column.role for column in self.domain.schema.released]
+        if not self.given_target or ColumnRole.TARGET not in roles:
+            return None
+        return roles.index(ColumnRole.TARGET)
+
+    def family(self, column: int) -> Family:
+        """The column and what it is given."""
+        root = self.root
+        return Family(child=column, parents=() if root is None or root == column else (root,))
+
+    def law(self, column: int) -> ColumnLaw:
+        """The column's grid."""
+        bins = self.domain.columns[column]
+        return column_law(bins, shaped=self.shaped, prior=self.prior, smallest=self.smallest)
+
+    def network(self, points: Mapping[int, NDArray[np.int64]]) -> NetworkModel:
+        """The joint law at chosen points.
+
+        Args:
+            points: by column, shape (codes of its parent or 1, parts).
+        """
+        order = sorted(range(len(self.domain.sizes)), key=lambda column: column != self.root)
+        conditionals = []
+        for column in order:
+            law = self.law(column)
+            table = np.array([law.pmf(chosen) for chosen in points[column].tolist()])
+            family = self.family(column)
+            conditionals.append(Conditional.from_table(family, table, table.mean(axis=0)))
+        return NetworkModel(domain=self.domain, conditionals=tuple(conditionals), one_way=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayesModel:
+    """A mixture of networks in equal parts, one for each draw of the parameters."""
+
+    networks: Sequence[NetworkModel]
+
+    one_way: ClassVar[None] = None
+    judge: ClassVar[None] = None
+    at_hand: ClassVar[None] = None
+
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
+        if rows < 0:
+            raise SpecError(f"rows={rows}: expected a whole number >= 0")
+        domain = self.networks[0].domain
+        draw_of_row = rng.integers(len(self.networks), size=rows)
+        codes = np.zeros((rows, len(domain.sizes)), dtype=np.int32, order="F")
+        for draw, network in enumerate(self.networks):
+            row_mask = draw_of_row == draw
+            codes[row_mask] = network.sample_codes(int(row_mask.sum()), rng=rng)
+        return SyntheticTable(schema=domain.schema, scaled=domain.fill(codes, rng=rng))
+
+
 MOST_CHOICES = 50_000
-"""Parameters drawn at most; beyond it a fit takes minutes, so the plan refuses."""
+"""Most parameters drawn: the plan refuses more, which take minutes."""
 
 _WORDS = {
     "numeric": ("shape", "splits"),
@@ -63,7 +137,7 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class BayesNoise:
-    """What `calibrate` decides, all public: each draw's window, the bins, and for whom."""
+    """Calibrated window and bins, for a schema and a unit; all public."""
 
     window: Window
     bins: int
@@ -72,7 +146,7 @@ class BayesNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bayes:
+class Bayes(Synthesizer):
     """Bayesian synthesis before it has seen data.
 
     Attributes:
@@ -140,7 +214,7 @@ class Bayes:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """About the use of its rows, for the certificate."""
+        """Caveats on its rows, for the certificate."""
         reach = (
             "through the target alone, if there is one" if self.given == "target" else "not at all"
         )
@@ -193,7 +267,7 @@ class Bayes:
         return replace(self, calibrated=noise)
 
     def _choices(self, domain: Domain) -> int:
-        """About how many parameters are drawn: one for each code given each code of the target."""
+        """Approximate number of parameters: one for each code given each code of the target."""
         root = self._design(domain).root
         parents = 1 if root is None else domain.sizes[root]
         return sum(domain.sizes) * parents * self._events
@@ -208,11 +282,7 @@ class Bayes:
             )
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One draw per released column, as often as there are draws and pilots.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One draw per released column, as often as there are draws and pilots."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         count = len(schema.released) * self._events
         return (ExponentialMechanismEvent(epsilon=ready.window.epsilon, count=count),)
@@ -220,11 +290,11 @@ class Bayes:
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Return nothing: parameters are drawn, and no noise is added."""
+        """Empty: parameters are drawn, and no noise is added."""
         return ()
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: every column is counted, then a parameter a code and parent is drawn."""
+        """Every column is counted, then a parameter per code and parent is drawn."""
         ready = ready_for(self.calibrated, schema, method=self.method)
         domain = Domain.from_schema(schema, bins=ready.bins)
         counted = len(domain.sizes) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
@@ -236,10 +306,10 @@ class Bayes:
         Privacy:
             Unit: `calibrated.unit`, whose rows enter or leave: k = max_rows under add/remove, 2 k
             under replace-one. A row moves one column's log pseudo posterior by amounts in an
-            interval of w, whatever the point of the product grid: it meets `depth` parts of one
-            target code, each with w / depth.
-            Event: `ExponentialMechanismEvent(epsilon = k w or 2 k w)` a draw; a column's parts are
-            one draw of its product grid, part by part.
+            interval of w, whatever the point of
+            the product grid: it meets `depth` parts of one target code, each with w / depth.
+            Event: `ExponentialMechanismEvent(epsilon = k w or 2 k w)` per draw; a column's parts
+            are one draw of its product grid, part by part.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
@@ -303,11 +373,7 @@ class Bayes:
         return points[self._events - self.draws :]
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> BayesModel:
-        """The laws at the drawn points.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """The laws at the drawn points."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         drew = replace(self, **{name: measurement.facts[name] for name in self._settings()})
         design = drew._design(domain)

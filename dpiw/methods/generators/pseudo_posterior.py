@@ -1,6 +1,12 @@
 """The censored pseudo posterior on a public grid, as integers: sensitivities are exact.
 
-A record with outcome x gives the parameter theta the log contribution
+**Grid.** A column's codes are drawn in *parts*. A split says whether a code lies in the left or the
+right half of a run of codes; splits of splits, a finite Polya tree (Lavine 1992), describe any law,
+in ceil(log2 codes) parts of a code's own. A shape gives a numeric column's bins the masses of a
+normal law within the bounds, in one part. A record meets at most `depth` parts. A column's parts
+are one point of a product grid, drawn part by part. The grid follows from schema and settings.
+
+**Posterior.** A record with outcome x gives the parameter theta the log contribution
 
     h_x(theta) = max(-w, alpha_x (log p(x|theta) - M_x)),   M_x = max over the grid of log p(x|.),
 
@@ -8,12 +14,11 @@ which lies in a window of width w for every theta and is a function of x and of 
 alone. One draw of theta with probability proportional to prior(theta) exp(sum of h) is then an
 exponential mechanism of privacy-loss range w (add/remove) or 2 w (replace-one). Positions of the
 windows cancel; only widths matter. For log p <= 0 the symmetric window [-w/2, w/2] of the papers
-would use half of its width, and for densities it would depend on units: hence the window below
-M_x, and probabilities on a public lattice only.
+would use half of its width, and for densities it would depend on units.
 
 **Weights.** alpha_x may depend on x and on public quantities, never on other records: weights
-scaled by what the data show, as the papers' software has them, leak up to (number of rows) times
-more than they claim (tests/proof/test_pseudo_posterior.py has the counterexample).
+scaled by the data, as in the papers' software, leak up to (number of rows) times more than they
+claim (counterexample: tests/proof/test_pseudo_posterior.py).
 
 Source: docs/method.md section 16; Savitsky, Williams & Hu (2022) for the pseudo posterior; Hu,
 Williams & Savitsky (2022) for censoring; McSherry & Talwar (2007).
@@ -21,17 +26,131 @@ Williams & Savitsky (2022) for censoring; McSherry & Talwar (2007).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, log2
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.data.discretisation import Bins
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 Array = NDArray[np.float64]
+
+SPLIT_POINTS = 129
+"""Points of a split's grid, evenly spaced in the logit."""
+
+MEANS, SPREADS = 65, 17
+"""Points of a shape's grid: means over the bounds, standard deviations from half a bin to one."""
+
+UNIFORM_SHARE = 0.01
+"""Of a shape's mass that is uniform over the bounds: no bin is impossible, no weight is zero."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """One factor of a column's law, with parameters of its own.
+
+    Attributes:
+        starts: outcome i is the codes starts[i] .. starts[i+1] - 1; other codes do not meet it.
+        log_pmf: log probability of each outcome, shape (points, outcomes), finite.
+        log_prior: of each point, shape (points,), of a proper distribution.
+    """
+
+    starts: NDArray[np.intp]
+    log_pmf: Array
+    log_prior: Array
+
+    @property
+    def codes(self) -> slice:
+        """Those that meet it."""
+        return slice(int(self.starts[0]), int(self.starts[-1]))
+
+    def tally(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Records of each outcome, shape (outcomes,), from records of each code."""
+        return np.add.reduceat(counts[: self.starts[-1]], self.starts[:-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnLaw:
+    """A column's parts.
+
+    Attributes:
+        parts: in a fixed order.
+        size: number of codes.
+        depth: most parts that one code meets, >= 1.
+    """
+
+    parts: Sequence[Part]
+    size: int
+    depth: int
+
+    def pmf(self, points: Sequence[int]) -> Array:
+        """Probability of each code, shape (codes,), under one chosen point of each part."""
+        log_pmf = np.zeros(self.size)
+        for part, point in zip(self.parts, points, strict=True):
+            log_pmf[part.codes] += np.repeat(part.log_pmf[point], np.diff(part.starts))
+        return np.exp(log_pmf)
+
+
+def column_law(bins: Bins, *, shaped: bool, prior: float, smallest: float) -> ColumnLaw:
+    """The law of one column.
+
+    Args:
+        bins: the column's codes.
+        shaped: whether three or more bins of a numeric column get a shape, not splits.
+        prior: pseudo-records in all, spread evenly over the codes, > 0.
+        smallest: least probability that a split gives either side, in (0, 0.5).
+    """
+    edge = np.log(smallest) - np.log1p(-smallest)
+    logits = np.linspace(edge, -edge, SPLIT_POINTS)
+    log_pmf = np.stack([-np.logaddexp(0, -logits), -np.logaddexp(0, logits)], axis=1)
+
+    def split(low: int, middle: int, high: int) -> Part:
+        starts = np.array([low, middle, high], dtype=np.intp)
+        # Beta(a, b), as of a Dirichlet law of the codes: p^a (1 - p)^b in the logit.
+        log_prior = log_pmf @ (prior / bins.size * np.diff(starts))
+        return Part(starts=starts, log_pmf=log_pmf, log_prior=log_prior - log_prior.max())
+
+    if not shaped or bins.edges is None or bins.values < 3:
+        parts = [split(*places) for places in _halves(0, bins.size)] or [_constant()]
+        return ColumnLaw(parts=parts, size=bins.size, depth=max(1, (bins.size - 1).bit_length()))
+    shape = _shape(bins.edges / bins.edges[-1])
+    parts = [split(0, bins.values, bins.size), shape] if bins.nullable else [shape]
+    return ColumnLaw(parts=parts, size=bins.size, depth=len(parts))
+
+
+def _halves(low: int, high: int) -> Iterator[tuple[int, int, int]]:
+    """Of the codes low .. high - 1: (first, first of the right half, end), then theirs."""
+    if high - low < 2:
+        return
+    middle = (low + high) // 2
+    yield low, middle, high
+    yield from _halves(low, middle)
+    yield from _halves(middle, high)
+
+
+def _constant() -> Part:
+    """A column of one code has nothing to choose."""
+    return Part(starts=np.array([0, 1]), log_pmf=np.zeros((1, 1)), log_prior=np.zeros(1))
+
+
+def _shape(edges: Array) -> Part:
+    """Masses of normal laws on bins within [0, 1]; every point is as likely before data."""
+    from scipy.special import ndtr
+
+    means = np.linspace(0.0, 1.0, MEANS)
+    spreads = np.geomspace(0.5 / (len(edges) - 1), 1.0, SPREADS)
+    below = ndtr((edges - means[:, None, None]) / spreads[:, None])
+    masses = np.diff(below, axis=-1).reshape(MEANS * SPREADS, -1)
+    masses /= masses.sum(axis=1, keepdims=True)
+    log_pmf = np.log(UNIFORM_SHARE * np.diff(edges) + (1 - UNIFORM_SHARE) * masses)
+    flat = np.full(len(log_pmf), -np.log(len(log_pmf)))
+    return Part(starts=np.arange(len(edges)), log_pmf=log_pmf, log_prior=flat)
+
 
 SMALLEST_WIDTH = 2.0**-24
 """Of a window, in nats: narrower ones have no room on the lattice of `mechanisms.select`."""
@@ -46,7 +165,7 @@ _UNIT_BITS, _LATTICE_BITS = 20, 30
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """How far a unit's rows may move one draw.
+    """Bound on how far a unit's rows move one draw.
 
     Attributes:
         epsilon: privacy-loss range of the draw, > 0.
@@ -111,9 +230,10 @@ def public_weights(log_pmf: Array, *, width: float) -> Array:
 def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
     """Weights under which the window cuts nothing near a point drawn before, shape (outcomes,).
 
-    Near: down to `PILOT_MARGIN` nats below the log probabilities there. One weight serves all
-    outcomes, that of the one which is least likely at the pilot: weights that differ by outcome
-    would tilt the posterior away from rare ones. Never below the least public weight.
+    Near: down to `PILOT_MARGIN` nats below the log probabilities there. All outcomes share the
+        weight of the least likely one
+    at the pilot: weights that differ by outcome would tilt the posterior away from rare ones. Never
+        below the least public weight.
 
     Args:
         log_pmf: shape (points, outcomes), finite.

@@ -7,30 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpiw.errors import SpecError, nearest, one_of
-from dpiw.methods.generators.aim import AIM
-from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.base import FindsLevels, Synthesizer
 from dpiw.methods.generators.bayes import Bayes
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.external import External
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.mst import MST
-from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.generators.pgm.aim import AIM
+from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.unseen_levels import UnseenLevels
-from dpiw.methods.late_levels import FindsLevels
 
-GENERATORS: Mapping[
-    str,
-    type[PrivBayes]
-    | type[Histogram]
-    | type[MST]
-    | type[AIM]
-    | type[Bayes]
-    | type[DPGAN]
-    | type[PATEGAN]
-    | type[External]
-    | type[UnseenLevels],
-] = {
+GENERATORS: Mapping[str, type[Synthesizer]] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
     "mst": MST,
@@ -46,8 +34,8 @@ GENERATORS: Mapping[
 
 def public_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A spec's settings without those that say where a file lies; its SHA-256 stands for it."""
-    places: frozenset[str] = getattr(GENERATORS.get(method), "files", frozenset())
-    return {name: value for name, value in settings.items() if name not in places}
+    files = GENERATORS[method].files if method in GENERATORS else frozenset()
+    return {name: value for name, value in settings.items() if name not in files}
 
 
 def finds_levels(method: str) -> bool:

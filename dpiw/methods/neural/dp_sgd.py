@@ -30,10 +30,9 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.neural.backend import CPU, Array, Backend
-from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, clipped_sum
-from dpiw.methods.neural.losses import RowLoss
+from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, RowLoss, clipped_sum
 from dpiw.methods.neural.networks import Layered, Network
-from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_sum

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import CPU, Array, Backend, computing
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, RowLoss, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
-from dpiw.methods.neural.losses import Balanced, Logistic, RowLoss
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch
 from dpiw.privacy.units import PrivacyUnit
@@ -44,7 +43,7 @@ class RatioTraining:
     Attributes:
         architecture: one output, the logit.
         private: the constants of the private part.
-        loss: `logistic` or `balanced` (`dpiw.methods.neural.losses`).
+        loss: `logistic` or `balanced` (`dpiw.methods.neural.clipping`).
         batch: B, synthetic rows per step.
     """
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -25,6 +27,29 @@ if TYPE_CHECKING:
     from dpiw.methods.weights.weigh import Weights
     from dpiw.privacy.measurement import Measurement
     from dpiw.privacy.randomness import NoiseSource
+
+
+def real(name: str, value: object, *, above: float, at_most: float) -> float:
+    """`value` as a float in (above, at_most], or SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise SpecError(f"weights.settings.{name}: expected a number")
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        number = math.inf if value > 0 else -math.inf
+    if not above < number <= at_most:
+        raise SpecError(
+            f"weights.settings.{name}={number:g}: expected above {above:g}, at most {at_most:g}"
+        )
+    return number
+
+
+def whole(name: str, value: object, *, low: int, high: int) -> int:
+    """`value` as a whole number in [low, high], or SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise SpecError(f"weights.settings.{name}: expected a whole number from {low} to {high}")
+    return value
+
 
 Array = NDArray[np.float64]
 

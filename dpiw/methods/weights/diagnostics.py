@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -299,3 +299,29 @@ def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
         reasons=(),
     )
     return facts.judged_with(stability.findings, rule="")
+
+
+class Objection(NamedTuple):
+    """What keeps a value from `use`: the best verdict that it leaves, and why."""
+
+    leaves: Verdict
+    reason: str
+
+
+def unsupported(support: float, *, use: float, care: float) -> list[Objection]:
+    """What a value's support leaves, if it is below the least for `use`."""
+    if support >= use:
+        return []
+    if math.isnan(support):
+        return [Objection(Verdict.DO_NOT_USE, f"support not known (expected >= {use:g})")]
+    leaves = Verdict.CARE if support >= care else Verdict.DO_NOT_USE
+    # Cut, not rounded: nobody is told 0.85 where 0.85 is what was expected.
+    return [
+        Objection(leaves, f"support {math.floor(100 * support) / 100:.2f} (expected >= {use:g})")
+    ]
+
+
+def worst(objections: Iterable[Objection]) -> Verdict:
+    """The verdict that all of these leave; `use` where there are none."""
+    order = tuple(Verdict)
+    return max((objection.leaves for objection in objections), key=order.index, default=Verdict.USE)

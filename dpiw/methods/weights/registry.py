@@ -7,7 +7,7 @@ from typing import Any
 
 from dpiw.errors import SpecError, one_of
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.mlp import DensityNetwork

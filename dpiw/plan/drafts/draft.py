@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.names import folded_name, name_fault
+from dpiw.data.declarations import folded_name, name_fault
 from dpiw.errors import SchemaError, nearest
 
 Bound = int | float | str

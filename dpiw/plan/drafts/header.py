@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 
 from dpiw.data.columns import ColumnRole
-from dpiw.data.names import name_fault
+from dpiw.data.declarations import name_fault
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnKind
-from dpiw.data.forms import no_word
+from dpiw.data.declarations import no_word
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
 from dpiw.plan.drafts.reading import one_of, read_text

@@ -13,15 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from dpiw.data.private_copy import copy_source
-from dpiw.data.raw_source import IngestLimits
+from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import read_csv
 from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.rehearsal.populations import ResampledRows, WeightedRows
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.plan.spec_paths import confidential
 
 LEAST_ROWS = 50
 """Fewer rows are no population to draw from."""
@@ -46,7 +44,7 @@ def public_rows(
         raise SpecError(
             "--public-rows: expected --i-declare-these-rows-public as well: only you can know"
         )
-    confidential(spec).refuse(path, field="--public-rows")
+    spec.confidential.refuse(path, field="--public-rows")
     scaled = _read(path, spec, schema)
     if scaled.rows < LEAST_ROWS:
         raise SourceError(f"--public-rows: expected at least {LEAST_ROWS} rows")

@@ -27,7 +27,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.play import play
+from dpiw.methods.recipe import play
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.weigh import Weights
 from dpiw.plan.plan import Plan

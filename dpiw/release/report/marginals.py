@@ -1,13 +1,14 @@
-"""Shares of every column's public bins and levels, for the report's comparison plots.
+"""Shares of every column's public bins and levels, for the report's plots.
 
-Bins come from the public schema alone, so the marginals of two tables can be compared and the axes
-of a plot say nothing about any table.
+Bins come from the public schema alone, so marginals of two tables can be compared and the axes of a
+plot reveal nothing of any table.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.levels import marker
+from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 
 BINS = 20
@@ -29,9 +31,9 @@ class Axis:
     """The public bins of a numeric column or the levels of a discrete one.
 
     Attributes:
-        labels: one per level (and `missing` last, if nullable); for numeric columns the texts of
-            the public bounds.
-        edges: bin edges of a numeric column in own units, increasing; empty for discrete ones.
+        labels: one per level (`missing` last, if nullable); for numeric columns the texts of the
+            public bounds.
+        edges: increasing bin edges of a numeric column in own units; empty for discrete ones.
         cells: number of shares, missing included.
         nullable: whether the last share is that of missing values.
     """
@@ -75,7 +77,7 @@ def marginals(
 def sums_of(
     frame: pd.DataFrame, *masses: NDArray[np.float64], schema: PublicSchema
 ) -> list[dict[str, NDArray[np.float64]]]:
-    """Sums of each of several masses of the rows, shape (rows,), by released column and cell."""
+    """Sums of several masses of the rows, shape (rows,), by released column and cell."""
     sums: list[dict[str, NDArray[np.float64]]] = [{} for _ in masses]
     for column in schema.released:
         cells = axis(column)
@@ -127,3 +129,42 @@ def _bound(column: Column, value: float) -> str:
         moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=value * _SECONDS[column.kind])
         return moment.isoformat(sep=" ", timespec="minutes").removesuffix(" 00:00")
     return f"{value:.0f}" if value.is_integer() and abs(value) < 1e19 else f"{value:g}"
+
+
+class RowsShown:
+    """The first synthetic rows, their weights, and every column's shares, gathered in one pass.
+
+    Args:
+        schema: the public schema.
+        log_weights: shape (rows,), natural log.
+        keeps_first: whether the first frame is kept, for statistics with public truth.
+    """
+
+    def __init__(
+        self, schema: PublicSchema, log_weights: NDArray[np.float64], *, keeps_first: bool = False
+    ) -> None:
+        self.weights = mean_one_weights(log_weights)
+        self.first: pd.DataFrame | None = None
+        self._schema, self._keeps_first, self._seen = schema, keeps_first, 0
+        names = [column.name for column in schema.released]
+        self._sums = [dict.fromkeys(names, np.zeros(1)) for _ in range(2)]
+
+    def passing(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Yield the frames; each is counted when the next is requested, after it was checked."""
+        for frame in frames:
+            yield frame
+            self._count(frame)
+
+    def _count(self, frame: pd.DataFrame) -> None:
+        if self._keeps_first and self.first is None:
+            self.first = frame
+        rows = slice(self._seen, self._seen + len(frame))
+        parts = sums_of(frame, np.ones(len(frame)), self.weights[rows], schema=self._schema)
+        for total, part in zip(self._sums, parts, strict=True):
+            total |= {name: total[name] + cells for name, cells in part.items()}
+        self._seen += len(frame)
+
+    def shares(self, *, weighted: bool) -> dict[str, NDArray[np.float64]]:
+        """Every released column's shares, shape (cells,), of the rows that have passed."""
+        mass = self.weights.sum() if weighted else self._seen
+        return {name: cells / mass for name, cells in self._sums[weighted].items()}

@@ -1,20 +1,129 @@
-"""The report's kinds of figures: shares of rows, costs, budgets; all of one width and style."""
+"""The report's kinds of figures, drawn by matplotlib as trees of SVG for `parts.html.j2`.
+
+No display and no font of the machine is needed: texts stay texts in the page's fonts, placed by the
+font that matplotlib ships. Colours become variables of `report.css`, for light and dark pages. The
+same figure gives the same tree. Matplotlib is loaded with the first figure.
+"""
 
 from __future__ import annotations
 
+import io
+import re
 import textwrap
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.release.report.formats import number
-from dpiw.release.report.svg import HINT, INKS, WIDTH, Drawing, axes_of, drawing_of
+from dpiw.release.report.pages import number
+
+WIDTH = 320.0
+"""Of every figure, in user units: a telephone shows it at full size."""
+
+INKS = {
+    "ink": "#1d2430", "soft": "#5b6472", "line": "#e3e0d8", "code": "#f3f1ea",
+    "before": "#b3bac5", "after": "#1f6f8b", "truth": "#c4631a",
+}  # fmt: skip
+"""The page's colour variables, and their stand-ins while matplotlib draws."""
+
+_STYLE = {
+    "svg.fonttype": "none", "svg.hashsalt": "dpiw", "text.parse_math": False,
+    "font.family": "DejaVu Sans", "font.size": 11, "axes.labelsize": 11, "axes.unicode_minus": True,
+    "text.color": INKS["ink"], "axes.labelcolor": INKS["soft"], "axes.edgecolor": INKS["soft"],
+    "xtick.labelcolor": INKS["soft"], "ytick.labelcolor": INKS["soft"],
+    "xtick.major.size": 0, "ytick.major.size": 0, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False, "grid.color": INKS["line"],
+}  # fmt: skip
+_KEPT = {"d", "x", "y", "transform", "style"}
+"""Attributes that place and paint; no clipping, as nothing leaves its axes."""
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+HINT = "hint:"
+"""Prefix of the hint in an artist's `gid`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """One SVG element: name, attributes, text, children, and a hint shown on pointing."""
+
+    name: str
+    attributes: Mapping[str, str]
+    text: str = ""
+    hint: str = ""
+    children: tuple[Shape, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure: title for screen readers, size in user units, and elements in order."""
+
+    title: str
+    width: float
+    height: float
+    shapes: tuple[Shape, ...]
+
+
+@contextmanager
+def axes_of(
+    height: float, *, left: float, bottom: float, right: float = 8.0, top: float = 8.0
+) -> Iterator[tuple[Any, Any]]:
+    """Yield an empty figure with axes in our style; height and margins in user units."""
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the page's fonts set it
+        figure = Figure(figsize=(WIDTH / 72, height / 72))
+        across, up = (WIDTH - left - right) / WIDTH, (height - bottom - top) / height
+        axes = figure.add_axes((left / WIDTH, bottom / height, across, up))
+        for patch in (figure.patch, axes.patch):
+            patch.set_visible(False)
+        yield figure, axes
+
+
+def drawing_of(figure: Any, title: str) -> Drawing:
+    """Return the figure as a tree; to be called inside `axes_of`."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata=_NO_METADATA)
+    root = ElementTree.fromstring(text.getvalue())  # noqa: S314, as matplotlib wrote it just now
+    _, _, width, height = (float(value) for value in root.attrib["viewBox"].split())
+    return Drawing(title=title, width=width, height=height, shapes=tuple(_shapes(root)))
+
+
+def _shapes(parent: ElementTree.Element) -> Iterator[Shape]:
+    """The elements that draw, without groups that only name their content."""
+    for element in parent:
+        name = element.tag.rpartition("}")[2]
+        if name == "g":
+            children = tuple(_shapes(element))
+            if element.get("id", "").startswith(HINT):
+                hint = element.attrib["id"].removeprefix(HINT)
+                yield Shape(name=name, attributes={}, hint=hint, children=children)
+            else:
+                yield from children
+        elif name in ("path", "text"):
+            attributes = {
+                key: _attribute(value) for key, value in element.attrib.items() if key in _KEPT
+            }
+            if attributes.get("transform", "").startswith("rotate(-0"):
+                del attributes["transform"]
+            yield Shape(name=name, attributes=attributes, text=element.text or "")
+
+
+def _attribute(value: str) -> str:
+    """An attribute on one line, to a hundredth of a unit, without fonts, in the page's colours."""
+    value = re.sub(r"font-family: [^;]*;?", "", " ".join(value.split()))
+    value = re.sub(r"(\.\d\d)\d+", r"\1", value)
+    for ink, colour in INKS.items():
+        value = value.replace(colour, f"var(--{ink})")
+    return value
+
 
 Array = NDArray[np.float64]
 
@@ -44,7 +153,7 @@ class Shares:
         return max(float(max(values.max() for values in series)), 1e-12)
 
     def map(self, change: Callable[[Array], Array]) -> Shares:
-        """Each series changed by one function."""
+        """Apply a function to each series."""
         after = None if self.after is None else change(self.after)
         truth = None if self.truth is None else change(self.truth)
         return Shares(before=change(self.before), after=after, truth=truth)
@@ -62,11 +171,11 @@ def histogram(
     """Draw shares per bin: unweighted as bars, weighted as a step line, the truth dashed.
 
     Args:
-        shares: one per bin; one more is that of missing values, drawn apart on the same scale.
+        shares: one per bin; an extra one is that of missing values, drawn apart on the same scale.
         edges: shape (bins + 1,), increasing, in the unit of the axis.
-        ticks: positions along the axis with their texts.
+        ticks: texts by position on the axis.
         axis: the axis' name, with its unit.
-        title: what a screen reader says.
+        title: for screen readers.
         mark: a position with a text, drawn as a dotted line.
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
@@ -121,14 +230,9 @@ def _share_axis(axes: Any, top: float) -> None:
 
 
 def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
-    """Draw two bars a label, unweighted above weighted (if there are), and a tick for the truth.
+    """Draw two bars a label, unweighted above weighted (if any), and a tick for the truth.
 
     From 0 to 100%, so that all such figures have one scale.
-
-    Args:
-        labels: one per row.
-        shares: one per row.
-        title: what a screen reader says.
     """
     with _rows(labels, "share of rows", right=80.0) as (figure, axes):
         axes.set_xlim(0, 1)
@@ -149,7 +253,7 @@ def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
 
 
 def cost_bars(rows: Sequence[tuple[str, float, str]], *, axis: str, title: str) -> Drawing:
-    """Draw one bar per (label, value, text); the last row is the total and drawn in full colour."""
+    """Draw one bar per (label, value, text); the last is the total, in full colour."""
     with _rows([name for name, _, _ in rows], axis, right=52.0) as (figure, axes):
         values = [value for _, value, _ in rows]
         inks = [INKS["before"]] * (len(rows) - 1) + [INKS["after"]]
@@ -165,14 +269,9 @@ def cost_bars(rows: Sequence[tuple[str, float, str]], *, axis: str, title: str) 
 def budget_bar(
     letter: str, budget: Decimal, spent: Decimal, parts: Mapping[str, Decimal], *, title: str
 ) -> Budget | None:
-    """Draw a lifetime budget: what was spent, in two parts, and what is left.
+    """Draw a lifetime budget: two spent parts, and the rest; None for a budget of zero.
 
-    Args:
-        letter: of what is spent.
-        budget: in all; nothing is drawn of none.
-        spent: of it.
-        parts: two amounts by their names, in the order in which they are drawn.
-        title: what a screen reader says.
+    `parts`: two amounts by name, in drawing order; `title`: for screen readers.
     """
     if budget == 0:
         return None
@@ -230,14 +329,14 @@ def _beside(axes: Any, value: float, row: int, text: str) -> None:
 
 
 def _wrapped(label: str) -> list[str]:
-    """At most two lines that fit beside a bar; the second ends in a mark where some is left out."""
+    """At most two lines that fit beside a bar; an ellipsis ends a shortened label."""
     room = 16 * len(label) // max(_columns(label), 1)
     lines = textwrap.wrap(label, room)
     return lines if len(lines) <= 2 else [lines[0], lines[1][: room - 1] + "…"]
 
 
 def _columns(text: str) -> int:
-    """How many letters wide; one of East Asia counts as two."""
+    """Width in letters; one of East Asia counts as two."""
     return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
 
 

@@ -1,8 +1,8 @@
 """`report.html`: the release in words and plots for people who are not specialists.
 
-One self-contained page without scripts or outside resources. Everything in it is computed from the
-certificate, the public schema and the released rows, so it is free post-processing. Its words are
-in `report.html.j2`, which escapes every text; its numbers are made here.
+One self-contained page without scripts or outside resources, computed from the certificate, the
+public schema and the released rows, so it is free post-processing. `report.html.j2` holds its words
+and escapes every text; the numbers are made here.
 """
 
 from __future__ import annotations
@@ -19,30 +19,114 @@ from numpy.typing import NDArray
 from dpiw.data.columns import ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
-from dpiw.release.certificate import Certificate, CertifiedStage
+from dpiw.release.certificate import Certificate, CertifiedStage, flat
 from dpiw.release.report import figures
-from dpiw.release.report.diagnostics import DiagnosticsView, diagnostics_view
-from dpiw.release.report.formats import (
+from dpiw.release.report.marginals import RowsShown
+from dpiw.release.report.pages import (
+    number,
     percent_above,
     plain,
+    render,
     short_decimal,
     three_digits_above,
 )
-from dpiw.release.report.rows_shown import RowsShown
-from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
+
+_GROUPS = {
+    "Rows": {
+        "rows": ("Synthetic rows", "published"),
+        "effective_sample_size": (
+            "Effective sample size", "as steady as so many rows of equal weight",
+        ),
+        "design_effect": ("Design effect", "rows over effective sample size; 1: all weights equal"),
+        "base_rows": ("Base rows", "drawn from the model; the published rows are chosen from them"),
+        "effective_base_rows": ("Effective base rows", "effective sample size of the base rows"),
+    },
+    "Weights: signal against chance": {
+        "evidence_p_value": (
+            "Evidence test (p)", "how often chance alone would correct as much; small is good",
+        ),
+        "gain": (
+            "Expected gain", "share of the measured averages' squared error that weights remove",
+        ),
+        "signal_p_value": (
+            "Signal test (p)", "how often chance alone would spread them as much; small is good",
+        ),
+        "log_ratio_variance": ("Variance of the log weights", "before debiasing and scaling"),
+        "chance_variance": ("Chance in that variance", "privacy noise and sampling error"),
+        "resolution": ("Resolution", "forecast: share of the signal that survives; at most 1"),
+        "k_hat": ("Pareto k-hat", "how far the largest weights stick out; below 0.7 is steady"),
+    },
+    "Privacy noise in the weights": {
+        "tau": ("Noise in a log weight, forecast (tau)", "before data were read"),
+        "noise": ("Noise in a log weight", "standard deviation, over rows by their weights"),
+    },
+}  # fmt: skip
+_SAID_ELSEWHERE = {"reasons", "verdict", "rule"}
+_TAU_OF_MEANS = "Noise of a measured average, forecast (tau)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosticsView:
+    """Diagnostics for a page.
+
+    Attributes:
+        groups: title to rows of (name, value, meaning).
+        missing: names of diagnostics without a value in this release.
+        of_means: whether the weights come from noisy averages, not from a ratio per row; `tau` then
+            forecasts the noise of an average.
+    """
+
+    groups: Mapping[str, tuple[tuple[str, str, str], ...]]
+    missing: tuple[str, ...]
+    of_means: bool
+
+
+def diagnostics_view(diagnostics: Mapping[str, Any]) -> DiagnosticsView:
+    """Group a certificate's diagnostics, including a method's own (`flat`)."""
+    values = flat(diagnostics)
+    of_means = "evidence_p_value" in values
+    groups, missing = {}, []
+    for title, texts in _GROUPS.items():
+        rows = []
+        for key, (name, meaning) in texts.items():
+            if key in values and values[key] is not None:
+                label = _TAU_OF_MEANS if key == "tau" and of_means else name
+                rows.append((label, _value(key, values[key]), meaning))
+            elif key in diagnostics:
+                missing.append(name)
+        groups[title] = tuple(rows)
+    known = _SAID_ELSEWHERE.union(*_GROUPS.values())
+    groups["Others"] = tuple(
+        (key.replace("_", " "), *(("", value) if isinstance(value, str) else (number(value), "")))
+        for key, value in diagnostics.items()
+        if key not in known and isinstance(value, int | float | str)
+    )
+    nonempty = {title: rows for title, rows in groups.items() if rows}
+    return DiagnosticsView(groups=nonempty, missing=tuple(missing), of_means=of_means)
+
+
+def _value(key: str, value: object) -> str:
+    if not isinstance(value, int | float):
+        return number(value)
+    if key == "gain":
+        return f"{value:.0%}"
+    if key.endswith("p_value") and value < 1e-6:
+        return "below 0.000001"
+    return number(round(value) if key.endswith(("rows", "sample_size")) else value)
+
 
 Array = NDArray[np.float64]
 
 _PAGE = "release/report/report.html.j2"
 
 NO_WEIGHTS = "none"
-"""What a certificate says of rows that are published unweighted."""
+"""The certificate's method of rows that are published unweighted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportView:
-    """What the report's template may name.
+    """Values of the report's template.
 
     Attributes:
         certificate: of the release.
@@ -50,11 +134,11 @@ class ReportView:
         delta: of the release, without a power of ten.
         ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
         guess: how often a guess about one person may be right, rounded up.
-        presence: whether neighbours differ by one unit's presence; if not, by its values.
-        weighted: whether weights were estimated and published; if not, every weight is one.
+        presence: whether neighbours differ by one unit's presence rather than its values.
+        weighted: whether weights were estimated and published; otherwise every weight is one.
         reasons: of the verdict.
         truth: whether the truth of columns is public.
-        usage: names for the example, as code has them.
+        usage: names for the example, as code.
         constraints: name, statement, and share of the drawn rows that broke it.
     """
 
@@ -91,10 +175,10 @@ def build_report(
 
     Args:
         certificate: of the release.
-        shown: the synthetic rows and their weights. Statistics whose truth is public are compared
-            on the first frame, everything else on all.
+        shown: the synthetic rows and their weights. Statistics with public truth use the first
+            frame, everything else all rows.
         log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
-            (rows,), or in those of evenly spaced rows; None: not known.
+            (rows,), or of evenly spaced rows; None: unknown.
         schema: the public schema.
         truth: of a simulated example whose truth is public. Never of confidential rows.
 
@@ -138,7 +222,7 @@ def build_report(
 
 
 def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:
-    """The release, a column of numbers, and a discrete one with a level, where there are such."""
+    """The release, a column of numbers, and a discrete one with a level, if there are any."""
     usage = {"release": _code(certificate.release_id)}
     for column in reversed(schema.released):
         if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):  # dates need a function

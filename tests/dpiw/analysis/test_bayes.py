@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.bayes import scaled_weights
+from dpiw.analysis.estimators.bayes import scaled_weights
 from dpiw.errors import ReleaseError, WeightError
 
 

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.columns import levels
-from dpiw.analysis.group_sizes import NONE, left_open
+from dpiw.analysis.errors.verdicts import NONE, left_open
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Domain
 from dpiw.data.levels import marker
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.release.report.marginals import axis
 
 HOSTILE = (

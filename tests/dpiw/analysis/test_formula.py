@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.design import design
+from dpiw.analysis.estimators.design import design
 from dpiw.errors import ReleaseError, WeightError
 
 pytest.importorskip("formulaic")

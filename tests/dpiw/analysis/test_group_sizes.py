@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.group_sizes import EMPTY, FEW, LEVEL, NONE, size_objections
+from dpiw.analysis.errors.verdicts import EMPTY, FEW, LEVEL, NONE, size_objections
 from dpiw.analysis.sample import WeightedSample
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured.law import MeansLaw
 
 ROWS, PEOPLE = 20_000, 1000
 

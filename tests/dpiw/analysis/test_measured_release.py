@@ -18,17 +18,17 @@ import pytest
 from scipy.linalg import block_diag
 
 from dpiw import analysis
+from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.export_files import export
 from dpiw.analysis.sample import WeightedSample
-from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
-from dpiw.methods.weights import measured as measured_weights
-from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.weigh_measured import law_of_measured, replicate_measured
+from dpiw.methods.weights.measured import method as measured_weights
+from dpiw.methods.weights.measured.law import MeansLaw
+from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
 from dpiw.plan.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.release.certificate import UNSEEN

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.conditions import chosen, condition
-from dpiw.analysis.export_names import STATA, renamed
+from dpiw.analysis.export_files import STATA, renamed
 from dpiw.analysis.names import as_typed, column_name
 from dpiw.analysis.sample import WeightedSample, weighted_sample
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.names import name_fault
+from dpiw.data.declarations import name_fault
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.quantiles import weighted_quantile
+from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.errors import ReleaseError
 
 pytest.importorskip("matplotlib").use("Agg")

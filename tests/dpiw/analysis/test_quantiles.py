@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.groups import picked
-from dpiw.analysis.intervals import noise_aware_covariance
-from dpiw.analysis.weight_distribution import played_sample
+from dpiw.analysis.errors.intervals import noise_aware_covariance
+from dpiw.analysis.errors.law import played_sample
+from dpiw.analysis.estimators.estimates import picked
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.play import play
-from dpiw.methods.weights.means_law import STEP, STEP_IN_BIN
+from dpiw.methods.recipe import play
+from dpiw.methods.weights.measured.law import STEP, STEP_IN_BIN
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise

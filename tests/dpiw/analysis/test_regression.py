@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dpiw import analysis
-from dpiw.analysis.design import design
+from dpiw.analysis.estimators.design import design
 from dpiw.errors import ReleaseError, WeightError, optional
 
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw import analysis
-from dpiw.analysis.bayes import scaled_weights
-from dpiw.analysis.group_sizes import EMPTY, FEW, few, size_objections
-from dpiw.analysis.intervals import noise_aware_covariance, variance_parts
+from dpiw.analysis.errors.intervals import noise_aware_covariance, variance_parts
+from dpiw.analysis.errors.verdicts import EMPTY, FEW, few, size_objections
+from dpiw.analysis.estimators.bayes import scaled_weights
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.credit import Misfit
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.methods.weights.measured.credit import Misfit
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.paper.regression import FitFacts, sampling_covariance
 from dpiw.plan.assumptions import caveats
 from dpiw.privacy.units import rows_caveat

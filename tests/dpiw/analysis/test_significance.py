@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from dpiw import analysis
-from dpiw.analysis.intervals import noise_aware_covariance, variance_parts
-from dpiw.analysis.significance import chi_square_tail
+from dpiw.analysis.errors.intervals import noise_aware_covariance, variance_parts
+from dpiw.analysis.estimators.wald import chi_square_tail
 from dpiw.errors import ReleaseError
 
 

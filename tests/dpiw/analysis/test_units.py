@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis import local, local_learning
-from dpiw.analysis.estimates import Estimate
+from dpiw.analysis.estimators.estimates import Estimate
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError, WeightError
-from dpiw.methods.weights.means_law import MeansLaw
+from dpiw.local import estimate, learn
+from dpiw.methods.weights.measured.law import MeansLaw
 from tests.support.local import collection, people, told
 
 ROWS = 300
@@ -442,14 +442,12 @@ def test_scales_a_million_million_apart(name):
 
 
 LOCAL: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "means": (lambda s: local.means(s), lambda k: k * np.eye(2)[0] + np.eye(2)[1]),
-    "covariance": (lambda s: local.covariance(s), lambda k: np.array([[k * k, k], [k, 1]])),
-    "least_squares": (lambda s: local.least_squares(s, "home", level="yes"), lambda k: 1 / k),
-    "frequencies": (lambda s: local.frequencies(s), lambda k: 1.0),
+    "means": (lambda s: estimate.means(s), lambda k: k * np.eye(2)[0] + np.eye(2)[1]),
+    "covariance": (lambda s: estimate.covariance(s), lambda k: np.array([[k * k, k], [k, 1]])),
+    "least_squares": (lambda s: estimate.least_squares(s, "home", level="yes"), lambda k: 1 / k),
+    "frequencies": (lambda s: estimate.frequencies(s), lambda k: 1.0),
     "fit_margin": (
-        lambda s: local_learning.fit_margin(
-            s, "yes", norm=0.15, penalty=0.1, rng=np.random.default_rng(1)
-        ),
+        lambda s: learn.fit_margin(s, "yes", norm=0.15, penalty=0.1, rng=np.random.default_rng(1)),
         lambda k: 1.0,
     ),
 }
@@ -458,7 +456,7 @@ LOCAL: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 def test_no_local_estimator_is_missing():
     of_reports = {
         name
-        for module in (local, local_learning)
+        for module in (estimate, learn)
         for name, value in vars(module).items()
         if inspect.isfunction(value)
         and value.__module__ == module.__name__

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.weight_distribution import law_of_release
+from dpiw.analysis.errors.law import law_of_release
 from dpiw.errors import ReleaseError
 from tests.dpiw.analysis.conftest import publish
 

@@ -31,9 +31,9 @@ from dpiw.privacy.events import (
     LaplaceEvent,
     PoissonSampledGaussianEvent,
     PrivacyEvent,
+    ThresholdEvent,
 )
 from dpiw.privacy.gaussian import gaussian_delta
-from dpiw.privacy.partition_selection import ThresholdEvent
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE

@@ -18,7 +18,6 @@ from dpiw.audit import KINDS, Severity, report_json, write_report
 from dpiw.audit import auditing as replay
 from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
-from dpiw.audit.folders import release_folders
 from dpiw.audit.page import _forecast, author, build_page
 from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.audit.tally import tally
@@ -31,6 +30,7 @@ from dpiw.ledger.history import more_such
 from dpiw.ledger.populations import column_label
 from dpiw.ledger.stores.store import Store
 from dpiw.privacy.units import NeighbouringRelation
+from dpiw.release.folders import release_folders
 from dpiw.release.manifest import MANIFEST, SIGNATURE
 from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
@@ -393,7 +393,7 @@ def test_a_folder_that_cannot_be_listed(site, monkeypatch):
     def refuse(folder, *, public_key):
         raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr("dpiw.audit.signatures.verify", refuse)
+    monkeypatch.setattr("dpiw.audit.folders.verify", refuse)
     report = site.audit()
     assert {f.code for f in report.findings} == {"folder_unsound"}
     assert "cannot be read: Permission denied" in report.findings[0].text

@@ -13,11 +13,10 @@ import pytest
 
 from dpiw.audit import audit
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.thresholds import check_thresholds
+from dpiw.audit.stated_noise import check_thresholds
 from dpiw.ledger import Ledger, Population
 from dpiw.privacy import accounting
-from dpiw.privacy.events import GaussianEvent
-from dpiw.privacy.partition_selection import ThresholdEvent, level_threshold
+from dpiw.privacy.events import GaussianEvent, ThresholdEvent, level_threshold
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost, PrivacyUnit
 from dpiw.release.certificate import CertifiedStage
 

@@ -21,7 +21,8 @@ from dpiw.data.yaml import load_file
 from dpiw.errors import LedgerConflictError, SchemaError, SourceError, SpecError
 from dpiw.ledger import CompositionRule, Ledger
 from dpiw.ledger.location import REGISTER
-from dpiw.plan.json_schema import SCHEMAS
+from dpiw.local.spec import local_schema
+from dpiw.plan import json_schema
 from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.commands import filled_in
@@ -31,6 +32,7 @@ from tests.support.ledger import terms
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = [*ROOT.glob("examples/*/release.yaml"), *ROOT.glob("deployments/*-*.yaml")]
+SCHEMAS = {**json_schema.SCHEMAS, "local": local_schema}
 DICTIONARIES = sorted(ROOT.glob("examples/*/schema.yaml"))
 
 
@@ -264,10 +266,10 @@ def test_the_flows_commands_hand_on_what_was_typed(
     assert main(["audit", "--ledger", "l", "--key", "k.pub", "--key=-2.pub", "--out", "o"]) == 34
     assert main(["audit", "--ledger", "l"]) == 34
     assert heard == [
-        ["flows.release", "a.yaml"],
-        ["flows.release", "a.yaml", "--period=2027-q1"],
-        ["flows.release", "a.yaml", "--period=2027-q1", "--rows=7"],
-        ["flows.release", "a.yaml", "--pay-again"],
+        ["flows", "a.yaml"],
+        ["flows", "a.yaml", "--period=2027-q1"],
+        ["flows", "a.yaml", "--period=2027-q1", "--rows=7"],
+        ["flows", "a.yaml", "--pay-again"],
         ["flows.audit", "--ledger=l", "--key=k.pub", "--out=audit"],
         ["flows.audit", "--ledger=l", "--key=k.pub", "--key=-2.pub", "--out=o"],
         ["flows.audit", "--ledger=l", "--out=audit"],

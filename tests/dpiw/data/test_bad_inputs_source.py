@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import dpiw.data.private_copy
+import dpiw.data.raw_source
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import read_snapshot
@@ -256,7 +256,7 @@ def test_only_regular_files_are_opened(tmp_path, kind):
 @pytest.mark.parametrize("change", ["rewrite", "append", "touch"])
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, change):
     source = tmp_path / "source.csv"
-    digest = dpiw.data.private_copy._digest
+    digest = dpiw.data.raw_source._digest
 
     def meddling(*arguments):
         found = digest(*arguments)
@@ -270,7 +270,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
             os.utime(source, ns=(1, 1))
         return found
 
-    monkeypatch.setattr(dpiw.data.private_copy, "_digest", meddling)
+    monkeypatch.setattr(dpiw.data.raw_source, "_digest", meddling)
     _refused(tmp_path, f"id,n,c\n1,1,{CANARY}\n".encode(), "changed while")
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dpiw.cli.workspace import add_workspace_commands
 from dpiw.data import cell_statement
-from dpiw.data.cell_formats import CANONICAL, CellFormat, settled_formats
-from dpiw.data.cell_reading import canonical_frame
+from dpiw.data.cell_formats import CANONICAL, CellFormat
+from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.schema import PublicSchema
@@ -166,7 +166,7 @@ def test_what_became_of_a_cell_is_what_it_became(change, told, cell):
         assert str(became).removesuffix(" 00:00:00").casefold() == word[1].casefold()
 
 
-@settings(PROPERTY, max_examples=60)
+@settings(PROPERTY, max_examples=20)
 @given(
     name=st.sampled_from([column.name for column in SCHEMA.columns]),
     texts=st.lists(st.one_of(TEXTS, st.text(max_size=5)), max_size=12),

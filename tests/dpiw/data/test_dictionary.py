@@ -6,7 +6,7 @@ import pytest
 
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.confidential import Confidential
-from dpiw.data.provenance import PROVENANCES, provenance_summary
+from dpiw.data.declarations import PROVENANCES, provenance_summary
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError
 

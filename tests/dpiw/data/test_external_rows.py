@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw.data.external_rows import check_rows_file, read_rows_file
+from dpiw.data.public_rows import check_rows_file, read_rows_file
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import SpecError
 
@@ -120,10 +120,10 @@ def test_a_file_that_is_no_parquet_or_another_one_is_refused(tmp_path: Path) -> 
 def test_a_file_too_large_to_hold_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dpiw.data import external_rows
+    from dpiw.data import public_rows
     from dpiw.data.sources import IngestLimits
 
-    monkeypatch.setattr(external_rows, "_LIMITS", IngestLimits(max_memory_bytes=50))
+    monkeypatch.setattr(public_rows, "_LIMITS", IngestLimits(max_memory_bytes=50))
     digest = written(tmp_path / "made.parquet")
     with pytest.raises(SpecError, match="exceeds max_memory_bytes"):
         read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=SCHEMA)

@@ -10,9 +10,9 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from dpiw.data.columns import Column
+from dpiw.data.columns import Column, bucket_names
 from dpiw.data.confidential import Confidential
-from dpiw.data.levels import bucket_names, bucket_of, known_texts
+from dpiw.data.levels import bucket_of, known_texts
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError
 from dpiw.plan.json_schema import dictionary_schema

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpiw.data.prefetch import prefetched
+from dpiw.data.threads import prefetched
 
 
 def counted(made: list[int], most: int) -> Iterator[int]:

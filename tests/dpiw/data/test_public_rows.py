@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.weight_distribution import law_of_release
+from dpiw.analysis.errors.law import law_of_release
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.plan import compile_plan

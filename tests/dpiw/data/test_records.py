@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpiw.data.documents import plain
-from dpiw.data.records import Count, DecimalText, Sha256, settle
+from dpiw.data.documents import Count, DecimalText, Sha256, plain, settle
 from dpiw.errors import ManifestError, ReleaseError, SpecError
 
 

@@ -150,7 +150,7 @@ def test_a_ledger_without_authors_loads_verifies_and_goes_on(
 
 def _written(path: Path, entries: list[dict]) -> Ledger:
     """A ledger of these very entries, each written by the store that every version shares."""
-    from dpiw.ledger.stores.store import open_store
+    from dpiw.ledger.stores import open_store
 
     rows = [from_stored({**one, "payload": entry_json(one["payload"])}) for one in entries]
     store = open_store(path, busy_timeout_seconds=30)

@@ -18,8 +18,7 @@ import pytest
 from dpiw.errors import BudgetExceededError, LedgerError
 from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.stores import postgresql as store_postgresql
-from dpiw.ledger.stores.postgresql import PostgreSQLStore
-from dpiw.ledger.stores.postgresql_guards import GUARDS
+from dpiw.ledger.stores.postgresql import GUARDS, PostgreSQLStore
 from tests.support.ledger import adult, spend
 from tests.support.patience import SECONDS
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import make_url
 
 from dpiw.errors import LedgerTamperedError
 from dpiw.ledger import Fault, FaultKind, Ledger, PublishedHead
 from dpiw.ledger.entries import entry_hash, entry_json
+from dpiw.ledger.stores.postgresql import guards_hold
 from tests.support.ledger import cost, digest, terms
 
 pytestmark = pytest.mark.usefixtures("in_memory")
@@ -24,10 +29,9 @@ COLUMNS = [
 LAST = 10
 
 
-@pytest.fixture
-def ledger(store_url: str) -> Ledger:
+def make(url: str) -> Ledger:
     """Entries: 1 genesis, 2-3 register, 4 reserve, 5 arm, 6 commit, 7 publish, 8-9, 10 void."""
-    made = Ledger.create(store_url)
+    made = Ledger.create(url)
     for name in ("adult", "beta"):
         made.register(terms(name=name, epsilon=Decimal(1), delta=Decimal("1e-6")))
     for number in (1, 2, 3):
@@ -48,6 +52,41 @@ def ledger(store_url: str) -> Ledger:
     assert made.verify().ok
     assert made.head().seq == LAST
     return made
+
+
+@pytest.fixture(scope="module")
+def originals() -> dict[str, tuple[str, list[str]]]:
+    """On each store: the location of the ledger, and the statements that put its rows back."""
+    return {}
+
+
+@pytest.fixture
+def ledger(
+    request: pytest.FixtureRequest, store_kind: str, in_memory: Path | None,
+    originals: dict[str, tuple[str, list[str]]], intrude: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Ledger:  # fmt: skip
+    """The same ledger in every test: a copy of one file, or one database with its rows put back."""
+    if store_kind not in originals:
+        folder = tmp_path_factory.mktemp("original") / "ledger.sqlite"
+        postgresql = store_kind == "postgresql"
+        url = request.getfixturevalue("postgresql_url_factory")() if postgresql else str(folder)
+        originals[store_kind] = url, ["DELETE FROM entries", *map(_insert, make(url).export())]
+    location, rows = originals[store_kind]
+    if store_kind == "postgresql":
+        intrude(location, *rows)
+    else:
+        folder = Path(tempfile.mkdtemp(dir=in_memory or tmp_path_factory.mktemp("copy")))
+        location = shutil.copy(location, folder)
+    opened = Ledger.open(location)
+    assert opened.populations()  # it has seen every entry
+    return opened
+
+
+def _insert(fields: dict[str, Any]) -> str:
+    columns = {**fields, "payload": entry_json(fields["payload"])}
+    values = ", ".join(map(_sql, columns.values()))
+    return f"INSERT INTO entries ({', '.join(columns)}) VALUES ({values})"
 
 
 class Intruder:
@@ -143,10 +182,11 @@ def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
     assert {"seq", *OTHER} == set(COLUMNS)
 
 
-@pytest.mark.parametrize(
-    "payload",
-    ["not json", "[1]", '{"a": 1}', '{"b":1,"a":2}', "[" * 100_000],
-)
+PAYLOADS = ["not json", "[1]", '{"a": 1}', '{"b":1,"a":2}', "[" * 100_000]
+
+
+@pytest.mark.crash_cases("postgresql-not json", "postgresql-[1]", "postgresql-[[")
+@pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_payload_that_is_not_canonical_is_an_edit(
     ledger: Ledger, intruder: Intruder, payload: str
 ) -> None:
@@ -183,6 +223,7 @@ def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger, intruder: In
 # --- rows moved and missing ---------------------------------------------------------------------
 
 
+@pytest.mark.crash_cases("postgresql-1]", "postgresql-2]", "postgresql-9]")
 @pytest.mark.parametrize("seq", [1, 2, 5, LAST - 1])
 def test_a_missing_entry(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     intruder.run(f"DELETE FROM entries WHERE seq = {seq}")
@@ -190,6 +231,7 @@ def test_a_missing_entry(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     assert (noticed.kind, noticed.seq) == (FaultKind.MISSING, seq)
 
 
+@pytest.mark.crash_cases("postgresql-2]", "postgresql-9]")
 @pytest.mark.parametrize("seq", [2, 5, LAST - 1])
 def test_a_missing_entry_closed_up(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     closing = [
@@ -200,6 +242,7 @@ def test_a_missing_entry_closed_up(ledger: Ledger, intruder: Intruder, seq: int)
     assert (noticed.kind, noticed.seq) == (FaultKind.MISSING, seq)
 
 
+@pytest.mark.crash_cases("postgresql-2-3", "postgresql-3-9", "postgresql-9-10")
 @pytest.mark.parametrize(("one", "two"), [(4, 5), (2, 3), (3, 9), (9, LAST)])
 def test_two_entries_swapped(ledger: Ledger, intruder: Intruder, one: int, two: int) -> None:
     intruder.run(
@@ -300,6 +343,8 @@ ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
+# Replay reads rows alike from each store: one case on a server, the others with `make test-crash`.
+@pytest.mark.crash_cases(*(f"postgresql-{name}]" for name in ILLEGAL if name != "half a void"))
 @pytest.mark.parametrize("name", list(ILLEGAL))
 def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, intruder: Intruder, name: str) -> None:
     seq, change = ILLEGAL[name]
@@ -424,22 +469,39 @@ WEAKER = {
 }
 
 
-@pytest.mark.parametrize(
-    ("store_kind", "statement"),
-    [(kind, statement) for kind, statements in WEAKER.items() for statement in statements],
-    indirect=["store_kind"],
-)
-def test_weakened_and_added_guards_are_noticed_on_opening(
-    ledger: Ledger, run_raw: Callable[..., Any], statement: str
+@pytest.mark.parametrize("statement", WEAKER["sqlite"])
+def test_weakened_and_added_guards_of_a_file_are_noticed_on_opening(
+    new_ledger_url: Callable[[str], str], run_raw: Callable[..., Any], statement: str
 ) -> None:
-    run_raw(ledger.location, statement)
+    made = Ledger.create(new_ledger_url("sqlite"))
+    run_raw(str(made.path), statement)
     for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerTamperedError, match="guards were changed"):
-            act(ledger.location)
+            act(made.location)
 
 
-def test_a_removed_table_is_noticed_on_opening(ledger: Ledger, run_raw: Callable[..., Any]) -> None:
-    run_raw(ledger.location, "DROP TABLE entries")
+def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(
+    new_ledger_url: Callable[[str], str], run_raw: Callable[..., Any]
+) -> None:
+    """Each in a transaction that is rolled back; one of them by opening the ledger."""
+    made = Ledger.create(new_ledger_url("postgresql"))
+    with sa.create_engine(make_url(made.location), poolclass=sa.NullPool).connect() as connection:
+        for statement in WEAKER["postgresql"]:
+            with connection.begin() as transaction:
+                connection.exec_driver_sql("SET LOCAL search_path = dpiw")
+                assert guards_hold(connection), statement
+                connection.exec_driver_sql(statement)
+                assert not guards_hold(connection), statement
+                transaction.rollback()
+    run_raw(made.location, WEAKER["postgresql"][0])
+    for act in (Ledger.open, Ledger.create):
+        with pytest.raises(LedgerTamperedError, match="guards were changed"):
+            act(made.location)
+
+
+def test_a_removed_table_is_noticed_on_opening(store_url: str, run_raw: Callable[..., Any]) -> None:
+    made = Ledger.create(store_url)
+    run_raw(made.location if "postgresql" in store_url else str(made.path), "DROP TABLE entries")
     for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerTamperedError, match="table is gone"):
-            act(ledger.location)
+            act(made.location)

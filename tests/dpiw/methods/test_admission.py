@@ -18,8 +18,7 @@ from dpiw.methods import recipe as recipe_module
 from dpiw.methods.admission import MOST_DRAWN, RULE, Admission, admitted
 from dpiw.methods.generators.external import RowsModel
 from dpiw.methods.generators.registry import GENERATORS, make_generator
-from dpiw.methods.play import play
-from dpiw.methods.recipe import Recipe
+from dpiw.methods.recipe import Recipe, play
 from dpiw.methods.weights.base import Weighing
 from dpiw.methods.weights.diagnostics import Verdict, diagnose
 from dpiw.methods.weights.paper.steps import PostProcessing
@@ -128,6 +127,7 @@ class _Uniform:
 
     one_way: ClassVar[None] = None
     judge: ClassVar[None] = None
+    at_hand: ClassVar[None] = None
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         scaled = ScaledTable({name: rng.integers(1000, size=rows) / 999 for name in "nm"}, rows)

@@ -14,23 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
-from dpiw.data.levels import bucket_names
+from dpiw.data.columns import bucket_names
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.play import Played, play
-from dpiw.methods.recipe import Recipe
+from dpiw.methods.recipe import Played, Recipe, play
 from dpiw.methods.weights.base import Normalisation, Weighing
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights
-from dpiw.plan.found_levels import fitting
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
+from dpiw.plan.stages import fitting
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.parquet import FACTS, write_synthetic
-from dpiw.release.published_rows import as_frame
+from dpiw.release.parquet import FACTS, as_frame, write_synthetic
 from tests.support.kinds import CELLS, KINDS, MANY, Kind, table
 from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD

@@ -23,7 +23,7 @@ from dpiw.methods.generators.estimation import NoisyMarginal, combined
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
-from dpiw.methods.weights.means_noise import means_noise
+from dpiw.methods.weights.measured.targets import means_noise
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
+from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from dpiw.analysis.weight_distribution import law_of_release
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.assumptions import caveats

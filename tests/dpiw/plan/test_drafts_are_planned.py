@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import Field, create_model
 
 from dpiw.cli.main import main
-from dpiw.data.names import RESERVED_NAMES, folded_name, name_fault
+from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.drafts.formats import FORMATS
@@ -68,7 +68,7 @@ COLUMNS = st.fixed_dictionaries(
     }
 )  # fmt: skip
 TABLES = st.lists(COLUMNS, min_size=1, max_size=5, unique_by=lambda column: column["name"])
-EXAMPLES = 6
+EXAMPLES = 3
 
 
 def limits(column: dict[str, Any]) -> tuple[Any, Any]:
@@ -314,6 +314,7 @@ def test_a_draft_is_planned_or_refused_by_name(
             planned(base / "draft")
 
 
+@pytest.mark.nightly_cases("700-histogram")
 @pytest.mark.parametrize(
     ("columns", "method"), [(3, "privbayes"), (118, "privbayes"), (700, "histogram")]
 )

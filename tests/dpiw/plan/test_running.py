@@ -15,9 +15,9 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.base import Forecasts, Running
 from dpiw.methods.generators.registry import GENERATORS
-from dpiw.methods.weights.measured import _MOST_FITTED
+from dpiw.methods.weights.measured.many_rows import MOST_FITTED
+from dpiw.methods.weights.measured.method import _MOST_FITTED
 from dpiw.methods.weights.registry import WEIGHTS
-from dpiw.methods.weights.streaming import MOST_FITTED
 from dpiw.plan.forecast import LONGEST, TOLD, check_running, running_text
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec

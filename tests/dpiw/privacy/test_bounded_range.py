@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpiw.privacy.accounting import compose_privacy_losses, event_privacy_loss
 from dpiw.privacy.bounded_range import (
     block_curve,
     block_is_cheap,
@@ -16,7 +17,6 @@ from dpiw.privacy.bounded_range import (
 )
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
 from dpiw.privacy.gaussian import gaussian_delta
-from dpiw.privacy.pld import compose_privacy_losses, event_privacy_loss
 
 Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 

@@ -21,9 +21,9 @@ from dpiw.privacy.events import (
     EVENT_TYPES,
     GaussianEvent,
     PrivacyEvent,
+    ThresholdEvent,
     merge_events,
 )
-from dpiw.privacy.partition_selection import ThresholdEvent
 from tests.support.events import declared, gaussian, laplace, selection, sgd
 
 

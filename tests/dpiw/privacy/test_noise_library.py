@@ -4,16 +4,15 @@ import pytest
 
 from dpiw.errors import PrivacyError
 from dpiw.ledger import Ledger
-from dpiw.privacy import noise_library
-from dpiw.privacy.noise_library import check_noise_library
-from dpiw.privacy.randomness import SecureNoise
+from dpiw.privacy import randomness
+from dpiw.privacy.randomness import SecureNoise, check_noise_library
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 
 
 @pytest.fixture(params=["0.13.0", "0.14.1", "0.14.0a1"])
 def old(request, monkeypatch):
-    monkeypatch.setattr(noise_library, "version", lambda _: request.param)
+    monkeypatch.setattr(randomness, "version", lambda _: request.param)
     return request.param
 
 
@@ -39,7 +38,7 @@ def test_nor_is_a_stage_armed_for_it(make_workplace, monkeypatch):
     steps.reserve(run)
     steps.ingest(run)
     before = Ledger.open(place.ledger).run(run.key)
-    monkeypatch.setattr(noise_library, "version", lambda _: "0.14.1")
+    monkeypatch.setattr(randomness, "version", lambda _: "0.14.1")
     with pytest.raises(PrivacyError, match="another law"):
         steps.fit_generator(run, noise=SecureNoise())
     assert Ledger.open(place.ledger).run(run.key) == before
@@ -47,5 +46,5 @@ def test_nor_is_a_stage_armed_for_it(make_workplace, monkeypatch):
 
 @pytest.mark.parametrize("text", ["0.14.2", "0.15.0", "1.0.0", "0.14.10"])
 def test_later_ones_are_admitted(text, monkeypatch):
-    monkeypatch.setattr(noise_library, "version", lambda _: text)
+    monkeypatch.setattr(randomness, "version", lambda _: text)
     check_noise_library()

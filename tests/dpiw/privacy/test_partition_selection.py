@@ -17,8 +17,7 @@ from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.errors import PrivacyError, UncalibratedError
 from dpiw.methods.generators.unseen_levels import LevelNoise, UnseenLevels
 from dpiw.privacy import accounting, calibration
-from dpiw.privacy.events import GaussianEvent, check_event
-from dpiw.privacy.partition_selection import ThresholdEvent, level_threshold
+from dpiw.privacy.events import GaussianEvent, ThresholdEvent, check_event, level_threshold
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dpiw.privacy.rounding import float_above, float_below
+from dpiw.privacy.units import float_above, float_below
 
 EXACT = st.one_of(
     st.decimals(allow_nan=False, allow_infinity=False),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dpiw.errors import ManifestError
-from dpiw.release.levels import check_levels
 from dpiw.release.manifest import FileBytes
+from dpiw.release.verification import check_levels
 from tests.dpiw.release.release_example import example_certificate
 
 STATED = {"columns": ["trade", "a,b"], "threshold": 20.0}

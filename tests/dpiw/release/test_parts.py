@@ -19,11 +19,10 @@ from dpiw.analysis.release import load_release
 from dpiw.data.files import link_file
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError
-from dpiw.release import parquet, published_rows
+from dpiw.release import parquet
 from dpiw.release.manifest import listed_row_files, row_files
 from dpiw.release.publication import build_folder
-from dpiw.release.report.marginals import marginals
-from dpiw.release.report.rows_shown import RowsShown
+from dpiw.release.report.marginals import RowsShown, marginals
 from dpiw.release.verification import verify
 from tests.dpiw.release.release_example import (
     SCHEMA,
@@ -166,7 +165,7 @@ def test_replicates_follow_their_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     assert sorted(order) == [*range(200)]
     tables = [pq.read_table(tmp_path / name) for name in PARTS]
-    _, _, logs = published_rows.as_frame(tables)
+    _, _, logs = parquet.as_frame(tables)
     assert logs == pytest.approx(np.linspace(-1, 1, 200)[order], abs=0)
 
 

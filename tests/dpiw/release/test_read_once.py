@@ -17,10 +17,16 @@ from dpiw.analysis.release import load_release
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
-from dpiw.release import published_rows, verification
+from dpiw.release import parquet, verification
 from dpiw.release.manifest import ArrowField, FileBytes
-from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts, write_table
-from dpiw.release.published_rows import RowReader, read_footer
+from dpiw.release.parquet import (
+    RowReader,
+    arrow_fields,
+    arrow_schema,
+    footer_facts,
+    read_footer,
+    write_table,
+)
 from dpiw.release.verification import verify
 from tests.dpiw.release.release_example import example_certificate, example_facts, publish_example
 
@@ -150,8 +156,8 @@ def never(*arguments: object, **settings: object) -> None:
 def test_rows_that_no_file_of_this_size_holds_are_refused_before_they_are_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(published_rows, "_FREE_CELLS", 10_000)
-    monkeypatch.setattr(published_rows, "_CELLS_A_BYTE", 8)
+    monkeypatch.setattr(parquet, "_FREE_CELLS", 10_000)
+    monkeypatch.setattr(parquet, "_CELLS_A_BYTE", 8)
     file = bomb(tmp_path / "f", rows=rows, text="b")
     assert len(file.data) * 8 < rows * 4
     facts = facts_of(rows)
@@ -200,8 +206,8 @@ def test_a_bomb_signed_by_its_maker_is_refused_by_load_release(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a key; who signs with the curator's is trusted to have made that many rows."""
-    monkeypatch.setattr(published_rows, "_FREE_CELLS", 100)
-    monkeypatch.setattr(published_rows, "_CELLS_A_BYTE", 0)
+    monkeypatch.setattr(parquet, "_FREE_CELLS", 100)
+    monkeypatch.setattr(parquet, "_CELLS_A_BYTE", 0)
     assert verify(folder)  # it reads no row
     with pytest.raises(ManifestError, match="public key"):
         load_release(folder)

@@ -27,9 +27,9 @@ from dpiw.release.parquet import (
     ROW_GROUP_ROWS,
     arrow_schema,
     footer_facts,
+    read_footer,
     write_synthetic,
 )
-from dpiw.release.published_rows import read_footer
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,

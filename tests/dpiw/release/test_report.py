@@ -16,13 +16,13 @@ from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights import weigh_measured
+from dpiw.methods.weights.measured import weighing as weigh_measured
 from dpiw.methods.weights.paper import weigh
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
 from dpiw.release.report.marginals import BINS, axis, marginals
+from dpiw.release.report.pages import render
 from dpiw.release.report.report import build_report
-from dpiw.release.report.template import render
 from dpiw.release.report.truth import PublicTruth
 from tests.dpiw.release.release_example import (
     DTYPES,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpiw.release.report import plots
-from dpiw.release.report.svg import Drawing, Shape
+from dpiw.release.report.plots import Drawing, Shape
 
 
 def _shapes(shapes: Iterable[Shape]) -> Iterator[Shape]:

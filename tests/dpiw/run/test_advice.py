@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Callable
@@ -292,6 +294,24 @@ def test_what_mends_a_folder_depends_on_where_it_lies(
     assert facts()["cost"] == "nothing: it is published"
     (run.directory / "run.json").write_text("{")
     assert "leave the run's folder where it lies" in facts()["next"]
+
+
+def test_who_may_not_look_into_the_workspace_is_told_so(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Releases that it built may be unknown to the ledger, so nothing is said of what is left."""
+    workspace, scandir = make().root / "state" / "workspace", os.scandir
+    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def closed(path: Any = ".") -> Any:
+        if os.fspath(path) == str(workspace):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    said = facts()
+    assert said["left"] == "not known"
+    assert "Permission denied" in said["next"]
 
 
 def test_on_another_host_a_draw_may_still_go_on(

@@ -11,11 +11,11 @@ import pytest
 
 from dpiw.errors import LedgerConflictError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
-from dpiw.methods.generators import aim
-from dpiw.methods.generators.aim import AIM
-from dpiw.methods.generators.aim_rounds import draw_round
-from dpiw.methods.generators.dpgan import DPGAN
-from dpiw.methods.generators.pategan import PATEGAN
+from dpiw.methods.generators.gan.dpgan import DPGAN
+from dpiw.methods.generators.gan.pategan import PATEGAN
+from dpiw.methods.generators.pgm import aim
+from dpiw.methods.generators.pgm.aim import AIM
+from dpiw.methods.generators.pgm.aim_rounds import draw_round
 from dpiw.methods.weights.paper.mlp import DensityNetwork
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
@@ -191,6 +191,7 @@ class Dies(SecureNoise):
         raise RuntimeError("gone")
 
 
+@pytest.mark.nightly_cases("defaults1", "defaults3", "defaults4", "defaults5")
 @pytest.mark.parametrize(
     ("kind", "weights", "defaults"),
     [

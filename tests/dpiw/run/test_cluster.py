@@ -34,7 +34,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import ClusterError, LedgerTamperedError, PrivacyError, SpecError
 from dpiw.ledger import StageState
 from dpiw.methods.generators.privbayes import PrivBayes
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import cluster, steps

@@ -13,7 +13,7 @@ from dpiw.cli.main import main
 from dpiw.errors import AlreadyPaidError
 from dpiw.ledger import Ledger, RecoveredRelease, RunState
 from dpiw.ledger.charges import Charge
-from dpiw.plan import promise
+from dpiw.plan import spec as specs
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import draw, steps
 from dpiw.run.reserve import check_ahead
@@ -111,7 +111,7 @@ def test_another_version_of_dpiw_pays_no_second_time(
     workplace: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brought(prepared(workplace), RunState.ARMED)
-    monkeypatch.setattr(promise, "__version__", "0.9.9")
+    monkeypatch.setattr(specs, "__version__", "0.9.9")
     refused(workplace, lambda: steps.reserve(prepared(workplace)))
 
 
@@ -208,16 +208,21 @@ def test_who_agreed_to_pay_again_draws_beside_the_first(workplace: Any) -> None:
     assert again.measurement("fit_generator").exists()
 
 
+def recover(run: ReleaseRun) -> None:
+    """Put a run's release on record as published in entries that the ledger lost."""
+    charge = Charge(cost=cost())
+    run.open_ledger().recover("town", [RecoveredRelease(
+        hash=digest(11), manifest_digest=digest(12), previous=None, after=None, run=run.key[:8],
+        plan_digest=run.plan.digest, period=run.period, charge=charge, held=charge, drawn=charge,
+    )], loss=NONE)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["town", "village", None])
 @pytest.mark.parametrize("rows", ["", "rows450-"])
 def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | None) -> None:
     """Its reservation was lost with the ledger; only a folder, or more rows', says whose it is."""
-    first, ledger = prepared(workplace), Ledger.open(workplace.ledger)
-    charge = Charge(cost=cost())
-    ledger.recover("town", [RecoveredRelease(
-        hash=digest(11), manifest_digest=digest(12), previous=None, after=None, run=first.key[:8],
-        plan_digest=first.plan.digest, period="once", charge=charge, held=charge, drawn=charge,
-    )], loss=NONE)  # fmt: skip
+    first = prepared(workplace)
+    recover(first)
     rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
     run = prepared(workplace)
     if name:
@@ -230,6 +235,25 @@ def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | 
     if name:
         folder.rmdir()
     steps.reserve(run, pay_again=True)
+    steps.ingest(run)  # it was agreed to after the other was on record
+
+
+@pytest.mark.parametrize("before", ["reserve", "ingest", "fit_generator"])
+def test_a_release_recovered_since_a_reservation_is_paid_too(workplace: Any, before: str) -> None:
+    """The old copy of the ledger holds this run's reservation, and not what was drawn."""
+    first = prepared(workplace)
+    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    waits = prepared(workplace)
+    brought(waits, RunState.RESERVED)
+    if before == "fit_generator":
+        steps.ingest(waits)
+    recover(first)
+    step = {
+        "reserve": steps.reserve,
+        "ingest": steps.ingest,
+        "fit_generator": partial(steps.fit_generator, noise=SecureNoise()),
+    }[before]
+    assert "ledger void" in str(refused(workplace, lambda: step(waits)))
 
 
 @pytest.mark.parametrize("state", RunState)
@@ -257,6 +281,32 @@ def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(
         return
     assert "--rows" not in str(refused(workplace, lambda: steps.reserve(run)))
     steps.reserve(run, pay_again=True)
+
+
+@pytest.mark.parametrize("when", ["before", "since"])
+def test_a_run_without_a_recorded_name_is_not_refused_for_ever(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Another release drew: before, it draws beside that; since, it is refused before it reads."""
+    run = prepared(workplace)
+    rewrite(workplace, "name: town", "name: village")
+    other = prepared(workplace)
+    if when == "before":
+        brought(other, RunState.PUBLISHED)
+    reserved = Ledger.reserve
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Ledger, "reserve", lambda self, **facts: reserved(self, **facts | {"release": None})
+        )
+        brought(run, RunState.RESERVED)
+    if when == "since":
+        brought(other, RunState.PUBLISHED)
+        assert "ledger void" in str(refused(workplace, lambda: steps.reserve(run)))
+        run.open_ledger().void(run.key, 1)
+    steps.reserve(run)
+    steps.ingest(run)
+    steps.fit_generator(run, noise=SecureNoise())
+    assert run.measurement("fit_generator").exists()
 
 
 def test_a_plan_says_that_a_release_would_be_refused(

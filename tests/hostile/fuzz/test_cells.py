@@ -21,8 +21,8 @@ import pytest
 
 from dpiw.data import encoding as scaling
 from dpiw.data import sources
-from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS, settled_formats
-from dpiw.data.cell_reading import canonical_frame
+from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS
+from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import STATEMENT, CellTally, statement
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.person_bound import rows_within_unit

@@ -27,8 +27,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.data.person_bound import rows_within_unit
-from dpiw.data.private_copy import copy_source
-from dpiw.data.raw_source import IngestLimits
+from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.sources import read_csv, read_parquet
 from dpiw.data.validation import admissible_types

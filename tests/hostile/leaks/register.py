@@ -59,7 +59,7 @@ REGISTER: tuple[Leak, ...] = (
          f"{CONTROLS}::test_prefect_sends_and_stores_nothing_by_default", *SCAN),
     leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
          " errors raised outside the handler of the library's",
-         "dpiw/run/launch.py::launch_stage dpiw/data/private_copy.py::attempt"
+         "dpiw/run/launch.py::launch_stage dpiw/data/raw_source.py::attempt"
          " tasks/step.py::_guarded",
          *SCAN,
          "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
@@ -84,7 +84,7 @@ REGISTER: tuple[Leak, ...] = (
          "flows/test_training_flow.py::"
          "test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost", *SCAN),
     leak(6, "keys or file names that hash private input", "M", "the run's key hashes the declared"
-         " snapshot label", "dpiw/plan/plan.py::Plan dpiw/plan/promise.py::spec_digest",
+         " snapshot label", "dpiw/plan/plan.py::Plan dpiw/plan/spec.py::ReleaseSpec",
          f"{CONTROLS}::test_keys_names_and_plans_are_the_same_for_any_table"),
     leak(7, "a cache that tells that data is unchanged", "M", "nothing is looked up by content",
          "dpiw/run/run.py::ReleaseRun",
@@ -143,7 +143,8 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/methods/weights/paper/test_solver.py::test_certificate_holds"),
     leak(18, "model selection on a private score", "H", "one declared method; of measured weights"
          " the settings are chosen from the noisy sum",
-         "dpiw/plan/plan.py::compile_plan dpiw/methods/weights/weigh_measured.py::weigh_measured",
+         "dpiw/plan/plan.py::compile_plan"
+         " dpiw/methods/weights/measured/weighing.py::weigh_measured",
          "dpiw/plan/test_plan.py::test_infeasible_weights_are_dropped_in_advance_and_cost_nothing",
          "hostile/leaks/test_controls.py::test_keys_names_and_plans_are_the_same_for_any_table"),
     leak(19, "retry until it looks right", "H", "every armed draw is charged, no gate after it",
@@ -163,7 +164,7 @@ REGISTER: tuple[Leak, ...] = (
          " noised sums alone leave a step; a student of teachers sees their noised votes",
          "dpiw/methods/neural/clipping.py::clipped_sum"
          " dpiw/methods/neural/dp_sgd.py::PrivateTraining"
-         " dpiw/methods/generators/pategan.py::PATEGAN",
+         " dpiw/methods/generators/gan/pategan.py::PATEGAN",
          f"{DPGAN}::test_private_rows_meet_the_clipped_sum_alone",
          f"{DPGAN}::test_private_rows_elsewhere_are_found",
          f"{DPGAN}::test_a_planted_leak_is_found",

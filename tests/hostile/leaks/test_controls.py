@@ -243,10 +243,11 @@ SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport ran
                     r"\bfrom random\b|\btorch\.Generator\b|\bRandomState\b")  # fmt: skip
 MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
 ROOMS = (
-    "", "analysis", "audit", "cli", "data", "ledger", "ledger/stores", "methods",
-    "methods/generators", "methods/local", "methods/neural", "methods/weights",
-    "methods/weights/paper", "plan",
-    "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
+    "", "analysis", "analysis/errors", "analysis/estimators", "audit", "cli", "data", "ledger",
+    "ledger/stores", "local", "methods",
+    "methods/generators", "methods/generators/gan", "methods/generators/pgm",
+    "methods/neural", "methods/weights", "methods/weights/measured", "methods/weights/paper",
+    "plan", "plan/drafts", "plan/rehearsal", "privacy", "release", "release/report", "run",
 )  # fmt: skip
 """Every folder of dpiw."""
 
@@ -254,18 +255,18 @@ MAY_SEED = {
     # post-processing of released measurements, from a seed the operating system gives
     "run/weigh.py", "run/publish.py",
     # post-processing as well, from the digest of the measurement
-    "methods/weights/weigh_measured.py",
+    "methods/weights/measured/weighing.py",
     "methods/weights/paper/beta.py", "methods/weights/paper/output.py",
     # one public row, before a draw
     "methods/neural/clipping.py",
     # public random features, from a public seed in the spec
-    "methods/weights/public_normals.py",
+    "methods/weights/measured/fourier.py",
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
-    "methods/generators/adversarial.py", "methods/weights/paper/mlp.py",
+    "methods/generators/gan/training.py", "methods/weights/paper/mlp.py",
     "methods/neural/ratio_training.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
-    "analysis/intervals.py",
+    "analysis/errors/intervals.py",
     # rehearsal on public stand-ins
     "plan/rehearsal/rehearsal.py",
     # rows of the data dictionary alone, from the digest of its constraints
@@ -313,7 +314,7 @@ def test_secrets_never_choose_a_noise_value():
             assert name in {
                 "cli/rehearse.py", "data/files.py", "data/ingest.py", "data/person_bound.py",
                     "data/public_rows.py",
-                "ledger/draws.py", "ledger/ledger.py", "methods/local/client.py",
+                "ledger/ledger.py", "local/client.py",
                 "privacy/randomness.py", "release/publication.py", "run/public_files.py",
                 "run/publish.py", "run/weigh.py",
             }, name  # fmt: skip

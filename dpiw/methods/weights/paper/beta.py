@@ -20,7 +20,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort
-from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
+from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement, real
 from dpiw.methods.weights.paper.calibration import calibrate_on_public_rows
 from dpiw.methods.weights.paper.ratio import (
     DRAWS,
@@ -46,7 +46,6 @@ from dpiw.methods.weights.paper.regression import (
 )
 from dpiw.methods.weights.paper.steps import PostProcessing
 from dpiw.methods.weights.paper.weigh import RatioEstimator
-from dpiw.methods.weights.settings import real
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector

@@ -19,9 +19,9 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, Judge
+from dpiw.methods.weights.base import real
 from dpiw.methods.weights.paper.ratio import DensityRatio
 from dpiw.methods.weights.paper.weigh import RatioEstimator
-from dpiw.methods.weights.settings import real
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource

@@ -20,6 +20,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort
 from dpiw.methods.neural.backend import DEVICES, check_installed, make_backend
+from dpiw.methods.neural.checkpoints import TrainingState
 from dpiw.methods.neural.clipping import check_computes
 from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
 from dpiw.methods.neural.ratio_training import (
@@ -28,11 +29,9 @@ from dpiw.methods.neural.ratio_training import (
     log_ratio_of,
     replay,
 )
-from dpiw.methods.neural.training_state import TrainingState
-from dpiw.methods.weights.base import check_measurement
+from dpiw.methods.weights.base import check_measurement, real, whole
 from dpiw.methods.weights.paper.ratio import DensityRatio, Scored, public_number
 from dpiw.methods.weights.paper.weigh import RatioEstimator
-from dpiw.methods.weights.settings import real, whole
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource, SeededNoise
@@ -137,7 +136,7 @@ class DensityNetwork(RatioEstimator):
         hidden: widths of the hidden layers, at most 3 of at most 512.
         activation: `tanh` or `relu`.
         loss: `balanced`, or `logistic`, which learns more slowly from noisy steps
-            (`dpiw.methods.neural.losses`); the logit is the log ratio under both.
+            (`dpiw.methods.neural.clipping`); the logit is the log ratio under both.
         steps: T, fixed before data is read.
         lot: expected number of private rows in a lot, and number of synthetic rows beside it.
         clip: bound on the norm of the gradient of one row's logit.

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.methods.weights.base import check_measurement
+from dpiw.methods.weights.base import check_measurement, whole
 from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.ratio import (
     DRAWS,
@@ -39,7 +39,6 @@ from dpiw.methods.weights.paper.regression import (
     calibration,
     sampling_covariance,
 )
-from dpiw.methods.weights.settings import whole
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource

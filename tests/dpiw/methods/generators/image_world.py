@@ -4,7 +4,7 @@ import numpy as np
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.dpgan import DPCGAN
+from dpiw.methods.generators.gan.dpgan import DPCGAN
 from dpiw.methods.generators.registry import make_generator
 from tests.dpiw.methods.generators.neural_world import UNIT
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.dpgan import DPGAN
+from dpiw.methods.generators.gan.dpgan import DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.plan.spec import parse_spec

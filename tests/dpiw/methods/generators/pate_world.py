@@ -5,9 +5,9 @@ import itertools
 
 import numpy as np
 
-from dpiw.methods.generators.adversarial import PublicRandom
-from dpiw.methods.generators.pategan import PATEGAN
-from dpiw.methods.generators.teachers import Teachers
+from dpiw.methods.generators.gan.pategan import PATEGAN
+from dpiw.methods.generators.gan.teachers import Teachers
+from dpiw.methods.generators.gan.training import PublicRandom
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 
 SMALL = {

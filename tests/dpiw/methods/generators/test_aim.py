@@ -16,13 +16,13 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, StageFailedError
-from dpiw.methods.generators import aim, aim_rounds
-from dpiw.methods.generators.aim import AIM, MOST_COLUMNS
-from dpiw.methods.generators.aim_rounds import MOST_MEMBERS, Round, Workload, pooled, score
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.inference import FittedModel
-from dpiw.methods.generators.pair_scores import UNIT as SCORE_UNIT
+from dpiw.methods.generators.pgm import aim, aim_rounds
+from dpiw.methods.generators.pgm.aim import AIM, MOST_COLUMNS
+from dpiw.methods.generators.pgm.aim_rounds import MOST_MEMBERS, Round, Workload, pooled, score
+from dpiw.methods.generators.pgm.inference import FittedModel
+from dpiw.methods.generators.pgm.pairs import UNIT as SCORE_UNIT
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent

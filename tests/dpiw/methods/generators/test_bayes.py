@@ -16,8 +16,12 @@ from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.bayes import Bayes
-from dpiw.methods.generators.grid_laws import ColumnLaw, column_law
-from dpiw.methods.generators.pseudo_posterior import pilot_weights, public_weights
+from dpiw.methods.generators.pseudo_posterior import (
+    ColumnLaw,
+    column_law,
+    pilot_weights,
+    public_weights,
+)
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit

@@ -7,9 +7,8 @@ import pytest
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.column_distributions import KNOTS, ColumnDistributions, line
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.heads import Heads
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.heads import KNOTS, ColumnDistributions, Heads, line
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.generators.neural_world import UNIT, derivative, relaxed
@@ -167,6 +166,7 @@ PAIR = PublicSchema(
 )
 
 
+@pytest.mark.nightly_cases("DPCGAN")
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_dependence_is_learnt_with_distributions_of_the_histogram(kind):
     """At epsilon 1 and 4,000 rows, seed 0: groups whose means are 0.3 and 0.7.

@@ -6,15 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.consistency import (
+from dpiw.methods.generators.bayesian_network import Conditional, Family
+from dpiw.methods.generators.estimation import (
     combine,
     estimate_total,
     marginal,
     project_to_total,
     reconcile,
 )
-from dpiw.methods.generators.sampling import Conditional
 
 
 def test_projection_is_the_nearest_table() -> None:

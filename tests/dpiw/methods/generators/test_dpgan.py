@@ -9,9 +9,9 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators import adversarial, design
-from dpiw.methods.generators import dpgan as module
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan import design, training
+from dpiw.methods.generators.gan import dpgan as module
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
@@ -297,7 +297,7 @@ def test_a_wasserstein_critic_is_bounded_and_no_ratio():
 def test_the_generator_rests_in_the_last_steps(monkeypatch):
     """Its rows are then those of its final parameters, and the logit's penalty has ended."""
     seen, penalties = [], []
-    rows, penalty = adversarial.GeneratorTraining.rows, adversarial.gradient_penalty
+    rows, penalty = training.GeneratorTraining.rows, training.gradient_penalty
 
     def recorded(self, parameters, proportions, *place):
         seen.append(parameters)
@@ -307,8 +307,8 @@ def test_the_generator_rests_in_the_last_steps(monkeypatch):
         penalties.append(1)
         return penalty(network, made)
 
-    monkeypatch.setattr(adversarial.GeneratorTraining, "rows", recorded)
-    monkeypatch.setattr("dpiw.methods.generators.game.gradient_penalty", counted)
+    monkeypatch.setattr(training.GeneratorTraining, "rows", recorded)
+    monkeypatch.setattr("dpiw.methods.generators.gan.game.gradient_penalty", counted)
     measurement = ready(settle=0.5).measure(table(40), noise=SeededNoise(0))
     final = measurement.arrays["generator"]
     same = [np.array_equal(parameters, final) for parameters in seen]
@@ -384,7 +384,7 @@ def one_way_distance(rows, truth):
 @pytest.mark.nightly_cases("DPCGAN")
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_generous_epsilon_beats_the_uniform_table(kind):
-    """At epsilon 6 and 4,000 rows, 400 steps: seeds 0 and 1, both.
+    """At epsilon 6 and 4,000 rows, 400 steps, seed 0.
 
     The uniform table's distance is 0.276. Of seeds 0 to 19 all stayed below 0.75 of it, the worst
     at 0.087 (dpgan) and 0.097 (dpcgan); at epsilon 1 and 800 steps, at 0.120 and 0.142.
@@ -396,7 +396,6 @@ def test_generous_epsilon_beats_the_uniform_table(kind):
     private = PrivateTable(schema=PAIR, scaled=PAIR.scale(pair(4000, seed=1)))
     truth, rng = pair(20_000, seed=2), np.random.default_rng(3)
     uniform = pd.DataFrame({"x": rng.random(20_000), "g": rng.choice(list("abc"), 20_000)})
-    for seed in range(2):
-        measurement = generator.measure(private, noise=SeededNoise(seed))
-        rows = generator.model(measurement, schema=PAIR).sample(20_000, rng=rng).frame()
-        assert one_way_distance(rows, truth) < 0.75 * one_way_distance(uniform, truth)
+    measurement = generator.measure(private, noise=SeededNoise(0))
+    rows = generator.model(measurement, schema=PAIR).sample(20_000, rng=rng).frame()
+    assert one_way_distance(rows, truth) < 0.75 * one_way_distance(uniform, truth)

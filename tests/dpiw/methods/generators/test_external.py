@@ -11,7 +11,7 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import NotPublishableError, SpecError, UncalibratedError
-from dpiw.methods.elsewhere import MadeElsewhere
+from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.generators.registry import make_generator, public_settings
 from dpiw.privacy.events import DeclaredEvent
 from dpiw.privacy.measurement import Measurement

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpiw.errors import PrivacyError
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT, table

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.methods.generators.adversarial import make_batch
-from dpiw.methods.generators.design import Design
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.training import make_batch
 from dpiw.methods.generators.registry import make_generator
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise

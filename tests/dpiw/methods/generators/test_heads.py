@@ -7,16 +7,16 @@ from scipy import stats
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.adversarial import (
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.heads import MARGIN, Heads
+from dpiw.methods.generators.gan.training import (
     PublicRandom,
     gradient_penalty,
     make_batch,
     row_slopes,
 )
-from dpiw.methods.generators.design import Design
-from dpiw.methods.generators.heads import MARGIN, Heads
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.neural.losses import Critic
+from dpiw.methods.neural.clipping import Critic
 from dpiw.methods.neural.networks import Architecture, Network
 from tests.dpiw.methods.generators.neural_world import derivative, relaxed
 

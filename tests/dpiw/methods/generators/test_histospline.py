@@ -8,9 +8,8 @@ from scipy.stats import kstest
 
 from dpiw.data.discretisation import Bins, Domain
 from dpiw.data.schema import PublicSchema
-from dpiw.methods.generators.bayesian_network import Family
+from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.histospline import Histospline, _told, fill, histosplines
-from dpiw.methods.generators.sampling import Conditional, NetworkModel
 from dpiw.methods.one_way import OneWayMarginals
 from tests.support import columns
 

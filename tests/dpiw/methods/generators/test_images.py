@@ -10,8 +10,8 @@ import pytest
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators.adversarial import PublicRandom
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.training import PublicRandom
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU
 from dpiw.plan.assumptions import assumptions
@@ -187,7 +187,7 @@ def test_the_first_logits_are_of_order_one_whatever_the_label():
 
     With the projection's weights drawn as those of ten inputs, the logits' spread was 6.5.
     """
-    from dpiw.methods.generators.image_networks import ImageDiscriminator
+    from dpiw.methods.generators.gan.images import ImageDiscriminator
 
     network = ImageDiscriminator(sides=(28, 28), labels=10, channels=(8, 16))
     rng = np.random.default_rng(0)

@@ -15,12 +15,18 @@ import numpy as np
 import pytest
 
 from dpiw.errors import StageFailedError
-from dpiw.methods.generators import inference
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.inference import FittedModel, Inference, check_fits, pairs_cells
-from dpiw.methods.generators.inference_process import receive, send
-from dpiw.methods.generators.triangulation import cells_of, families_of
+from dpiw.methods.generators.pgm import inference
+from dpiw.methods.generators.pgm.inference import (
+    FittedModel,
+    Inference,
+    cells_of,
+    check_fits,
+    families_of,
+    pairs_cells,
+)
+from dpiw.methods.generators.pgm.inference_process import receive, send
 from dpiw.privacy.measurement import Measurement
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.heads import Heads
+from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
+from dpiw.methods.generators.gan.heads import Heads
+from dpiw.methods.generators.gan.marginals import LEAST, MOST, share_of
+from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.marginals_stage import LEAST, MOST, share_of
-from dpiw.methods.generators.pategan import PATEGAN
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.networks import Network

@@ -14,20 +14,23 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.generators import mst
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.marginal_noise import noise_scale
-from dpiw.methods.generators.merging import Merging, merging_of, spread, unmerged_votes
-from dpiw.methods.generators.mst import MST
-from dpiw.methods.generators.pair_scores import (
+from dpiw.methods.generators.pgm import mst
+from dpiw.methods.generators.pgm.mst import MST
+from dpiw.methods.generators.pgm.pairs import (
     UNIT as SCORE_UNIT,
 )
-from dpiw.methods.generators.pair_scores import (
+from dpiw.methods.generators.pgm.pairs import (
     Forest,
+    Merging,
     admissible_pairs,
     distance,
+    merging_of,
     spanning_pairs,
+    spread,
+    unmerged_votes,
 )
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy.events import ExponentialMechanismEvent

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.methods.generators.bayesian_network import Family
-from dpiw.methods.generators.sampling import Conditional
+from dpiw.methods.generators.bayesian_network import Conditional, Family
 
 GRID = 2.0**-32
 """Of the uniforms that a draw takes."""

@@ -11,15 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpiw.data.columns import MOST_LETTERS
 from dpiw.data.dictionary import read_dictionary
-from dpiw.data.levels import MOST_LETTERS
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError, UncalibratedError
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.generators.unseen_levels import UnseenLevels
-from dpiw.privacy.events import GaussianEvent
-from dpiw.privacy.partition_selection import ThresholdEvent
+from dpiw.privacy.events import GaussianEvent, ThresholdEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpiw.methods.neural.training_state import Vector
+from dpiw.methods.neural.checkpoints import Vector
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ from scipy import stats
 
 from dpiw.methods.neural import clipping, dp_sgd
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
-from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy.mechanisms import noisy_sum
 from tests.dpiw.methods.neural.settings import gradient

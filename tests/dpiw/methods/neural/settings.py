@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 
 from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.losses import Logistic
 from dpiw.methods.neural.networks import Architecture
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.methods.neural.momentum import Momentum

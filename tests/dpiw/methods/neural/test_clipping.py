@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, clipped_sum
-from dpiw.methods.neural.losses import Critic, Logistic
+from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Architecture
 from tests.dpiw.methods.neural.settings import gradient
 

@@ -13,10 +13,9 @@ import pytest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
-from dpiw.methods.neural.losses import Balanced, Logistic
+from dpiw.methods.neural.checkpoints import TrainingState
+from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.neural.training_state import TrainingState
 from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.paper.mlp import DensityNetwork
@@ -221,6 +220,7 @@ def test_replays_find_a_signal_and_are_repeatable():
     assert np.all(first.noise > 0)
 
 
+@pytest.mark.nightly
 def test_replays_find_no_signal_where_there_is_none():
     """p <= 1/40 has probability at most about 1/40, so three of six have below 4e-4."""
     estimator = ready(replays=39, steps=10, nominal_rows=100, hidden=(4,))

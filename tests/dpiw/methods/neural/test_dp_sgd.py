@@ -12,10 +12,9 @@ from scipy import stats
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.neural.backend import CPU
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
-from dpiw.methods.neural.losses import Logistic
-from dpiw.methods.neural.training_state import Adam, TrainingState
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise

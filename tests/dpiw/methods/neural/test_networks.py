@@ -12,14 +12,12 @@ import pytest
 import torch
 
 from dpiw.errors import SpecError
-from dpiw.methods.generators.image_networks import ImageDiscriminator, ImageGenerator
+from dpiw.methods.generators.gan.images import ImageDiscriminator, ImageGenerator
 from dpiw.methods.neural.backend import CPU, Backend, computing, make_backend
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
-from dpiw.methods.neural.convolutions import Convolution
+from dpiw.methods.neural.clipping import ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.losses import Critic, Logistic
 from dpiw.methods.neural.networks import Architecture
-from dpiw.methods.neural.row_norms import SHARE, AllGradients
+from dpiw.methods.neural.row_norms import SHARE, AllGradients, Convolution
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.methods.neural.settings import gradient

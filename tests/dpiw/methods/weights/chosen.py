@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.tilting import Tilt
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.tilting import Tilt
 
 
 def law_of(dimension: int) -> Tilt:

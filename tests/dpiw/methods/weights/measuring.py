@@ -8,9 +8,9 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import Tilt
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import Tilt
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import uniform_rows
 

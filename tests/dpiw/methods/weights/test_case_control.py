@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpiw.data.scaled import ScaledTable
-from dpiw.methods.weights.case_control import Drawn, drawn
+from dpiw.methods.weights.measured.many_rows import Drawn, drawn
 
 ROWS = 40_000
 SHARES = np.array([0.6, 0.3, 0.09, 0.009, 9e-4, 1e-4])

@@ -9,11 +9,16 @@ import pytest
 from scipy.stats import binom, multivariate_normal
 
 from dpiw.errors import SpecError
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.credit import Misfit, evidence_credit, risk_credit
-from dpiw.methods.weights.reweighting import MOST_CREDIT, reweight
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import tilt
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import (
+    MOST_CREDIT,
+    Misfit,
+    evidence_credit,
+    reweight,
+    risk_credit,
+)
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
 

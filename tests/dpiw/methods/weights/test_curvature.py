@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.curvature import Curvature
+from dpiw.methods.weights.measured.tilting import Curvature
 
 SIZE = 6
 

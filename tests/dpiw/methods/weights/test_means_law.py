@@ -11,10 +11,13 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.means_verdict import (
+from dpiw.methods.weights.diagnostics import Verdict, unsupported, worst
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.law import MeansLaw
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.thinning import calibrated
+from dpiw.methods.weights.measured.tilting import tilt
+from dpiw.methods.weights.measured.verdict import (
     GUESSED,
     QUANTILE_USE,
     ROWS_CARE,
@@ -26,10 +29,6 @@ from dpiw.methods.weights.means_verdict import (
     guessed,
     least_support,
 )
-from dpiw.methods.weights.objections import unsupported, worst
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.thinning import calibrated
-from dpiw.methods.weights.tilting import tilt
 from tests.dpiw.methods.weights.chosen import law_of, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
@@ -49,6 +48,7 @@ def world(rng, rows=2500):
     return x, targets
 
 
+@pytest.mark.nightly_cases("1.0")
 @pytest.mark.parametrize("doubt", [1.0, 4.0])
 def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     # Truth and noise are drawn from the law's own prior and noise: the means of features and
@@ -182,6 +182,7 @@ ESTIMANDS = {
     [(1.0, np.inf, None), (4.0, np.inf, None), (4.0, 1500.0, None),
      (4.0, 1500.0, np.array([1.0, 0.02, 1.0, 0.3]))],
 )  # fmt: skip
+@pytest.mark.nightly_cases("logistic-1.0", "logistic-4.0-inf", "logistic-4.0-1500.0-None")
 @pytest.mark.parametrize("name", SMOOTH)
 def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
@@ -273,6 +274,7 @@ def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
     assert sample_of(rng).law.repeats == 1
 
 
+@pytest.mark.nightly
 def test_of_the_rows_error_is_left_what_calibration_leaves():
     """400 choices of a base's rows: variances within 4 standard errors of sqrt(2/400)."""
     rng = np.random.default_rng(57)

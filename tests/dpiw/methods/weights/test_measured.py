@@ -15,10 +15,10 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.feature_sum import UNIT, exact_sum
-from dpiw.methods.weights.measured import Measured
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.sums import UNIT, exact_sum
+from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.methods.weights.registry import make_weights
-from dpiw.methods.weights.weigh_measured import weigh_measured
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
@@ -351,9 +351,9 @@ def test_weights_keep_to_marginals_that_are_known(unit: PrivacyUnit, variance: f
 def test_known_marginals_do_not_tell_how_wrong_the_base_is(unit: PrivacyUnit) -> None:
     """The base was made of them: credit and test are those of the measured features alone."""
     schema = numeric_schema(3, target=True)
-    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=5000)
-    drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
-    base = base_of(schema, rows=5000)
+    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=1000)
+    drawn = ready.measure(private(schema, 1000, power=3.0), nothing(schema), noise=SeededNoise(7))
+    base = base_of(schema, rows=1000)
     known = known_to(schema, 9.0)
     facts = [
         weigh_measured(

@@ -8,11 +8,10 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.patches import PatchMap
-from dpiw.methods.weights.public_normals import public_normals
-from dpiw.methods.weights.stack import Stack
-from dpiw.methods.weights.weigh_measured import weigh_measured
+from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.fourier import PatchMap, public_normals
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import numeric_schema, uniform_rows

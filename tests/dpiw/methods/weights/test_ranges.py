@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.feature_sum import LOUD
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.ranges import Ranges
-from dpiw.methods.weights.stack import PARTS, Stack
-from dpiw.methods.weights.weigh_measured import stack_of, weigh_measured
+from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.sums import LOUD
+from dpiw.methods.weights.measured.weighing import stack_of, weigh_measured
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.proof.adversary import extreme_rows

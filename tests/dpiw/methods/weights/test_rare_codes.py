@@ -6,7 +6,7 @@ import numpy as np
 
 from dpiw.data.discretisation import Domain
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.rare_codes import RareCodes
+from dpiw.methods.weights.measured.scoring import RareCodes
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 

@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights import scoring as scoring_module
-from dpiw.methods.weights import streaming, weigh_measured
-from dpiw.methods.weights.centred_lines import CentredLines
-from dpiw.methods.weights.ranges import Ranges
-from dpiw.methods.weights.rare_codes import RareCodes
-from dpiw.methods.weights.scoring import Scoring
-from dpiw.methods.weights.stack import PARTS, Stack, all_features
-from dpiw.methods.weights.streaming import StreamedRows
+from dpiw.methods.weights.measured import many_rows as streaming
+from dpiw.methods.weights.measured import scoring as scoring_module
+from dpiw.methods.weights.measured import weighing as weigh_measured
+from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
+from dpiw.methods.weights.measured.many_rows import StreamedRows
+from dpiw.methods.weights.measured.scoring import CentredLines, RareCodes, Scoring
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
@@ -137,6 +135,7 @@ def logs_of(rows: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(logs - np.log(np.exp(logs).mean()))
 
 
+@pytest.mark.nightly_cases("image-True", "mixed-False")
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_choice_of_parts(name: str, narrow: bool) -> None:

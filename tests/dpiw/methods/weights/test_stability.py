@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
-from dpiw.methods.weights.diagnostics import Stability, Verdict, diagnose
-from dpiw.methods.weights.means_law import MeansLaw
-from dpiw.methods.weights.means_verdict import base_objections
-from dpiw.methods.weights.objections import worst
-from dpiw.methods.weights.weigh_measured import _judged
+from dpiw.methods.weights.diagnostics import Stability, Verdict, diagnose, worst
+from dpiw.methods.weights.measured.law import MeansLaw
+from dpiw.methods.weights.measured.verdict import base_objections
+from dpiw.methods.weights.measured.weighing import _judged
 
 TIED = {
     "constant": lambda rng, n: np.ones(n),

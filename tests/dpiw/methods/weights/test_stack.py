@@ -9,9 +9,8 @@ import pytest
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SpecError
-from dpiw.methods.weights.feature_sum import UNIT, exact_sum
-from dpiw.methods.weights.ranges import Ranges
-from dpiw.methods.weights.stack import PARTS, Stack
+from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
+from dpiw.methods.weights.measured.sums import UNIT, exact_sum
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}

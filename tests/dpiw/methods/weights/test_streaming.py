@@ -12,13 +12,13 @@ from scipy.optimize import minimize
 
 from dpiw.data.scaled import ScaledTable, regrouped
 from dpiw.errors import WeightError
-from dpiw.methods.weights import streaming
-from dpiw.methods.weights import tilting as tilting_module
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.reweighting import reweight
-from dpiw.methods.weights.streaming import StreamedRows, corrected
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import Tilt, reached, rough_covariance, tilt
+from dpiw.methods.weights.measured import many_rows as streaming
+from dpiw.methods.weights.measured import tilting as tilting_module
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import reweight
+from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import Tilt, reached, rough_covariance, tilt
 from tests.dpiw.methods.weights.measuring import above
 
 ROWS, FITTED = 30_000, 2000
@@ -250,6 +250,7 @@ def test_what_hardly_a_fitted_row_holds_has_the_covariance_of_all(
     assert found[:3, :3] == pytest.approx(some.covariance[:3, :3], abs=1e-3)
 
 
+@pytest.mark.nightly
 def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """60 levels, of 60,000 to 20 rows, and noise of one: plain rows say nothing of the last."""
     rows, levels, rng = 200_000, 60, np.random.default_rng(0)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpiw.methods.weights import surrogate
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.surrogate import led
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import tilt
+from dpiw.methods.weights.measured import many_rows as surrogate
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.many_rows import led
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import tilt
 from tests.dpiw.methods.weights.measuring import above
 
 ROWS, SOME, SIZE = 20_000, 2000, 12

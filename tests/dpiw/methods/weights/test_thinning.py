@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.reweighting import solvable
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.thinning import calibrated, thin
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import solvable
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.thinning import calibrated, thin
 from tests.dpiw.methods.weights.chosen import law_of, taken
 
 
@@ -51,6 +51,7 @@ def test_without_weights_all_is_in_the_choice() -> None:
     assert np.exp(thinned.log_weights) == pytest.approx(np.ones(1000))
 
 
+@pytest.mark.nightly_cases("1.0")
 @pytest.mark.parametrize("effect", [1.0, 2.0, 1e6])
 def test_estimates_are_those_of_the_base(effect: float) -> None:
     """The mean over 400 choices; red by chance in one run of 10^6 (five standard errors)."""

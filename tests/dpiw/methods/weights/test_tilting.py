@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights import base_rows, tilting
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.targets import Targets
-from dpiw.methods.weights.tilting import Point, tilt
+from dpiw.methods.weights.measured import base_rows, tilting
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import Point, tilt
 
 ROWS, DIMENSION = 300, 4
 

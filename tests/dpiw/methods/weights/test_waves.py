@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 from dpiw.data import threads
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.weights import feature_sum
-from dpiw.methods.weights.stack import Stack
-from dpiw.methods.weights.waves import STEPS, Waves
+from dpiw.methods.weights.measured import sums as feature_sum
+from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.fourier import STEPS, Waves
 from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 
 SCHEMAS = {"mixed": mixed_schema(), "numeric": numeric_schema(3), "wide": numeric_schema(60)}

@@ -11,10 +11,12 @@ import pytest
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
-from dpiw.methods.weights import streaming, thinning, weigh_measured
-from dpiw.methods.weights.base_rows import BaseRows
-from dpiw.methods.weights.measured import Measured
-from dpiw.methods.weights.tilting import Tilt
+from dpiw.methods.weights.measured import many_rows as streaming
+from dpiw.methods.weights.measured import thinning
+from dpiw.methods.weights.measured import weighing as weigh_measured
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.tilting import Tilt
 from dpiw.methods.weights.weigh import Weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise

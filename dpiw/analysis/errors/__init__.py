@@ -1,0 +1,1 @@
+"""Errors of estimates: the weights' law, intervals and verdicts."""

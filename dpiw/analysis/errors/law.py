@@ -1,0 +1,149 @@
+"""The law of a release's weights, from its certificate, schema and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.analysis.sample import Published, WeightedSample, weighted_sample
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import ReleaseError
+from dpiw.methods.admission import ADMITTED
+from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+
+if TYPE_CHECKING:
+    from dpiw.methods.recipe import Played
+
+
+Array = NDArray[np.float64]
+
+METHOD = "measured"
+"""The weights with a known law; the paper's reference methods have none here."""
+
+_MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-normalise")
+"""Prefixes of the steps of `measured` weights."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PublishedWeights:
+    """Published weights, and what the release says of them.
+
+    Attributes:
+        schema: the public schema.
+        rows: their rows, scaled.
+        log_weights: shape (n,).
+        steps: of their estimation.
+        nominal_rows: n0.
+        diagnostics: of the certificate.
+    """
+
+    schema: PublicSchema
+    rows: ScaledTable
+    log_weights: Array
+    steps: tuple[str, ...]
+    nominal_rows: int
+    diagnostics: Mapping[str, Any]
+
+
+def law_of_release(release: Published) -> MeansLaw | None:
+    """Return the law of a release's weights, from its certificate, schema and rows.
+
+    None if no weights of `METHOD` are published, or too few rows satisfied the constraints and
+    others were admitted.
+
+    Raises:
+        ReleaseError: the weights contradict certificate and rows.
+    """
+    certificate = release.certificate
+    stage = next(
+        (s for s in certificate.stages if s.stage == certificate.weights.get("stage")), None
+    )
+    if stage is None or stage.method != METHOD or not certificate.weights.get("published"):
+        return None
+    schema = PublicSchema.from_mapping(release.schema)
+    published = PublishedWeights(
+        schema=schema,
+        rows=schema.scale(release.table),
+        log_weights=np.asarray(release.log_weights, dtype=np.float64),
+        steps=certificate.post_processing,
+        nominal_rows=certificate.nominal_rows,
+        diagnostics=certificate.diagnostics,
+    )
+    return law_of_weights(stage.method, stage.parameters, published)
+
+
+def law_of_weights(
+    method: str, parameters: Mapping[str, Any], published: PublishedWeights
+) -> MeansLaw | None:
+    """Return the law of published weights; None if there is none, or this version does not know it.
+
+    Args:
+        method: of the weights' stage.
+        parameters: of that stage, as in the plan and in the certificate.
+        published: the weights.
+
+    Raises:
+        ReleaseError: the weights contradict the parameters.
+    """
+    if method != METHOD:
+        return None
+    steps = tuple(step for step in published.steps if not step.startswith(ADMITTED))
+    return _law_of_means(dict(parameters), replace(published, steps=steps))
+
+
+def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLaw | None:
+    """The law of weights that move rows to noisy means, if this version knows all their steps."""
+    if not all(step.startswith(_MEASURED_STEPS) for step in published.steps):
+        return None
+    try:
+        stack = Stack(
+            schema=published.schema,
+            shares={str(part): float(share) for part, share in facts["features"].items()},
+            scales=tuple(float(scale) for scale in facts["scales"]),
+            frequencies=int(facts["frequencies"]),
+            omega_seed=int(facts["omega_seed"] or 0),
+        )
+        law = law_of_means(
+            stack,
+            published.rows,
+            published.log_weights,
+            scale=float(facts["scale"]),
+            constant=float(facts["constant"]),
+            max_rows=int(facts.get("max_rows", 1)),
+            facts=published.diagnostics["measured"],
+        )
+        k_hat = published.diagnostics.get("k_hat")
+        return replace(law, base_k_hat=None if k_hat is None else float(k_hat))
+    except KeyError as reason:
+        raise ReleaseError(f"certificate: measured weights without {reason}") from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
+        raise ReleaseError("certificate: what it says of measured weights fits no law") from None
+
+
+def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
+    """Return rows of a release made in memory, with their weights and the weights' law.
+
+    `nominal_rows` is n0.
+    """
+    rows, weights, estimator = played.rows, played.weights, played.estimator
+    if estimator is None:
+        return replace(weighted_sample((rows.frame(), None)), schema=rows.schema)
+    published = PublishedWeights(
+        schema=rows.schema,
+        rows=rows.scaled,
+        log_weights=weights.log_weights,
+        steps=weights.steps,
+        nominal_rows=nominal_rows,
+        diagnostics=weights.diagnostics.to_json() | dict(weights.facts),
+    )
+    law = law_of_weights(estimator.method, estimator.parameters(), published)
+    exponentials = np.exp(weights.log_weights - weights.log_weights.max())
+    weights_of_mean_one = exponentials / exponentials.mean()
+    return WeightedSample(
+        table=rows.frame(), weights=weights_of_mean_one, law=law, schema=rows.schema
+    )  # fmt: skip

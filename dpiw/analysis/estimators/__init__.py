@@ -1,0 +1,1 @@
+"""Estimators of weighted rows: means, quantiles, tables, models and tests."""

@@ -1,0 +1,244 @@
+"""Importance-weighted Bayesian posteriors, in closed form or by Laplace's approximation.
+
+Each row's log likelihood is multiplied by its weight. The weights sum to the number of independent
+observations that the release is worth: Kish's effective sample size, and at most n0/k, with n0
+the rows it describes and k the most of one person, which may be alike. At nominal size the
+posterior is too narrow. `weighted=False` gives the posterior of the unweighted rows.
+
+Priors act on standardised columns, so they mean the same in every unit and from every origin: on
+the change of the linear predictor by one weighted standard deviation of a column, and on the
+intercept at the columns' weighted means. Results are in the columns' own units.
+
+Posteriors include neither the privacy noise nor the shrinkage of the weights; compare their width
+with `dpiw.analysis.confidence_interval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from dpiw.analysis.conditions import chosen
+from dpiw.analysis.estimators.design import design, standardised
+from dpiw.analysis.estimators.models import LOGISTIC, fit_glm
+from dpiw.analysis.names import column_name
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.data.columns import Column
+from dpiw.errors import ReleaseError, WeightError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NormalPosterior:
+    """A normal posterior (logistic), or the t posterior of a linear regression.
+
+    Attributes:
+        names: of the coefficients, length p.
+        mean: shape (p,).
+        root: shape (p, p); `root` @ `root`' is the covariance.
+        size: sum of the weights.
+        degrees: of freedom of the t law; infinite for a normal law.
+        noise_shape: of the residual variance's inverse gamma law (linear only).
+        noise_rate: likewise.
+    """
+
+    names: tuple[str, ...]
+    mean: Array
+    root: Array = field(repr=False)
+    size: float
+    degrees: float = np.inf
+    noise_shape: float = np.nan
+    noise_rate: float = np.nan
+
+    @property
+    def covariance(self) -> Array:
+        """Shape (p, p)."""
+        return np.asarray(self.root @ self.root.T)
+
+    @property
+    def standard_deviation(self) -> Array:
+        """Shape (p,)."""
+        return np.asarray(np.linalg.norm(self.root, axis=1))
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Draws, shape (count, p)."""
+        normal = rng.standard_normal((count, len(self.mean)))
+        if np.isfinite(self.degrees):
+            normal *= np.sqrt((self.degrees - 2) / rng.chisquare(self.degrees, (count, 1)))
+        return np.asarray(self.mean + normal @ self.root.T)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DirichletPosterior:
+    """Posterior of level shares.
+
+    Attributes:
+        levels: length L.
+        concentration: shape (L,): prior plus weighted counts.
+        size: sum of the weights.
+    """
+
+    levels: tuple[str, ...]
+    concentration: Array
+    size: float
+
+    @property
+    def mean(self) -> Array:
+        """Shape (L,)."""
+        return np.asarray(self.concentration / self.concentration.sum())
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Draws, shape (count, L)."""
+        return rng.dirichlet(self.concentration, count)
+
+
+def scaled_weights(source: Source, *, weighted: bool = True) -> tuple[WeightedSample, Array]:
+    """Return a sample and its weights scaled to the size of the evidence.
+
+    `weighted` False: each row counts as one observation.
+    """
+    sample = weighted_sample(source)
+    if not weighted:
+        return sample, np.ones(sample.rows)
+    size = sample.effective_rows
+    if sample.law is not None:
+        size = min(size, float(sample.law.nominal_rows) / sample.max_rows)
+    elif sample.release is not None:
+        size = min(size, sample.release.certificate.nominal_rows / sample.max_rows)
+    return sample, sample.weights * size / sample.rows
+
+
+def linear_posterior(
+    source: Source,
+    target: str,
+    features: Sequence[str],
+    *,
+    prior_scale: float = 100.0,
+    noise_shape: float = 0.01,
+    noise_rate: float = 0.01,
+    weighted: bool = True,
+) -> NormalPosterior:
+    """Conjugate posterior of a linear regression with normal errors.
+
+    Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(noise_shape, noise_rate),
+    both of the standardised model: coefficients in the target's weighted standard deviations by a
+    column's, the intercept at the columns' weighted means less the target's, v as a share of the
+    target's weighted variance. Rows with a missing value are left out.
+
+    Returns:
+        Coefficients and `noise_rate` in the columns' own units.
+
+    Raises:
+        ReleaseError: a prior that is not positive; or as `linear_regression`.
+    """
+    _check_positive(prior_scale, noise_shape, noise_rate)
+    sample, weights = scaled_weights(source, weighted=weighted)
+    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    columns, w = standardised(parts, weights), weights * parts.present
+    x, unit = columns.matrix, np.sqrt(w @ columns.response**2 / w.sum()) or 1.0
+    y = columns.response / unit
+    precision = (x * w[:, None]).T @ x + np.eye(x.shape[1]) / prior_scale**2
+    mean = np.asarray(np.linalg.solve(precision, x.T @ (w * y)), dtype=np.float64)
+    shape = noise_shape + w.sum() / 2
+    rate = noise_rate + float(w @ (y - x @ mean) ** 2 + mean @ mean / prior_scale**2) / 2
+    degrees = 2 * shape
+    if degrees <= 2:
+        raise WeightError("posterior: expected more evidence than two observations")
+    root = _root(precision) * np.sqrt(rate / shape * degrees / (degrees - 2))
+    return NormalPosterior(
+        names=parts.names,
+        mean=columns.back @ (unit * mean) + columns.level,
+        root=columns.back @ (unit * root),
+        size=float(w.sum()),
+        degrees=degrees,
+        noise_shape=shape,
+        noise_rate=rate * unit**2,
+    )
+
+
+def _root(precision: Array) -> Array:
+    """A root of the inverse, shape (p, p)."""
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
+
+
+def logistic_posterior(
+    source: Source,
+    target: str,
+    features: Sequence[str],
+    *,
+    prior_scale: float = 10.0,
+    weighted: bool = True,
+) -> NormalPosterior:
+    """Laplace approximation of a logistic regression's posterior under a N(0, prior_scale^2) prior.
+
+    Prior: log odds by one weighted standard deviation of a column, and the intercept at the
+    columns' weighted means.
+
+    Returns:
+        Coefficients in the columns' own units.
+
+    Raises:
+        ReleaseError: a prior that is not positive; or as `linear_regression`.
+        WeightError: the target is not true or false.
+    """
+    _check_positive(prior_scale)
+    sample, weights = scaled_weights(source, weighted=weighted)
+    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    columns, w = standardised(parts, weights), weights * parts.present
+    x, y = columns.matrix, parts.outcome
+    if not np.all((y == 0) | (y == 1)):
+        raise WeightError("logistic posterior: expected a target of truth values, or 0 and 1")
+    prior = 1 / prior_scale**2
+    b = fit_glm(x, y, w / w.sum(), LOGISTIC, penalty=prior / w.sum())
+    precision = (x * (w * LOGISTIC.curvature(y, x @ b))[:, None]).T @ x + np.eye(b.size) * prior
+    return NormalPosterior(
+        names=parts.names,
+        mean=columns.back @ b,
+        root=columns.back @ _root(precision),
+        size=float(w.sum()),
+    )
+
+
+def multinomial_posterior(
+    source: Source, column: str, *, prior: float = 1.0, weighted: bool = True
+) -> DirichletPosterior:
+    """Dirichlet posterior of a column's level shares, `prior` added to every level.
+
+    Levels are those in the rows and, for a release, all that its schema declares. Missing values
+    are left out.
+
+    Raises:
+        ReleaseError: no such column, or a prior that is not positive.
+    """
+    _check_positive(prior)
+    sample, weights = scaled_weights(source, weighted=weighted)
+    column = column_name(sample._frame, column)
+    values = sample._frame[column]
+    present = values.notna().to_numpy()
+    text = values[present].astype(str)
+    if pd.api.types.is_bool_dtype(values.dtype):
+        text = text.str.lower()
+    names = list(text)
+    levels = _declared(sample, column) or tuple(sorted(set(names)))
+    place = {level: index for index, level in enumerate(levels)}
+    codes = np.array([place[name] for name in names], dtype=np.int64)
+    counts = np.bincount(codes, weights=weights[present], minlength=len(levels))
+    return DirichletPosterior(
+        levels=levels,
+        concentration=np.asarray(prior + counts, dtype=np.float64),
+        size=float(counts.sum()),
+    )
+
+
+def _declared(sample: WeightedSample, column: str) -> tuple[str, ...]:
+    if sample.release is None:
+        return ()
+    declared = next(c for c in sample.release.schema["columns"] if c["name"] == column)
+    return Column.from_mapping(declared).level_names
+
+
+def _check_positive(*values: float) -> None:
+    if not all(np.isfinite(value) and value > 0 for value in values):
+        raise ReleaseError("prior: expected finite numbers > 0")

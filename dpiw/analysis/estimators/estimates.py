@@ -1,0 +1,281 @@
+"""Estimates: values that print with their intervals, by group and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.analysis.columns import Column, levels, numbers
+from dpiw.analysis.conditions import chosen
+from dpiw.analysis.errors.intervals import Interval, confidence_interval
+from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
+from dpiw.errors import ReleaseError, nearest_first
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Estimate(Values):
+    """An estimate from weighted rows. Prints with its interval."""
+
+    def __repr__(self) -> str:
+        return f"{self._usual!r}\n{self._rows_used()}"
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else repr(self)
+
+    def _repr_html_(self) -> str:
+        return f"{self._usual._repr_html_()}{self._rows_used()}"
+
+    def _rows_used(self) -> str:
+        used = {f"{rows:,}": None for rows in np.sort(self.groups.sum(axis=0))[[0, -1]]}
+        return f"uses {' to '.join(used)} of {self.sample.rows:,} synthetic rows"
+
+    @property
+    def value(self) -> float:
+        """The only value; raises ReleaseError if there are several."""
+        return float(self._single("values", "values")[0])
+
+    @property
+    def lower(self) -> float:
+        """Lower end of the only value's 95% interval; raises ReleaseError as `value`."""
+        return float(self._single("lower", "interval().lower")[0])
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the only value's 95% interval; raises ReleaseError as `value`."""
+        return float(self._single("upper", "interval().upper")[0])
+
+    @property
+    def verdict(self) -> str:
+        """Verdict of the only value's 95% interval; raises ReleaseError as `value`."""
+        return str(self._single("verdicts", "interval().verdicts")[0])
+
+    @cached_property
+    def _usual(self) -> Interval:
+        return self.interval()
+
+    def _single(self, name: str, plural: str) -> Any:
+        """The only item of the values or of their default interval."""
+        if self.values.size != 1:
+            some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
+            raise ReleaseError(
+                f"estimate: it has several values ({some}); use `{plural}`, in the order of"
+                " `names`, or `interval().frame()`"
+            )
+        return self.values if name == "values" else getattr(self._usual, name)
+
+    def interval(self, level: float = 0.95, **settings: Any) -> Interval:
+        """Return `dpiw.analysis.confidence_interval` of this estimate."""
+        return confidence_interval(self, level=level, **settings)
+
+    def __getitem__(self, name: str) -> float:
+        """Return a value by its name, or by its level if only one name ends with it."""
+        return float(self.values[place_of(name, self.names)])
+
+
+def place_of(name: str, names: Sequence[str]) -> int:
+    """Index of a value by its name, or by the level that ends one name alone.
+
+    Raises:
+        ReleaseError: no such name, or several names end with the level.
+    """
+    ends = [k for k, full_name in enumerate(names) if full_name == name]
+    if not ends:
+        ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
+        shortest = min((names[k] for k in ends), key=len, default="")
+        stem = shortest.removesuffix(name)
+        if all(names[k].startswith(stem) for k in ends):  # the others' levels only end so
+            ends = [k for k in ends if names[k] == shortest]
+    if len(ends) != 1:
+        word = "no value" if not ends else "several values"
+        choices = names if ends else [_level_of(full_name) for full_name in names]
+        raise ReleaseError(
+            f"estimate: {word} {name!r}; its values, {nearest_first(str(name), choices)}"
+        )
+    return ends[0]
+
+
+def _level_of(name: str) -> str:
+    """`south` of `mean(age) | region=south`, or the whole name."""
+    return name.rpartition(" | ")[2].partition("=")[2] or name
+
+
+Estimator = Callable[[WeightedSample, Array, str], Estimate]
+"""From one number per row, NaN where it does not count, and a name."""
+
+
+def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np.bool_]:
+    """Return which rows have a number, shape (n,).
+
+    Raises:
+        ReleaseError: none of them has weight.
+    """
+    present = ~np.isnan(values)
+    if not sample.weights[present].sum() > 0:
+        raise ReleaseError(f"{what}: every value is missing in the rows that count")
+    return present
+
+
+def label_of(column: Column) -> str:
+    """A column's name in the name of an estimate."""
+    return column if isinstance(column, str) else "value"
+
+
+def asked(what: str, where: Column | None) -> str:
+    """An estimate's name, with its condition as typed."""
+    if where is None:
+        return what
+    given = "<function>" if callable(where) else "<mask>"
+    return f"{what} where {where if isinstance(where, str) else given}"
+
+
+def grouped(
+    sample: WeightedSample,
+    column: Column,
+    where: Column | None,
+    by: str | None,
+    name: str,
+    estimator: Estimator,
+) -> Estimate:
+    """Return one estimate, or one value for each level of `by`; NaN for a level without weight.
+
+    Undeclared levels without weight are left out.
+
+    Args:
+        sample: the rows.
+        column: numbers, as in `dpiw.analysis.mean`.
+        where: rows that count.
+        by: a column of few levels, or None.
+        name: of the estimate; a level follows after a bar.
+        estimator: from numbers, NaN where a row does not count, to an estimate.
+
+    Raises:
+        ReleaseError: as `numbers`, `chosen` and `levels`, or no row counts.
+    """
+    values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
+    if not isinstance(by, str | None):
+        raise ReleaseError("by: expected the name of one column; more go into conditions, `where`")
+    if by is None:
+        return estimator(sample, values, name)
+    groups, counts = levels(sample, by), sample.weights * ~np.isnan(values)
+    names = [f"{name} | {by}={label}" for label in groups.labels]
+    present_codes = [k for k in range(len(names)) if counts[groups.codes == k].sum() > 0]
+    if not present_codes:
+        present_rows(values, name, sample)
+    estimates = {
+        k: estimator(sample, np.where(groups.codes == k, values, np.nan), names[k])
+        for k in present_codes
+    }
+    other = estimates[present_codes[0]]
+    shown = range(len(names)) if groups.declared else present_codes
+    return joint(
+        *(estimates[k] if k in estimates else nobody(sample, names[k], other) for k in shown)
+    )
+
+
+def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
+    """Estimate of a group without rows: NaN, with the whole possible range as its interval.
+
+    `other` is the same estimate of another group.
+    """
+    unknown = {"inside": np.array([np.nan])} if "inside" in other.facts else {}
+    return Estimate(
+        names=(name,), values=np.array([np.nan]), influence=np.zeros((sample.rows, 1)),
+        refit=lambda weights: np.array([np.nan]), sample=sample,
+        group=np.zeros((sample.rows, 1), dtype=bool), limits=other.limits,
+        facts={"smooth": other.facts.get("smooth", True), **unknown},
+    )  # fmt: skip
+
+
+def both_sides(estimate: Estimate) -> NDArray[np.bool_]:
+    """`sides`, shape (2, n, p); a value that compares no groups has its group twice."""
+    shape = (2, *estimate.groups.shape)
+    return np.broadcast_to(estimate.groups if estimate.sides is None else estimate.sides, shape)
+
+
+def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
+    """Return the values of an estimate at some places."""
+    indices = list(places)
+
+    def ends(reach: Array) -> Array:
+        full_reach = np.zeros(estimate.values.size)
+        full_reach[indices] = reach
+        return estimate.reached(full_reach)[:, indices]
+
+    sides, level = estimate.sides, estimate.level
+    return replace(
+        estimate, names=tuple(estimate.names[k] for k in indices), values=estimate.values[indices],
+        influence=estimate.influence[:, indices], refit=lambda w: estimate.refit(w)[indices],
+        group=estimate.groups[:, indices], sides=None if sides is None else sides[:, :, indices],
+        level=None if level is None else level[:, indices],
+        limits=estimate.least_and_most[:, indices], ends=ends, facts=_facts_of(estimate, indices),
+    )  # fmt: skip
+
+
+def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
+    """Facts of the values at some places."""
+    inside = estimate.facts.get("inside")
+    return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
+
+
+def joint(*estimates: Estimate) -> Estimate:
+    """Join estimates of the same rows into one, for their joint covariance.
+
+    Raises:
+        ReleaseError: no estimate, another object, or different rows or weights.
+    """
+    for estimate in estimates:
+        check_estimate(estimate, "joint")
+    if not estimates or any(
+        not np.array_equal(estimate.sample.weights, estimates[0].sample.weights)
+        for estimate in estimates
+    ):
+        raise ReleaseError("joint: expected estimates of one sample; give `release.sample` to each")
+
+    smooth = {bool(estimate.facts.get("smooth", True)) for estimate in estimates}
+    if len(smooth) > 1:
+        raise ReleaseError("joint: a quantile has an error law of its own; join it with quantiles")
+
+    inside = [estimate.facts["inside"] for estimate in estimates if "inside" in estimate.facts]
+
+    def refit(weights: Array) -> Array:
+        return np.concatenate([estimate.refit(weights) for estimate in estimates])
+
+    def ends(reach: Array) -> Array:
+        places = np.cumsum([estimate.values.size for estimate in estimates])[:-1]
+        parts = zip(estimates, np.split(reach, places), strict=True)
+        return np.hstack([estimate.reached(part) for estimate, part in parts])
+
+    return Estimate(
+        names=tuple(name for estimate in estimates for name in estimate.names),
+        values=np.concatenate([estimate.values for estimate in estimates]),
+        influence=np.hstack([estimate.influence for estimate in estimates]),
+        refit=refit,
+        sample=estimates[0].sample,
+        group=np.hstack([estimate.groups for estimate in estimates]),
+        sides=None
+        if all(estimate.sides is None for estimate in estimates)
+        else np.concatenate([both_sides(estimate) for estimate in estimates], axis=2),
+        level=None
+        if all(estimate.level is None for estimate in estimates)
+        else np.hstack(
+            [
+                estimate.groups if estimate.level is None else estimate.level
+                for estimate in estimates
+            ]
+        ),
+        limits=np.hstack([estimate.least_and_most for estimate in estimates]),
+        ends=None if all(estimate.ends is None for estimate in estimates) else ends,
+        facts={
+            "smooth": smooth.pop(),
+            "normalised": all(estimate.facts.get("normalised", True) for estimate in estimates),
+        }
+        | ({"inside": np.concatenate(inside)} if inside else {}),
+    )

@@ -1,0 +1,424 @@
+"""Weighted linear, logistic, Poisson and gamma regression in NumPy, with the rows' influence.
+
+Weighted least squares and Newton's method (iteratively reweighted least squares), unpenalised. For
+other models use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmodels`.
+
+A fit is infinite if, along some direction, every row whose linear predictor moves becomes more
+likely or stays as likely (Albert and Anderson 1984). `separation` looks for the cheap directions:
+one column, one level, one number's threshold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.analysis.columns import Column
+from dpiw.analysis.conditions import chosen
+from dpiw.analysis.estimators.design import INTERCEPT, Design, Standard, design, orthonormal
+from dpiw.analysis.estimators.estimates import Estimate
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.errors import WeightError
+
+_LEVEL = re.compile(r"(?:C\()?(?P<column>.+?)(?:[,)].*)?(?:\[(?:T\.)?.+\]|=.+)")
+"""The column of a level: of `region=south`, or of a formula's `C(region)[T.south]`."""
+
+Rows = NDArray[np.bool_]
+
+
+def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.DataFrame) -> str:
+    """Describe what separates the target; empty if no single column or level does.
+
+    Args:
+        parts: the rows that count.
+        weights: shape (n,).
+        ends: values of the target that the model's mean never reaches, the least first.
+        table: the rows, for the names of levels.
+    """
+    if not ends:
+        return ""
+    counted = parts.present & (weights > 0)
+    target, x = parts.outcome[counted], parts.matrix[counted]
+    levels = sorted(_levels(parts, x, target, ends), key=lambda level: level[0].count(":"))
+    if levels:
+        columns, rows, otherwise = levels[0]
+        value = _value(target[rows][0], ends)
+        others = f", and in {len(levels) - 1} more levels or combinations" * (len(levels) > 1)
+        place = _named(columns, table[counted], rows) or otherwise
+        return (
+            f"the target is {value} in every row that counts of {place} ({int(rows.sum()):,}"
+            f" synthetic rows){others}: no finite coefficient fits that (separation); merge levels,"
+            " or use fewer terms"
+        )
+    return _threshold(parts, x, target) if len(ends) > 1 else ""
+
+
+def _levels(
+    parts: Design, x: Array, target: Array, ends: Sequence[float]
+) -> Iterator[tuple[str, Rows, str]]:
+    """Where the target has one value of `ends`: a column's name, rows, and words for them.
+
+    Looks at rows beyond a column's least or largest value, and at the level that a term leaves out.
+    """
+    shifts = bool(parts.constant.any())
+    for name, column in zip(parts.names, x.T, strict=True):
+        for end in () if name == INTERCEPT else _bare_ends(column, shifts=shifts):
+            if _is_constant(target[column != end], ends):
+                yield name, column != end, f"{name!r} other than {_text(end) if end else 'zero'}"
+    if parts.names[0] != INTERCEPT:
+        return
+    terms = np.array(parts.terms)
+    for term in dict.fromkeys(parts.terms[1:]):
+        places = np.flatnonzero(terms == term)
+        flags, name = x[:, places], parts.names[places[0]]
+        rows = flags.sum(axis=1) == 0
+        is_flag = np.all((flags == 0) | (flags == 1)) and np.all(flags.sum(axis=1) <= 1)
+        if is_flag and ":" not in name and _is_constant(target[rows], ends):
+            yield name, rows, f"the level that {name!r} and its like are compared with"
+
+
+def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
+    """Values at which a column ends: zero for levels, and without a constant."""
+    low, high = float(column.min()), float(column.max())
+    if shifts and not np.isin(column, (0.0, 1.0)).all():
+        return low, high
+    return (0.0,) if low >= 0 or high <= 0 else ()
+
+
+def _text(value: float) -> str:
+    """Whole numbers whole, others to ten digits."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e18 else f"{value:.10g}"
+
+
+def _is_constant(values: Array, ends: Sequence[float]) -> bool:
+    return bool(values.size and values[0] in ends and np.all(values == values[0]))
+
+
+def _value(value: float, ends: Sequence[float]) -> str:
+    """A value of a target of truth values, or of counts."""
+    return str(bool(value)) if len(ends) > 1 else _text(float(value))
+
+
+def _named(columns: str, table: pd.DataFrame, rows: Rows) -> str:
+    """`region = 'south' and smoker = True` if the rows show it; else empty."""
+    levels = []
+    for name in columns.split(":"):
+        match = _LEVEL.fullmatch(name)
+        column = name if match is None else match["column"]
+        values = table[column][rows].unique().tolist() if column in table.columns else []
+        if len(values) != 1:
+            return ""
+        levels.append(f"{column} = {values[0]!r}")
+    return " and ".join(levels)
+
+
+def _threshold(parts: Design, x: Array, target: Array) -> str:
+    """The number below which the target has one value, and above which it has the other."""
+    if parts.names[0] != INTERCEPT:
+        return ""
+    for name, column in zip(parts.names[1:], x.T[1:], strict=True):
+        no, yes = column[target == 0], column[target == 1]
+        for low, high, value in ((no, yes, True), (yes, no, False)):
+            if low.max() <= high.min() and low.min() < high.max():
+                last, first = _text(float(low.max())), _text(float(high.min()))
+                return (
+                    f"{name!r} alone tells the target: it is {not value} up to {last} and {value}"
+                    f" from {first} on; no finite coefficient fits that (separation); leave it out"
+                )
+    return ""
+
+
+_STEPS, _TOLERANCE, _ROUNDING = 100, 1e-8, 1e-13
+_LARGEST = 500.0
+"""Limit of linear predictors: e^500 is still a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A generalised linear model: a row's log likelihood, concave in its linear predictor t.
+
+    Attributes:
+        name: for messages.
+        likelihood: of (y, t), up to a constant in y.
+        mean: of y at t.
+        score: derivative of the likelihood by t.
+        curvature: minus its second derivative, >= 0.
+        takes: which y are possible, shape of y.
+        expected: the same in words.
+        log_link: whether the mean is exp(t).
+        ends: values of y that the mean never reaches, the least first.
+    """
+
+    name: str
+    likelihood: Callable[[Array, Array], Array]
+    mean: Callable[[Array], Array]
+    score: Callable[[Array, Array], Array]
+    curvature: Callable[[Array, Array], Array]
+    takes: Callable[[Array], NDArray[np.bool_]]
+    expected: str
+    log_link: bool = True
+    ends: tuple[float, ...] = ()
+
+
+def _logistic(t: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-np.clip(t, -_LARGEST, _LARGEST))))
+
+
+def _exp(t: Array) -> Array:
+    return np.asarray(np.exp(np.clip(t, -_LARGEST, _LARGEST)))
+
+
+LOGISTIC = Family(
+    name="logistic regression",
+    likelihood=lambda y, t: y * t - np.logaddexp(0.0, t),
+    mean=_logistic,
+    score=lambda y, t: y - _logistic(t),
+    curvature=lambda y, t: _logistic(t) * (1 - _logistic(t)),
+    takes=lambda y: (y == 0) | (y == 1),
+    expected="a target of truth values, or 0 and 1",
+    log_link=False,
+    ends=(0.0, 1.0),
+)
+POISSON = Family(
+    name="Poisson regression",
+    likelihood=lambda y, t: y * t - _exp(t),
+    mean=_exp,
+    score=lambda y, t: y - _exp(t),
+    curvature=lambda y, t: _exp(t),
+    takes=lambda y: y >= 0,
+    expected="a target of numbers >= 0",
+    ends=(0.0,),
+)
+GAMMA = Family(
+    name="gamma regression",
+    likelihood=lambda y, t: -y * _exp(-t) - t,
+    mean=_exp,
+    score=lambda y, t: y * _exp(-t) - 1,
+    curvature=lambda y, t: y * _exp(-t),
+    takes=lambda y: y > 0,
+    expected="a target of numbers > 0",
+)
+
+
+def _regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None,
+    where: Column | None,
+    family: Family | None,
+) -> Estimate:
+    sample = weighted_sample(source)
+    parts = design(sample._frame, target, features)
+    subset = parts.kept(chosen(sample, where))
+    outcome = subset.outcome[subset.present & (sample.weights > 0)]
+    if not outcome.size:
+        raise WeightError(
+            f"regression: target or features are missing in every row that counts, of {target!r}"
+        )
+    if family is LOGISTIC and np.all(outcome == outcome[0]):
+        raise WeightError(
+            f"{family.name}: the target of {target!r} is the same, {bool(outcome[0])}, in every row"
+            " that counts"
+        )
+    if family is not None and not np.all(family.takes(outcome)):
+        message = f"{family.name}: expected {family.expected}"
+        raise WeightError(f"{message}; {target!r} has others")
+    if family is not None:
+        orthonormal(subset, sample.weights)  # names dependent features first
+        if told := separation(subset, sample.weights, family.ends, sample._frame):
+            raise WeightError(f"{family.name}: {told}")
+    return _fitted(sample, subset, family)
+
+
+def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Estimate:
+    def refit(weights: Array) -> Array:
+        return _fit(parts, weights, family)[1]
+
+    columns, coefficients, b = _fit(parts, sample.weights, family)
+    x, y, mass = columns.matrix, parts.outcome, sample.weights * parts.present
+    t = x @ b
+    curve = mass if family is None else mass * family.curvature(y, t)
+    score = columns.response - t if family is None else family.score(y, t)
+    residual = score if family is None else y - family.mean(t)
+    hessian = (x * curve[:, None]).T @ x / len(x)
+    influence = np.linalg.solve(hessian, (x * (score * parts.present)[:, None]).T).T
+    return Estimate(
+        names=parts.names, values=coefficients, influence=influence @ columns.back.T, refit=refit,
+        sample=sample, group=parts.present[:, None], sides=compared(parts, sample.weights),
+        facts={"residual_variance": float(mass @ residual**2 / mass.sum())},
+    )  # fmt: skip
+
+
+def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard, Array, Array]:
+    """Orthonormal columns, the coefficients in own units and those of these columns.
+
+    Raises:
+        WeightError: dependent features, or as `fit_glm`.
+    """
+    columns = orthonormal(parts, weights)
+    mass = weights * parts.present
+    if family is None:
+        b = columns.matrix.T @ (mass * columns.response) / mass.sum()
+        return columns, columns.back @ b + columns.level, b
+    b = fit_glm(columns.matrix, parts.outcome, mass / mass.sum(), family)
+    return columns, columns.back @ b, b
+
+
+def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float = 0.0) -> Array:
+    """Maximise the weighted likelihood of a generalised linear model by damped Newton steps.
+
+    Args:
+        x: shape (n, p), columns of mean square near one under `share`.
+        y: shape (n,), as the family takes them.
+        share: weights that sum to one, shape (n,).
+        family: the model.
+        penalty: p, where p |b|^2 / 2 is subtracted from the mean likelihood.
+
+    Raises:
+        WeightError: no finite maximum was found (logistic regression: the classes are separable).
+    """
+    b = np.zeros(x.shape[1])
+    if family.log_link:  # the usual start of such fits: near the logarithms of y
+        middle = max(float(share @ y), 1e-300)
+        b = x.T @ (share * np.log((np.where(share > 0, y, middle) + middle) / 2))
+
+    def height(b: Array) -> float:
+        return float(share @ family.likelihood(y, x @ b) - penalty * (b @ b) / 2)
+
+    value = height(b)
+    for _ in range(_STEPS):
+        t = x @ b
+        gradient = x.T @ (share * family.score(y, t)) - penalty * b
+        hessian = (x * (share * family.curvature(y, t))[:, None]).T @ x + penalty * np.eye(b.size)
+        step, _, rank, _ = np.linalg.lstsq(hessian, gradient, rcond=1e-12)
+        if rank < b.size:
+            break
+        # Where the classes separate the gradient vanishes too, but the steps stay of length one.
+        if np.abs(x @ step).max() <= _TOLERANCE:
+            return np.asarray(b + step)
+        length = 1.0
+        while length > 1e-8:
+            moved = height(b + length * step)
+            if moved >= value - _ROUNDING * (1 + abs(value)):
+                break
+            length /= 2
+        b, value = b + length * step, moved
+    raise WeightError(
+        f"{family.name}: no finite fit; a combination of features separates the target, or leaves a"
+        " group without a count: merge levels, or use fewer terms"
+    )
+
+
+def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
+    """Two groups of rows for each coefficient, shape (2, n, p) (`Estimate.sides`).
+
+    For a level: its rows, and those of the level left out. For a number with one value in half of
+    the rows or more, such as a product with a level: those rows, and the others. For every other
+    number, and the intercept: all rows, twice. `weights`: shape (n,), >= 0.
+    """
+    rows = parts.present & (weights > 0)
+    sides = np.empty((2, *parts.matrix.shape), dtype=bool)
+    terms = np.asarray(parts.terms)
+    for term in np.unique(terms):
+        places = np.flatnonzero(terms == term)
+        block = parts.matrix[:, places]
+        left_out = rows & ~block.any(axis=1)
+        if _excludes(block[rows]) and left_out.any():
+            sides[0][:, places] = rows[:, None] & (block > 0)
+            sides[1][:, places] = left_out[:, None]
+            continue
+        for place in places:
+            sides[:, :, place] = _unlike_most(parts.matrix[:, place], rows)
+    return sides
+
+
+def _excludes(block: Array) -> bool:
+    """Whether the columns are indicators of levels that exclude each other."""
+    return bool(np.isin(block, (0.0, 1.0)).all() and (block.sum(axis=1) <= 1).all())
+
+
+def _unlike_most(values: Array, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows with the value of at least half of them, and the others; without one, all rows twice."""
+    row_values = values[rows]
+    middle = np.partition(row_values, (row_values.size - 1) // 2)[(row_values.size - 1) // 2]
+    usual = rows & (values == middle)
+    if 2 * usual.sum() < row_values.size or usual.sum() == row_values.size:
+        usual = rows
+    others = rows & ~usual
+    return np.stack([usual, others if others.any() else rows])
+
+
+def linear_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
+    """Weighted least squares of `target` on `features` with an intercept.
+
+    Args:
+        source: a release, or (table, weights).
+        target: numeric or boolean column; or a formula such as `income ~ age * smoker`, which takes
+            no `features`.
+        features: columns, and products of two such as `a:b`. Rows with a missing value are left
+            out.
+        where: rows that count, as in `dpiw.analysis.mean`.
+
+    Returns:
+        Coefficients by name. Influence: H^{-1} x s, with s the derivative of a row's log likelihood
+        by its linear predictor (here y - x.b) and H the weighted mean of -s' x x'.
+
+    Raises:
+        ReleaseError: no such column, not a valid formula or target, or not a condition.
+        WeightError: dependent features.
+    """
+    return _regression(source, target, features, where, None)
+
+
+def logistic_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
+    """Weighted logistic regression of a boolean `target` on `features` with an intercept.
+
+    Arguments, result and errors as `linear_regression`; log odds.
+    """
+    return _regression(source, target, features, where, LOGISTIC)
+
+
+def poisson_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
+    """Weighted Poisson regression of counts with a logarithmic link.
+
+    Arguments, result and errors as `linear_regression`; logarithms of rates. Intervals follow from
+    the influence, so the variance need not be Poisson's.
+    """
+    return _regression(source, target, features, where, POISSON)
+
+
+def gamma_regression(
+    source: Source,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    where: Column | None = None,
+) -> Estimate:
+    """Weighted gamma regression of numbers > 0 with a logarithmic link.
+
+    Arguments, result and errors as `linear_regression`; logarithms of means, for any dispersion.
+    """
+    return _regression(source, target, features, where, GAMMA)

@@ -1,0 +1,172 @@
+"""Tables of weighted rows: descriptions of columns, shares of levels, cross tables."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from dpiw.analysis.columns import SHARE, Bins, Column, Levels, declared_as, levels, shifted
+from dpiw.analysis.conditions import chosen
+from dpiw.analysis.estimators.estimates import Estimate
+from dpiw.analysis.estimators.quantiles import weighted_quantile
+from dpiw.analysis.names import checked_column
+from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.data.columns import Column as Declared
+from dpiw.errors import ReleaseError, spelt
+
+QUARTERS = np.array([0.25, 0.5, 0.75])
+
+
+def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
+    """Describe each column: share known; mean, spread and quarters of numbers; the main level.
+
+    Numbers without intervals, of rows; if a person may have several, the table's corner says so.
+    Least and largest are left out, since in synthetic rows they are the public bounds; so is the
+    most frequent date.
+
+    Args:
+        source: a release, or (table, weights).
+        columns: their names; default: all.
+        where: rows that count, as in `dpiw.analysis.mean`.
+
+    Raises:
+        ReleaseError: no such column, not a condition, or no row with weight meets it.
+    """
+    sample = weighted_sample(source)
+    weights = sample.weights * chosen(sample, where)
+    table = sample._frame
+    names = columns or tuple(table.columns)
+    rows = {
+        name: _described(checked_column(table, name), weights, declared_as(sample, name))
+        for name in names
+    }
+    several = f" (of rows, up to {sample.max_rows} a person)" if sample.max_rows > 1 else ""
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"column{several}")
+
+
+def _described(values: pd.Series, weights: Array, declared: Declared | None) -> dict[str, object]:
+    is_present = values.notna().to_numpy()
+    mass = weights * is_present
+    facts: dict[str, object] = {"known": float(mass.sum() / weights.sum())}
+    if not mass.sum() > 0:
+        return facts
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        raw = values.to_numpy(dtype=np.float64, na_value=np.nan)[is_present]
+        part = shifted(values)
+        less = part.values[is_present]
+        center = float(np.average(less, weights=mass[is_present]))
+        spread = float(np.sqrt(np.average((less - center) ** 2, weights=mass[is_present])))
+        quarters = weighted_quantile(raw, mass[is_present], QUARTERS)
+        facts |= {"mean": float(part.origin) + center, "std": spread}
+        return facts | {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
+    if pd.api.types.is_datetime64_any_dtype(values.dtype):
+        return facts | {"levels": values.nunique()}
+    codes, labels = pd.factorize(values, sort=True)
+    shares = (
+        np.bincount(codes[is_present], weights=mass[is_present], minlength=len(labels)) / mass.sum()
+    )
+    top = int(np.argmax(shares))
+    size = len(labels) if declared is None else max(len(labels), declared.cardinality)
+    return facts | {"levels": size, "top": labels[top], "top share": float(shares[top])}
+
+
+def value_counts(
+    source: Source, column: str, *, bins: Bins = None, where: Column | None = None
+) -> Estimate:
+    """Return the share of rows at each level of a column; missing is a level.
+
+    Every level that the schema declares has a line, in its order, also without rows.
+
+    Args:
+        source: a release, or (table, weights).
+        column: its name.
+        bins: for numbers or dates: number of equal parts of the rows' range, or edges.
+        where: rows that count, as in `dpiw.analysis.mean`.
+
+    Returns:
+        One value per level, with an interval each. Influence: (1{level} - share) over the share of
+        the rows that count.
+
+    Raises:
+        ReleaseError: no such column, too many different numbers, not a condition, or no row.
+    """
+    sample = weighted_sample(source)
+    parts, mask = levels(sample, column, bins), chosen(sample, where)
+    names = tuple(f"{column}={label}" for label in parts.labels)
+    return shares(sample, _indicators(parts) * mask[:, None], names)
+
+
+def _indicators(parts: Levels) -> Array:
+    return np.equal.outer(parts.codes, np.arange(len(parts.labels))).astype(np.float64)
+
+
+def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:
+    """Return shares of cells that exclude each other, among the rows of all cells.
+
+    `indicators`: 0 or 1 for each row and cell, shape (n, p); `names`: of the cells, length p.
+    """
+    sample = weighted_sample(source)
+    counts = indicators.sum(axis=1)
+
+    def refit(weights: Array) -> Array:
+        return np.asarray(weights @ indicators / (weights @ counts))
+
+    values = refit(sample.weights)
+    influence = (indicators - np.outer(counts, values)) / float((sample.weights * counts).mean())
+    return Estimate(
+        names=names, values=values, influence=influence, refit=refit, sample=sample,
+        group=counts[:, None] > 0, level=indicators > 0, limits=SHARE,
+    )  # fmt: skip
+
+
+@spelt(normalize="normalise")
+def crosstab(
+    source: Source,
+    rows: str,
+    columns: str,
+    *,
+    normalise: bool | Literal["rows"] = True,
+    bins: Bins = None,
+    where: Column | None = None,
+) -> pd.DataFrame:
+    """Return weighted counts of two columns' levels; missing is a level.
+
+    Every declared level is there, in the schema's order. A count of 0 means that no synthetic row
+    is there, not that no person is.
+
+    Args:
+        source: a release, or (table, weights).
+        rows: column whose levels index the result.
+        columns: column whose levels head it.
+        normalise: True: shares of all rows; `rows`: of the rows at the same level of `rows`; False:
+            sums of weights, whose mean is one. Intervals of shares: `value_counts`.
+        bins: for columns of many numbers or dates: number of equal parts, or edges.
+        where: rows that count, as in `dpiw.analysis.mean`.
+
+    Raises:
+        ReleaseError: no such column, too many different numbers, not a condition, or no row.
+    """
+    sample = weighted_sample(source)
+    first, second = (binned_levels(sample, name, bins) for name in (rows, columns))
+    counts = np.zeros((len(first.labels), len(second.labels)))
+    np.add.at(counts, (first.codes, second.codes), sample.weights * chosen(sample, where))
+    table = pd.DataFrame(
+        counts,
+        index=pd.Index(list(first.labels), name=rows),
+        columns=pd.Index(list(second.labels), name=columns),
+    )
+    if normalise not in (True, False, "rows"):
+        raise ReleaseError("crosstab: normalise: expected True, False or 'rows'")
+    if normalise == "rows":
+        return table.div(table.sum(axis=1), axis=0)
+    return table / counts.sum() if normalise else table
+
+
+def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
+    """Return `levels`, with `bins` applied to numbers and dates only."""
+    kind, values = pd.api.types, checked_column(sample._frame, name)
+    is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
+    wide = is_numeric or kind.is_datetime64_any_dtype(values.dtype)
+    return levels(sample, name, bins if wide and values.nunique() > 2 else None)

@@ -1,0 +1,141 @@
+"""Checks and messages for single fields of a data dictionary: names, provenance, bounds."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from dpiw.errors import nearest
+
+Fault = tuple[str, str]
+"""A field, and what is wrong with it."""
+
+# Names of columns
+
+RESERVED_NAMES = frozenset({"weight", "log_weight"})
+"""Columns that a release adds to the synthetic rows."""
+
+MAX_NAME_LENGTH = 128
+
+
+def folded_name(name: str) -> str:
+    """Return the form in which names that differ by case, width or Unicode form are equal."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
+
+
+def name_fault(name: object) -> str | None:
+    """What is wrong with a column's name, or None."""
+    if not isinstance(name, str) or not name.strip():
+        return "a column name is empty, or not text"
+    if len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        return f"a column name has over {MAX_NAME_LENGTH} characters or unprintable ones"
+    if name != name.strip():
+        return f"column {name}: name: white space at its ends, which no name has"
+    return None
+
+
+# Provenance: nothing can check that a bound is public, but a stated origin lets a reader judge it.
+# The plan and `schema.json` of a release show it.
+
+PROVENANCES = ("law", "codebook", "earlier release", "other")
+"""Kinds of public knowledge that a bound or a level may come from."""
+
+_MAX_PROVENANCE = 500
+
+
+def provenance_fault(text: object) -> str | None:
+    """What is wrong with a provenance, or None; the empty text means not stated."""
+    kind, _, words = text.partition(":") if isinstance(text, str) else ("", "", "")
+    well_formed = kind in PROVENANCES and (kind != "other" or bool(words.strip()))
+    short = len(str(text)) <= _MAX_PROVENANCE
+    if text == "" or (well_formed and short and str(text).isprintable()):
+        return None
+    near = "" if kind in PROVENANCES else nearest(kind, PROVENANCES)
+    return (
+        f"expected one of {', '.join(PROVENANCES)}, then perhaps a colon and words (after `other`"
+        f" always), {_MAX_PROVENANCE} printable characters at most, not {text!r:.40}{near}"
+    )
+
+
+def provenance_summary(stated: Iterable[str]) -> str:
+    """Return one line: how many columns have each provenance; empty if none states any."""
+    kinds = Counter(text.partition(":")[0] for text in stated)
+    if not kinds.keys() - {""}:
+        return ""
+    parts = [f"{kinds[kind]} from {kind}" for kind in PROVENANCES if kinds[kind]]
+    return ", ".join(parts + ([f"{kinds['']} not stated"] if kinds[""] else []))
+
+
+# Bounds
+
+MAX_INTEGER_RANGE = 2**53
+"""Widest integer range whose every value survives [0, 1] doubles exactly."""
+
+MOST_DIGITS = 14
+"""Digits of a continuous value that doubles keep."""
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+def digits(magnitude: float) -> int:
+    """Return the digits before the decimal mark of a number > 0."""
+    return math.ceil(math.log10(magnitude))
+
+
+def integer_fault(low: float | int, high: float | int) -> Fault | None:
+    """What is wrong with the bounds of an integer column, or None."""
+    if not (isinstance(low, int) and isinstance(high, int)):
+        return "lower/upper", "expected whole numbers"
+    if low < _INT64_MIN or high > _INT64_MAX or high - low > MAX_INTEGER_RANGE:
+        return "lower/upper", "expected 64-bit bounds at most 2^53 apart"
+    return None
+
+
+def resolution_fault(low: float, high: float, decimals: object) -> Fault | None:
+    """What is wrong with the bounds and decimals of a continuous column, or None."""
+    largest = max(abs(low), abs(high))
+    if largest > 1e200 or high - low < max(1e-200, largest * 2.0**-32):
+        return "lower/upper", "bounds too far apart, or too close, for doubles"
+    if decimals is None:
+        return None
+    most = min(12, MOST_DIGITS - digits(largest))
+    if not isinstance(decimals, int) or isinstance(decimals, bool) or not 0 <= decimals <= most:
+        return "decimals", f"expected a whole number from 0 to {most}"
+    if round(low, decimals) != low or round(high, decimals) != high:
+        return "decimals", "the bounds have more decimals than that"
+    return None
+
+
+# Messages that show how a value is written. They repeat public declarations, never a cell.
+
+FREE_TEXT = (
+    "free text is not released, as nothing public bounds what a cell may say; take the column out"
+    " of the file, or declare it categorical, with levels, a hierarchy_file or hash_buckets"
+)
+
+_FORMS = {
+    "date": "an ISO date (year-month-day), such as 2024-01-31",
+    "datetime": "an ISO date and time, such as 2024-01-31T12:00:00",
+    "integer": "a whole number, such as 18",
+}
+
+
+def no_value(value: object, kind: str) -> str:
+    """Return the message for a bound, cut or fill that is no value of its kind."""
+    form = _FORMS.get(kind, "a number with a decimal point, such as 18.5")
+    return f"{value!r:.40} is no {kind} value; expected {form}"
+
+
+def no_word(value: object, allowed: Sequence[str]) -> str:
+    """Return the message for a field that is none of the allowed words."""
+    return f"expected one of {', '.join(allowed)}, not {value!r:.40}{nearest(value, allowed)}"
+
+
+def quoted(values: Iterable[object]) -> str:
+    """Show how values that should be text are written, as `["101", ...]`."""
+    first = next(value for value in values if not isinstance(value, str))
+    if isinstance(first, bool):
+        return f'["{str(first).lower()}", ...]'
+    return f'["{first}", ...]' if isinstance(first, int) else '["101", ...]'

@@ -1,0 +1,24 @@
+"""Local privacy: each person's device adds the noise, before anybody collects the report.
+
+Importing this package loads NumPy only. SciPy loads with the first calibration, OpenDP with the
+first draw (`pip install './dpiw[local]'`).
+
+>>> from dpiw.local import LocalParameters, report_once
+>>> parameters = LocalParameters.read("parameters.json")  # doctest: +SKIP
+>>> report_once("me.report", {"age": 44}, parameters=parameters)  # doctest: +SKIP
+"""
+
+from dpiw.local.client import refuse_unnamed, report_once
+from dpiw.local.parameters import Feature, LocalParameters, calibrated
+from dpiw.local.reports import privatise, told_numbers, told_record
+
+__all__ = [
+    "Feature",
+    "LocalParameters",
+    "calibrated",
+    "privatise",
+    "refuse_unnamed",
+    "report_once",
+    "told_numbers",
+    "told_record",
+]

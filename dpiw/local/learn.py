@@ -1,0 +1,472 @@
+"""Learning a linear classifier from local reports by unbiased gradients (IWP-SGD).
+
+A loss of the margin t = y x'b needs an unbiased estimate from a noisy x. For noise of variance s^2
+in t, W f(t) = E f(t + s Z), and W's inverse is the sum over k of (-s^2 / 2)^k / k! times the 2k-th
+derivative. It exists for entire functions only: the exponential and polynomials have it in closed
+form, the logistic loss has none (Stefanski 1989). Each report so gives an unbiased gradient, at the
+price of variance. The corrected empirical risk is not convex and may be negative: hence the ball,
+and one pass over fresh reports.
+
+Source: docs/method.md section 17.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import factorial
+from typing import Protocol
+
+import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
+from numpy.polynomial.polynomial import polyder, polyval
+from numpy.typing import NDArray
+
+from dpiw.errors import ReleaseError, one_of
+from dpiw.local.estimate import (
+    INTERCEPT,
+    LocalEstimate,
+    LocalSample,
+    bias_objection,
+    curvature_objection,
+    edge_objection,
+)
+from dpiw.local.parameters import USABLE, LocalParameters
+
+Array = NDArray[np.float64]
+
+
+class Loss(Protocol):
+    """A convex loss of the margin, and its unbiased estimate from a noisy margin."""
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        ...
+
+    @property
+    def usable(self) -> float:
+        """Largest noise s in the margin that a fit accepts."""
+        ...
+
+    @property
+    def reach(self) -> float:
+        """Largest |t| before the noise at which a surrogate's error holds."""
+        ...
+
+    def clean(self, t: Array) -> Array:
+        """Return the loss."""
+        ...
+
+    def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
+        """Return the unbiased estimate from noisy margins `t`, or a derivative by t.
+
+        `noise` is s^2, `order` the derivative's.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponential:
+    """exp(-t), estimated by exp(-t - s^2/2), whose variance is exp(s^2) times the clean square."""
+
+    name: str = "exponential"
+    usable: float = USABLE
+    reach: float = math.inf
+
+    def clean(self, t: Array) -> Array:
+        """Return exp(-t)."""
+        return np.asarray(np.exp(-t))
+
+    def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
+        """Return the estimate; one exponent, so that no factor overflows alone."""
+        return np.asarray((-1) ** order * np.exp(-t - noise / 2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolynomialLoss:
+    """A polynomial in t, estimated by Hermite polynomials: s^m He_m(t / s) for t^m.
+
+    Attributes:
+        coefficients: of t^0, t^1, ...
+        error: largest distance from the loss that it approximates, for |t| <= `reach`.
+    """
+
+    coefficients: tuple[float, ...]
+    name: str
+    usable: float = USABLE
+    reach: float = math.inf
+    error: float = 0.0
+
+    def clean(self, t: Array) -> Array:
+        """Return the polynomial."""
+        return np.asarray(polyval(t, self.coefficients))
+
+    def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
+        """Return the Hermite estimate."""
+        terms, degrees = self._terms
+        coefficients = (-noise / 2) ** degrees @ terms
+        for _ in range(order):
+            coefficients = np.append(coefficients[1:] * np.arange(1, coefficients.size), 0.0)
+        return np.asarray(polyval(t, coefficients))
+
+    @cached_property
+    def _terms(self) -> tuple[Array, Array]:
+        """Coefficients of the 2k-th derivative over k!, shape (k, degree + 1), and the ks."""
+        degree = len(self.coefficients) - 1
+        rows = [polyder(self.coefficients, 2 * k) / factorial(k) for k in range(degree // 2 + 1)]
+        padded = [np.pad(row, (0, degree + 1 - row.size)) for row in rows]
+        return np.array(padded), np.arange(degree // 2 + 1.0)
+
+
+EXPONENTIAL = Exponential()
+SQUARED = PolynomialLoss(coefficients=(0.5, -1.0, 0.5), name="squared", usable=math.inf)
+"""(1 - t)^2 / 2; its variance grows slowly with s."""
+
+LOSSES: dict[str, Loss] = {"exponential": EXPONENTIAL, "squared": SQUARED}
+
+NO_LOGISTIC = (
+    "no estimate of the logistic loss from features with Gaussian noise is unbiased, as it is not"
+    " entire; logistic_surrogate(reach) is a polynomial that states its distance from it"
+)
+
+
+def loss_named(loss: str | Loss) -> Loss:
+    """Return a loss by its name, or the loss itself.
+
+    Raises:
+        ReleaseError: no such loss, or one that has no unbiased estimate.
+    """
+    if not isinstance(loss, str):
+        return loss
+    if loss == "logistic":
+        raise ReleaseError(f"loss logistic: {NO_LOGISTIC}")
+    if loss not in LOSSES:
+        raise ReleaseError(f"loss: {one_of(loss, LOSSES)}")
+    return LOSSES[loss]
+
+
+def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
+    """Return a polynomial near log(1 + exp(-t)) for |t| <= reach (Chebyshev interpolation).
+
+    A fit is unbiased for the polynomial; `error` bounds its distance from the logistic loss.
+
+    Args:
+        reach: radius of the ball of records times the norm of the parameters, > 0, at most 20.
+        degree: even, from 2 to 20; higher is nearer and noisier.
+
+    Raises:
+        ReleaseError: reach or degree is out of range.
+    """
+    if not 0 < reach <= 20 or degree not in range(2, 21, 2):
+        raise ReleaseError("logistic_surrogate: expected reach in (0, 20], an even degree to 20")
+
+    def logistic(t: Array) -> Array:
+        return np.asarray(np.logaddexp(0.0, -t))
+
+    near = Chebyshev.interpolate(logistic, degree, domain=[-reach, reach])
+    polynomial = near.convert(domain=[-1, 1], kind=Polynomial, window=[-1, 1])
+    grid = np.linspace(-reach, reach, 20_001)
+    # Between grid points the difference exceeds it by at most step^2 / 8 times its curvature,
+    # 1/4 of the loss plus the sum of the polynomial's Chebyshev coefficients.
+    curve = 0.25 + float(np.abs(near.deriv(2).coef).sum())
+    error = (
+        float(np.abs(polynomial(grid) - logistic(grid)).max())
+        + (grid[1] - grid[0]) ** 2 / 8 * curve
+    )
+    return PolynomialLoss(
+        coefficients=tuple(float(coefficient) for coefficient in polynomial.coef),
+        name=f"logistic within {error:.2g}", reach=reach, error=error,
+    )  # fmt: skip
+
+
+OFFSET = 50
+"""k0 of the step 1 / (mu (k + k0)): the first steps are not too long."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CorrectedRisk:
+    """The unbiased estimate of a risk, row by row.
+
+    Attributes:
+        matrix: noisy design, shape (n, d).
+        indicator: unbiased indicator of y = +1, shape (n,).
+        variances: of the noise in each column, shape (d,).
+        loss: of the margin.
+    """
+
+    matrix: Array
+    indicator: Array
+    variances: Array
+    loss: Loss
+
+    def values(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
+        """Return the loss of each row, shape (rows,)."""
+        plus, minus = self._both(theta, rows, 0)
+        c = self.indicator[rows]
+        return np.asarray(c * plus + (1 - c) * minus)
+
+    def gradients(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
+        """Return each row's gradient, shape (rows, d): phi'(t) y x - phi''(t) S theta."""
+        w, c = self.matrix[rows], self.indicator[rows]
+        plus, minus = self._both(theta, rows, 1)
+        second_plus, second_minus = self._both(theta, rows, 2)
+        slope, curve = c * plus - (1 - c) * minus, c * second_plus + (1 - c) * second_minus
+        return np.asarray(slope[:, None] * w - np.outer(curve, self.variances * theta))
+
+    def hessian(self, theta: Array) -> Array:
+        """Return the mean second derivative, shape (d, d)."""
+        w, c, n = self.matrix, self.indicator, len(self.matrix)
+        pull = self.variances * theta
+        (p2, m2), (p3, m3), (p4, m4) = (self._both(theta, slice(None), k) for k in (2, 3, 4))
+        second, fourth = c * p2 + (1 - c) * m2, c * p4 + (1 - c) * m4
+        third = w.T @ (c * p3 - (1 - c) * m3) / n
+        hessian = (w * second[:, None]).T @ w / n - np.diag(self.variances) * second.mean()
+        hessian += np.outer(pull, pull) * fourth.mean()
+        return np.asarray(hessian - np.outer(third, pull) - np.outer(pull, third))
+
+    def _both(
+        self, theta: Array, rows: slice | NDArray[np.int64], order: int
+    ) -> tuple[Array, Array]:
+        t, noise = self.matrix[rows] @ theta, float(self.variances @ theta**2)
+        return self.loss.corrected(t, noise, order), self.loss.corrected(-t, noise, order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feasibility:
+    """Whether a model of some norm can be learnt from so many reports.
+
+    Attributes:
+        noise: standard deviation of the noise in a margin at the ball's edge, sigma times norm.
+        inflation: of the exponential loss's variance, exp(noise^2).
+        standard_error: of the mean gradient there.
+        usable: whether `fit_margin` accepts it.
+        reason: why, or why not.
+    """
+
+    noise: float
+    inflation: float
+    standard_error: float
+    usable: bool
+    reason: str
+
+
+def feasibility(
+    parameters: LocalParameters, *, norm: float, rows: int, loss: str | Loss = "exponential"
+) -> Feasibility:
+    """Return what to expect of a fit, from public numbers alone.
+
+    Args:
+        parameters: of the collection.
+        norm: radius of the ball of models, for features in [-1, 1].
+        rows: number of reports.
+        loss: a loss or its name.
+
+    Raises:
+        ReleaseError: a norm, number of rows or loss that is not admissible.
+    """
+    if not (0 < norm < math.inf and rows > 0):
+        raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")
+    noise = parameters.stddev * norm
+    response = parameters.response
+    answer = 1.0 if response is None else 1 / (response.keep - response.exchange)
+    square = parameters.radius**2 + parameters.dimension * parameters.stddev**2
+    inflation = math.exp(min(noise**2, 700.0))
+    error = answer * math.sqrt(square * inflation / rows)
+    if loss == "logistic":
+        usable, reason = False, NO_LOGISTIC
+    else:
+        most = loss_named(loss).usable
+        usable = noise <= most * (1 + 1e-9)
+        reason = f"noise times norm is {noise:.3g}, and at most {most:.3g} can be borne"
+        if not usable:
+            reason += f": a ball of norm {most / parameters.stddev:.3g}, or a larger epsilon"
+    return Feasibility(
+        noise=noise, inflation=inflation, standard_error=error, usable=usable, reason=reason
+    )
+
+
+def fit_margin(
+    sample: LocalSample,
+    level: str,
+    features: Sequence[str] | None = None,
+    *,
+    loss: str | Loss = "exponential",
+    norm: float,
+    penalty: float,
+    rng: np.random.Generator,
+    curvature: float | None = None,
+) -> LocalEstimate:
+    """Learn a linear classifier by IWP-SGD: minimise E loss(y w.b) + penalty |b|^2 / 2.
+
+    y is +1 where the label is `level`, else -1; w is an intercept and the features in [-1, 1]. One
+    pass in random order over disjoint batches, step 1 / (mu (k + 50)), projected onto the ball.
+
+    Args:
+        sample: reports.
+        level: of the label.
+        features: None: all.
+        loss: `exponential`, `squared`, or a `Loss` such as `logistic_surrogate(reach)`.
+        norm: radius of the public ball of parameters.
+        penalty: >= 0.
+        rng: orders the reports.
+        curvature: mu, a public lower bound of the risk's curvature, penalty included; None: the
+            penalty.
+
+    Returns:
+        Coefficients. Covariance: of this very recursion, from the Hessian H and the gradients'
+        covariance S at the end; it tends to H^-1 S H^-1 / n where mu is the curvature. Verdict:
+        `do not use`, without an interval, at the ball's edge, where H is not above mu / 2, or where
+        what is missing of the way from the start, and what the ball did on it, is above half a
+        standard error of some coefficient; above a quarter, `use with care`.
+
+    Raises:
+        ReleaseError: no such level, feature or loss; a setting out of range; parameters that
+            cannot be learnt under this noise (`feasibility`); a surrogate that reaches too short;
+            under 2 * 50 batches.
+    """
+    chosen, places = loss_named(loss), sample.chosen(features)
+    assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
+    if not assessment.usable:
+        raise ReleaseError(f"norm: {assessment.reason}")
+    mu = penalty if curvature is None else curvature
+    if not (0 <= penalty < math.inf and 0 < mu < math.inf):
+        raise ReleaseError("penalty: expected >= 0, and curvature > 0 where the penalty is 0")
+    if _farthest(sample.parameters, places) * norm > chosen.reach * (1 + 1e-9):
+        raise ReleaseError("loss: the surrogate must reach norm times the longest record")
+    if len(sample) < 2 * OFFSET:
+        raise ReleaseError(f"reports: expected at least {2 * OFFSET} for one pass")
+    risk = CorrectedRisk(
+        matrix=np.column_stack([np.ones(len(sample)), sample.features[:, places]]),
+        indicator=sample.indicator(level),
+        variances=np.array([0.0, *sample.parameters.variances[places]]),
+        loss=chosen,
+    )
+    descent = descend(
+        lambda theta, rows: risk.gradients(theta, rows).mean(axis=0) + penalty * theta,
+        rng.permutation(len(sample)), dimension=1 + len(places), norm=norm, mu=mu,
+    )  # fmt: skip
+    values, names = descent.end, (INTERCEPT, *(sample.names[place] for place in places))
+    hessian = risk.hessian(values) + penalty * np.eye(values.size)
+    objections = edge_objection(values, norm) + curvature_objection(hessian, mu)
+    covariance = np.full_like(hessian, np.nan)
+    if not objections:  # the law is of the inside of the ball, and of steps that forget
+        law = _law(risk, descent, hessian, mu=mu)
+        covariance, objections = law.covariance, bias_objection(law.bias(values), law.covariance)
+    return LocalEstimate.judged(names, values, covariance, objections)
+
+
+def _law(risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float) -> PassLaw:
+    """Return the law of this pass."""
+    spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
+    noise = spread * len(descent.pushes) / len(risk.matrix)
+    return pass_law(hessian, noise, descent.pushes, mu=mu)
+
+
+def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
+    """Return the norm of the longest design row before the noise, intercept included."""
+    private = parameters.private[list(places)]
+    ball = min(parameters.radius**2, float(private.sum()))
+    return math.sqrt(1 + ball + float((~private).sum()))
+
+
+# --- one pass, and the law of where it ends ------------------------------------------------------
+
+
+def batch_count(rows: int) -> int:
+    """Return the batches of one pass: at least 100 sqrt(n), or one a report.
+
+    After K batches an axis of curvature mu still misses about 50 / K of the way from the start, at
+    most 1 / (2 sqrt(n)): below the standard errors unless reports are nearly certain.
+    """
+    size = max(1, rows // max(1, math.isqrt((2 * OFFSET) ** 2 * rows)))
+    return rows // size
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Descent:
+    """One pass: its `end`, shape (d,), and the ball's `pushes` after each step, shape (K, d)."""
+
+    end: Array
+    pushes: Array
+
+
+def descend(
+    gradient: Callable[[Array, NDArray[np.int64]], Array],
+    order: NDArray[np.int64],
+    *,
+    dimension: int,
+    norm: float,
+    mu: float,
+) -> Descent:
+    """Descend from zero over disjoint batches; project onto the ball after each step.
+
+    Args:
+        gradient: unbiased gradient, shape (dimension,), at a model, from the reports at indices.
+        order: indices of the reports, each once, shape (n,).
+        dimension: of the model.
+        norm: radius of the ball.
+        mu: of the steps 1 / (mu (k + 50)).
+    """
+    theta = np.zeros(dimension)
+    batches = np.array_split(order, batch_count(len(order)))
+    pushes = np.zeros((len(batches), dimension))
+    for k, rows in enumerate(batches, start=1):
+        theta = theta - gradient(theta, rows) / (mu * (k + OFFSET))
+        length = float(np.linalg.norm(theta))
+        if length > norm:
+            pushes[k - 1] = theta * (norm / length - 1)
+            theta = theta * (norm / length)
+    return Descent(end=theta, pushes=pushes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PassLaw:
+    """The law of a pass's end: b - missing b + pushed + noise, b the minimiser.
+
+    Attributes:
+        covariance: of the noise, shape (d, d).
+        missing: share of the way from zero that is left, by direction, shape (d, d).
+        pushed: what the ball's pushes leave at the end, shape (d,).
+    """
+
+    covariance: Array
+    missing: Array
+    pushed: Array
+
+    def bias(self, end: Array) -> Array:
+        """Return pushed - missing b, shape (d,), for the b that this end implies."""
+        minimiser = np.linalg.solve(np.eye(end.size) - self.missing, end - self.pushed)
+        return np.asarray(end - minimiser)
+
+
+def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float) -> PassLaw:
+    """Return the law of `descend`, to first order around a minimiser inside the ball.
+
+    The error moves by e <- (1 - H / (mu (k + 50))) e + noise / (mu (k + 50)). So in H's own axes
+    the last iterate misses the product of 1 - h / (mu (k + 50)) over all steps, about
+    (50 / (K + 50))^(h / mu), and K times its covariance tends to S_ij / (mu (h_i + h_j - mu)) where
+    every h is above mu / 2. The sums here are exact.
+
+    Args:
+        hessian: H, shape (d, d); an extreme h / mu gives results that are not finite.
+        noise: S, covariance of one step's gradient, shape (d, d).
+        pushes: of the ball after each step, shape (K, d).
+        mu: of the steps.
+    """
+    h, axes = np.linalg.eigh(hessian)
+    lengths = 1 / (mu * (np.arange(1, len(pushes) + 1) + OFFSET))
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = np.cumprod(1 - np.outer(lengths, h)[::-1], axis=0)[
+            ::-1
+        ]  # of an error before each step
+        lasting = np.vstack([left[1:], np.ones(h.size)])
+        moves = lasting * lengths[:, None]
+        turned = (axes.T @ noise @ axes) * (moves.T @ moves)
+        return PassLaw(
+            covariance=axes @ turned @ axes.T,
+            missing=(axes * left[0]) @ axes.T,
+            pushed=axes @ ((pushes @ axes) * lasting).sum(axis=0),
+        )

@@ -1,0 +1,363 @@
+"""The public parameters of a local collection, and the noise that keeps its promise.
+
+The collector writes them once, before anybody reports. A client does not trust them: it computes
+the promise from the noise (`LocalParameters.check`). Features and label compose exactly, so no
+epsilon of the features alone is stated (docs/method.md section 17).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.documents import (
+    Count,
+    DecimalText,
+    document_json,
+    parse_canonical,
+    plain,
+    record,
+    settle,
+)
+from dpiw.errors import ManifestError, PrivacyError, ReleaseError, SpecError
+from dpiw.privacy.accounting import LATTICE_MARGIN
+from dpiw.privacy.gaussian import gaussian_delta, gaussian_noise_multiplier, smallest_multiplier
+from dpiw.privacy.mechanisms import calibrated_law, lattice_slack
+from dpiw.privacy.randomised_response import RandomisedResponse
+from dpiw.privacy.units import NoiseKind, NoiseLaw, float_below
+
+FORMAT = "dpiw-local-parameters 1"
+NAME = "parameters.json"
+
+MIN_EPSILON, MAX_EPSILON = Decimal("0.001"), Decimal(20)
+"""Policy range of a report's epsilon."""
+
+MIN_DELTA, MAX_DELTA = Decimal("1E-30"), Decimal("0.001")
+"""Policy range with Gaussian noise: above it, one person in 1,000 may be unprotected."""
+
+RADIUS, STDDEV = (1e-6, 1e6), (1e-9, 1e12)
+"""Ranges of ball and noise, in units of features in [-1, 1]."""
+
+USABLE = 1.5
+"""Largest stddev times norm of a model: variance is e^(1.5^2) = 9.5 times the clean one."""
+
+RESERVED = ("parameters", "report_id")
+"""Names in a report that no feature or label may have."""
+
+ROUNDING = 1e-12
+"""By how much a projected norm may exceed the radius, relative: double arithmetic."""
+
+
+def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> str | None:
+    """Return why a report may not promise this total; None if it may.
+
+    `noised`: whether a feature has Gaussian noise; if not, delta must be 0.
+    """
+    if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
+        return f"epsilon: expected a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
+    if not noised and not delta.is_zero():
+        return "delta: expected 0, as no feature is private: no Gaussian noise"
+    if noised and not (delta.is_finite() and MIN_DELTA <= delta <= MAX_DELTA):
+        return f"delta: expected a decimal in [{MIN_DELTA}, {MAX_DELTA}], as a feature is private"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A number with public bounds, declared without looking at anybody's.
+
+    Attributes:
+        name: of the feature.
+        low: told as -1.
+        high: told as +1.
+        private: whether it is noised; if not, it is told as it is, and nothing protects it.
+    """
+
+    name: str
+    low: float
+    high: float
+    private: bool = True
+
+    def __post_init__(self) -> None:
+        for bound in ("low", "high"):
+            object.__setattr__(self, bound, float(getattr(self, bound)))
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ManifestError(f"feature {self.name}: expected finite low < high")
+        if not math.isfinite(self.high - self.low):
+            raise ManifestError(f"feature {self.name}: expected bounds that a float can subtract")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalParameters:
+    """What every client applies to its own record.
+
+    Attributes:
+        collection: name of the collection; one person reports to it once.
+        features: told as numbers in [-1, 1], private ones with Gaussian noise.
+        radius: of the ball onto which private features are projected; 0: none is private.
+        stddev: of the noise in each private feature, in the same units; 0: no noise.
+        label: name of the label; None: there is none.
+        levels: what the label may be.
+        kept: the label is kept with probability kept / 2^60, else exchanged for any other level;
+            0: there is none.
+        epsilon: of the whole report, features and label together, decimal text.
+        delta: likewise.
+    """
+
+    collection: str
+    features: tuple[Feature, ...]
+    radius: float
+    stddev: float
+    label: str | None
+    levels: tuple[str, ...]
+    kept: Count
+    epsilon: DecimalText
+    delta: DecimalText
+
+    def __post_init__(self) -> None:
+        settle(self, what=NAME, error=ManifestError)
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise ManifestError(f"{NAME}: expected features and label of different names")
+        if not self.dimension and self.label is None:
+            raise ManifestError(f"{NAME}: nothing in it is private; a report would be the record")
+        if any(name in RESERVED for name in self.names):
+            raise ManifestError(f"{NAME}: no feature may be called {' or '.join(RESERVED)}")
+        if (self.label is None) is not (self.kept == 0 and not self.levels):
+            raise ManifestError(f"{NAME}: a label has levels and is kept with some probability")
+        if self.label is not None and len(set(self.levels)) < max(2, len(self.levels)):
+            raise ManifestError(f"{NAME} levels: expected two different levels or more")
+        for name, (low, high) in (("radius", RADIUS), ("stddev", STDDEV)):
+            value = getattr(self, name)
+            if self.dimension and not low <= value <= high:
+                raise ManifestError(f"{NAME} {name}: expected a number in [{low:g}, {high:g}]")
+            if not self.dimension and value != 0:
+                raise ManifestError(f"{NAME} {name}: expected 0, as no feature is private")
+        assert self.response is None or self.kept  # made once: `kept` must be admissible
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of features, then of the label."""
+        label = () if self.label is None else (self.label,)
+        return (*(feature.name for feature in self.features), *label)
+
+    @property
+    def private(self) -> NDArray[np.bool_]:
+        """Which features are noised, shape (features,)."""
+        return np.array([feature.private for feature in self.features], dtype=bool)
+
+    @property
+    def bare(self) -> tuple[str, ...]:
+        """Names of the unprotected features, which are sent without noise."""
+        return tuple(feature.name for feature in self.features if not feature.private)
+
+    @property
+    def dimension(self) -> int:
+        """Number of private features."""
+        return int(self.private.sum())
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Variance of the noise in each feature, shape (features,)."""
+        return np.where(self.private, self.stddev**2, 0.0)
+
+    @property
+    def largest_norm(self) -> float:
+        """Largest norm of a model that reports can teach; infinite without noise."""
+        return USABLE / self.stddev if self.stddev else math.inf
+
+    @cached_property
+    def response(self) -> RandomisedResponse | None:
+        """The label's mechanism; None without a label."""
+        if self.label is None:
+            return None
+        return RandomisedResponse(levels=len(self.levels), kept=self.kept)
+
+    def law(self, records: int) -> NoiseLaw:
+        """Law of the noise in the private features of `records` records."""
+        return NoiseLaw(
+            kind=NoiseKind.GAUSSIAN, scale=self.stddev, dimension=records * self.dimension
+        )
+
+    def exact_delta(self) -> float:
+        """Return the delta of one report at `epsilon`, from noise, radius and probabilities.
+
+        Privacy:
+            Unit: one record, replaced by any other with the same features that are not private.
+            L2 sensitivity: twice the radius, and the rounding to the lattice.
+        """
+        epsilon = float_below(Decimal(self.epsilon))
+        if not self.dimension:
+            response_epsilon = 0.0 if self.response is None else self.response.epsilon
+            return 0.0 if response_epsilon <= epsilon else 1.0
+        sensitivity = 2 * self.radius * (1 + ROUNDING) + lattice_slack(self.law(1))
+        multiplier = self.stddev / sensitivity / (1 + LATTICE_MARGIN)
+        if self.response is None:
+            return gaussian_delta(multiplier, epsilon)
+        return self.response.joint_delta(multiplier, epsilon)
+
+    def check(self) -> None:
+        """Raise PrivacyError unless the noise keeps a promise inside the policy's range."""
+        epsilon, delta = Decimal(self.epsilon), Decimal(self.delta)
+        fault = total_fault(epsilon, delta, noised=self.dimension > 0)
+        if fault is not None:
+            raise PrivacyError(f"{NAME} {fault}; do not report")
+        if not self.exact_delta() <= float_below(delta):
+            raise PrivacyError(
+                f"{NAME}: its noise costs more than epsilon={self.epsilon}, delta={self.delta};"
+                " do not report"
+            )
+
+    def to_json(self) -> bytes:
+        """Return canonical JSON."""
+        return document_json({**{f.name: plain(getattr(self, f.name)) for f in fields(self)},
+                              "format": FORMAT})  # fmt: skip
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `to_json()`, hexadecimal, which every report states."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> LocalParameters:
+        """Read canonical JSON, and check the promise.
+
+        Raises:
+            ManifestError: it is not canonical JSON of parameters.
+            PrivacyError: as `check`.
+        """
+        value = parse_canonical(data, what=NAME, error=ManifestError)
+        names = [field.name for field in fields(cls)]
+        record(value, [*names, "format"], what=NAME, error=ManifestError)
+        if value.pop("format") != FORMAT:
+            raise ManifestError(f"{NAME} format: this reader knows {FORMAT}")
+        parameters = cls(**value)
+        parameters.check()
+        return parameters
+
+    @classmethod
+    def read(cls, path: str | Path) -> LocalParameters:
+        """Read a file; see `from_json`.
+
+        Raises:
+            ReleaseError: the file cannot be read, or as `from_json`.
+            PrivacyError: as `check`.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as reason:
+            raise ReleaseError(f"{Path(path).name}: {reason.strerror}") from reason
+        return cls.from_json(data)
+
+
+MAX_NORM = 1e6
+"""Largest guess at a model's norm."""
+
+
+def calibrated(
+    *,
+    collection: str,
+    features: Sequence[Feature],
+    levels: Sequence[str] = (),
+    label: str | None = None,
+    epsilon: Decimal,
+    delta: Decimal,
+    radius: float | None = None,
+    parameter_norm: float = 0.0,
+) -> LocalParameters:
+    """Return the parameters with the least noise that keeps the promise.
+
+    Args:
+        collection: its name.
+        features: with their public bounds.
+        levels: of the label.
+        label: its name; None: none.
+        epsilon: of a whole report, in [0.001, 20].
+        delta: likewise; in [1e-30, 1e-3] if a feature is private, else 0.
+        radius: of the public ball, in units of features in [-1, 1], in [1e-6, 1e6]; None:
+            sqrt(private features), which holds every record.
+        parameter_norm: a public guess at the norm of the parameters that will be learnt; it
+            shifts the split between features and label; in [0, 1e6].
+
+    Raises:
+        SpecError: epsilon, delta, radius or the guess is not admissible.
+        ManifestError: as `LocalParameters`.
+    """
+    dimension = sum(feature.private for feature in features)
+    fault = total_fault(epsilon, delta, noised=dimension > 0)
+    if fault is not None:
+        raise SpecError(fault)
+    ball = math.sqrt(dimension) if radius is None or not dimension else radius
+    if dimension and not RADIUS[0] <= ball <= RADIUS[1]:
+        raise SpecError(f"radius: expected a number in [{RADIUS[0]:g}, {RADIUS[1]:g}]")
+    if not 0 <= parameter_norm <= MAX_NORM:
+        raise SpecError(f"parameter_norm: expected a number in [0, {MAX_NORM:g}]")
+    target, small = float_below(epsilon), float_below(delta)
+    response, stddev = None, 0.0
+    if label is not None:
+        share = split(target, small, levels=len(levels), norm=parameter_norm * ball)
+        response = RandomisedResponse.of_epsilon(target * share if dimension else target,
+                                                 len(levels))  # fmt: skip
+    if dimension:
+        multiplier = noise_multiplier(target, small, response) * (1 + LATTICE_MARGIN)
+        stddev = calibrated_law(
+            kind=NoiseKind.GAUSSIAN, noise_multiplier=multiplier * (1 + ROUNDING),
+            sensitivity=2 * ball * (1 + ROUNDING), dimension=dimension,
+        ).scale  # fmt: skip
+    parameters = LocalParameters(
+        collection=collection, features=tuple(features), radius=ball, stddev=stddev, label=label,
+        levels=tuple(levels), kept=0 if response is None else response.kept,
+        epsilon=str(epsilon), delta=str(delta),
+    )  # fmt: skip
+    parameters.check()
+    return parameters
+
+
+def noise_multiplier(epsilon: float, delta: float, response: RandomisedResponse | None) -> float:
+    """Return the smallest Gaussian noise, over L2 sensitivity, for the total with a response.
+
+    `epsilon` is of both together, at least the response's own.
+    """
+    if response is None:
+        return gaussian_noise_multiplier(epsilon, delta)
+    return smallest_multiplier(lambda m: response.joint_delta(m, epsilon), delta)
+
+
+def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -> float:
+    """Return the label's share of epsilon, in (0, 1), that gives a gradient step least variance.
+
+    It minimises a(e)^2 sigma^2 exp(sigma^2 r^2), with a(e) = (exp(e) + k - 1) / (exp(e) - 1) of the
+    response (coth(e / 2) for two levels) and sigma the noise of features in a ball of radius 1.
+
+    Args:
+        epsilon: the total.
+        delta: in (0, 1); 0: only a label, and all is its.
+        levels: k, of the label.
+        norm: r, expected norm of the parameters times the radius.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if delta == 0:
+        return 1.0
+
+    def log_variance(share: float) -> float:
+        response = RandomisedResponse.of_epsilon(share * epsilon, levels)
+        sigma = 2 * noise_multiplier(epsilon, delta, response)
+        gap = response.keep - response.exchange
+        return 2 * math.log(sigma / gap) + (sigma * norm) ** 2
+
+    # Coarse grid of log odds first: a large r leaves only a narrow valley.
+    odds = [-6.0 + 0.5 * step for step in range(21)]
+    best = min(odds, key=lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))))
+    solved = minimize_scalar(
+        lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))),
+        bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-6},
+    )  # fmt: skip
+    return float(1 / (1 + math.exp(-solved.x)))

@@ -1,0 +1,1 @@
+"""Generative adversarial networks: DPGAN, DPCGAN and PATE-GAN."""

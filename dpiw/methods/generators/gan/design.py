@@ -1,0 +1,187 @@
+"""Shapes of a generator and a discriminator on a public schema, and between rows and networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError
+from dpiw.methods.generators.gan.heads import ColumnDistributions, Heads
+from dpiw.methods.neural.networks import Architecture, Layered
+
+Array = NDArray[np.float64]
+
+IMAGE_LAYOUT = 2
+"""Version of the parameter order of image networks. Stored networks of another order have the same
+size; this number refuses them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """Shapes of generator and discriminator on a schema; public.
+
+    Attributes:
+        schema: the public schema.
+        conditional: whether the target is given to the generator instead of made by it.
+        latent: normal inputs of the generator.
+        generator, discriminator: widths of the hidden layers.
+        temperature: of the relaxed draws (`heads`).
+        label_scale: what the one-hot label is multiplied by where the discriminator sees it.
+        image: rows and columns of pixels, whose networks are convolutions
+            (`dpiw.methods.generators.gan.images`); empty: there is no image.
+        distributions: known laws of the columns that are made; None: the networks learn them, too.
+
+    Raises:
+        SpecError: conditional, and the target is not a column of levels or the only column; an
+            image, and the other columns are not its pixels.
+    """
+
+    schema: PublicSchema
+    conditional: bool
+    latent: int
+    generator: tuple[int, ...]
+    discriminator: tuple[int, ...]
+    temperature: float
+    label_scale: float = 1.0
+    image: tuple[int, ...] = ()
+    distributions: ColumnDistributions | None = None
+
+    def __post_init__(self) -> None:
+        """See the class."""
+        if self.conditional:
+            self._check_target()
+        if self.image:
+            self._check_image()
+
+    def _check_target(self) -> None:
+        target = self.schema.target
+        if target is None or target.is_numeric:
+            raise SpecError(
+                "generator: a conditional method expects a target of kind boolean, categorical or"
+                " ordinal"
+            )
+        if len(self.schema.released) < 2:
+            raise SpecError("generator: a conditional method expects a column beside the target")
+
+    def _check_image(self) -> None:
+        pixels = math.prod(self.image)
+        is_plain = all(part.numeric and not part.column.nullable for part in self.made.parts)
+        if self.made.width != pixels or not is_plain:
+            raise SpecError(
+                f"generator.settings.image: expected {pixels} columns of numbers without missing"
+                " cells, one for each pixel, and no other (but the target of dpcgan)"
+            )
+        half = 2 ** len(self.generator)
+        if not self.generator or any(side % half for side in self.image):
+            raise SpecError(
+                f"generator.settings.image: expected sides divisible by {half}, as each layer of"
+                " the generator doubles them; one layer at least"
+            )
+
+    @property
+    def label(self) -> Column | None:
+        """The column that the generator is given."""
+        return self.schema.target if self.conditional else None
+
+    @cached_property
+    def made(self) -> Heads:
+        """Heads of the columns that the generator makes."""
+        columns = tuple(c for c in self.schema.released if c is not self.label)
+        return Heads(
+            columns=columns, temperature=self.temperature, distributions=self.distributions
+        )
+
+    @cached_property
+    def given(self) -> Heads:
+        """Head of the column that the generator is given, if any."""
+        columns = () if self.label is None else (self.label,)
+        return Heads(columns=columns, levels=True)
+
+    @cached_property
+    def generator_architecture(self) -> Layered:
+        """Latents and label to the outputs of `made`."""
+        inputs = self.latent + self.given.width
+        if self.image:
+            from dpiw.methods.generators.gan.images import ImageGenerator
+
+            return ImageGenerator(sides=self.image, given=inputs, channels=self.generator)
+        return Architecture(widths=(inputs, *self.generator, self.made.width))
+
+    @cached_property
+    def discriminator_architecture(self) -> Layered:
+        """A row, the label last, to one output."""
+        if self.image:
+            from dpiw.methods.generators.gan.images import ImageDiscriminator
+
+            return ImageDiscriminator(
+                sides=self.image, labels=self.given.width, channels=self.discriminator
+            )
+        inputs = self.made.width + self.given.width
+        return Architecture(widths=(inputs, *self.discriminator, 1), activation="tanh")
+
+    def encode(self, scaled: ScaledTable) -> Array:
+        """Input of the discriminator for rows, shape (n, width); row by row."""
+        labels = self.label_scale * self.given.encode(scaled)
+        return np.hstack([self.made.encode(scaled), labels])
+
+    def decode(self, rows: Array) -> ScaledTable:
+        """Drawn rows as scaled values, in released order."""
+        middle = self.made.width
+        columns = self.made.decode(rows[:, :middle]) | self.given.decode(rows[:, middle:])
+        return ScaledTable({c.name: columns[c.name] for c in self.schema.released}, len(rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything except marginals; of the schema, columns and widths."""
+        image = {"image": list(self.image), "layout": IMAGE_LAYOUT} if self.image else {}
+        return image | {
+            "columns": [column.name for column in self.schema.released],
+            "widths": [self.made.width, self.given.width],
+            "conditional": self.conditional,
+            "latent": self.latent,
+            "generator": list(self.generator),
+            "discriminator": list(self.discriminator),
+            "temperature": self.temperature,
+            "label_scale": self.label_scale,
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any], *, schema: PublicSchema) -> Self:
+        """Read what `to_json` wrote; SpecError where it was of another schema."""
+        if facts["columns"] != [column.name for column in schema.released]:
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        design = cls(
+            schema=schema,
+            conditional=bool(facts["conditional"]),
+            latent=int(facts["latent"]),
+            generator=tuple(map(int, facts["generator"])),
+            discriminator=tuple(map(int, facts["discriminator"])),
+            temperature=float(facts["temperature"]),
+            label_scale=float(facts["label_scale"]),
+            image=tuple(map(int, facts.get("image", ()))),
+        )
+        stored = {**facts, "layout": facts.get("layout", 1)}
+        if design.image and stored["layout"] != IMAGE_LAYOUT:
+            raise SpecError(
+                f"measurement: its image networks are of layout {stored['layout']}; expected"
+                f" {IMAGE_LAYOUT}. Use the version of dpiw that drew it, or start a new run"
+            )
+        if any(stored[key] != value for key, value in design.to_json().items()):
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        return design
+
+    def labels(self, rows: int, proportions: Array, rng: np.random.Generator) -> Array:
+        """Labels by proportion, one-hot, shape (rows, given.width)."""
+        labels = np.zeros((rows, self.given.width))
+        if self.given.width:
+            steps = np.cumsum(proportions)
+            place = np.searchsorted(steps / steps[-1], rng.random(rows), side="right")
+            labels[np.arange(rows), np.minimum(place, self.given.width - 1)] = 1.0
+        return labels

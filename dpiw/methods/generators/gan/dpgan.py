@@ -1,0 +1,410 @@
+"""A differentially private GAN, `dpgan`, and conditional on the target's level, `dpcgan`.
+
+Only the discriminator reads private rows, in Poisson lots of a public rate, clipped row by row,
+with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
+enter its gradient without noise; the generator learns from its noisy parameters: post-processing.
+A histogram of every column, an event of its own, is drawn first: rows have its marginals, and the
+networks learn dependence alone (`heads`). Every discriminator step is accounted, and none depends
+on a result. Generator and final discriminator are both released.
+
+With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the logit
+estimates log p_real/p_synthetic + log(N_D/n0) for the final generator, which rests in the last
+steps. Lag, noise and regularisation make it approximate. A Wasserstein critic is no ratio
+(docs/method.md section 12).
+
+`dpcgan` gives the target's level to both networks, which make the other columns. The levels'
+proportions are public in the spec, or a noisy histogram's, drawn first.
+
+Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections of docs/method.md
+section 12.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.base import (
+    MULTIPLY_SECONDS,
+    NUMBER_SECONDS,
+    STEP_SECONDS,
+    Running,
+    calibrated_for,
+    check_effort,
+)
+from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.estimation import distribution
+from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
+from dpiw.methods.generators.gan.game import Game, GameState, GANSettings, check_real, check_whole
+from dpiw.methods.generators.gan.marginals import (
+    label_law,
+    marginals_events,
+    marginals_noise,
+    plan_marginals,
+    stored_arrays,
+    stored_facts,
+    with_distributions,
+)
+from dpiw.methods.generators.gan.model import (
+    PUBLIC_PROPORTIONS,
+    GANModel,
+    gan_model,
+    model_arrays,
+)
+from dpiw.methods.generators.gan.training import SETTLING_ROWS, Array, PublicRandom, loss_of
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
+from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.backend import check_installed, computing
+from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
+from dpiw.methods.neural.networks import Network
+from dpiw.privacy import mechanisms
+from dpiw.privacy.events import GaussianEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
+from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGANNoise:
+    """Calibrated constants.
+
+    Attributes:
+        schema: calibrated for this schema.
+        training: every constant of the discriminator's DP-SGD.
+        histogram: noise multiplier of the labels' histogram; None where none is drawn.
+        marginals: calibrated histogram of every column; None where none is drawn.
+    """
+
+    schema: PublicSchema
+    training: PrivateTraining
+    histogram: float | None
+    marginals: Histogram | None
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The unit it was calibrated for."""
+        return self.training.unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGAN(GANSettings):
+    """A differentially private GAN before it has seen data.
+
+    Attributes:
+        clip: C, bound on the norm of one private row's part of the discriminator's gradient.
+        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
+            the steps in advance.
+        proportions: of `dpcgan` alone: public shares of the target's levels, in the schema's order,
+            missing last if nullable; empty (default): those of a noisy histogram.
+        proportions_share: of `dpcgan` alone: share of the effort that a histogram of the target
+            gets where `marginals_share` is 0; otherwise the target's is one of those of every
+            column.
+        calibrated: set by `calibrate`.
+    """
+
+    clip: float = 2.0
+    resumes: int = 1
+    proportions: tuple[float, ...] = ()
+    proportions_share: float | None = None
+    calibrated: DPGANNoise | None = None
+
+    method: ClassVar[str] = "dpgan"
+    private: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is unknown or out of range."""
+        super().__post_init__()
+        object.__setattr__(self, "clip", check_real("clip", self.clip, above=0, at_most=1e6))
+        check_whole("resumes", self.resumes, low=0, high=20)
+        if self.conditional:
+            self._check_proportions()
+        elif self.proportions != () or self.proportions_share is not None:
+            raise SpecError(
+                "generator.settings.proportions, proportions_share: dpgan has no such settings, as"
+                " it makes the target, too; expected generator.method dpcgan with them"
+            )
+
+    def _check_proportions(self) -> None:
+        share = 0.05 if self.proportions_share is None else self.proportions_share
+        share = check_real("proportions_share", share, above=0, at_most=0.9)
+        object.__setattr__(self, "proportions_share", share)
+        if not isinstance(self.proportions, list | tuple):
+            raise SpecError("generator.settings.proportions: expected a list of numbers")
+        shares = tuple(
+            check_real("proportions", share, above=-1e-300, at_most=1e300)
+            for share in self.proportions
+        )
+        if shares and not sum(shares) > 0:
+            raise SpecError("generator.settings.proportions: expected one number > 0 at least")
+        object.__setattr__(self, "proportions", shares)
+
+    def design(self, schema: PublicSchema) -> Design:
+        """As `GANSettings.design`; SpecError for another number of public proportions."""
+        design = super().design(schema)
+        if self.proportions and len(self.proportions) != design.given.width:
+            raise SpecError(
+                f"generator.settings.proportions: expected {design.given.width} numbers, one per"
+                " level of the target (and one for missing, if nullable)"
+            )
+        return design
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and, once calibrated, every constant of the training; JSON values."""
+        parameters = self.settings() | {"clip": self.clip, "resumes": self.resumes}
+        if self.conditional:
+            parameters["proportions"] = list(self.proportions)
+            parameters["proportions_share"] = self.proportions_share
+        if self.calibrated is not None:
+            parameters["training"] = self.calibrated.training.parameters()
+            parameters["histogram_multiplier"] = self.calibrated.histogram
+            if self.calibrated.marginals is not None:
+                parameters["marginals"] = dict(self.calibrated.marginals.parameters())
+        return parameters
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Set rate and divisor from the public size, and the noise for effort `rho`.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive, the unit's relation is replace-one,
+                or the schema has not the target that the method needs.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
+        check_installed(f"generator.method={self.method}")
+        self.design(schema)
+        marginals, rest = plan_marginals(
+            self.marginals_share, noise=NoiseKind.GAUSSIAN, rho=rho, schema=schema, unit=unit,
+            nominal_rows=nominal_rows,
+        )  # fmt: skip
+        share = self._histogram_share
+        lot = min(self.lot, nominal_rows)
+        training = PrivateTraining(
+            sampling_rate=lot / nominal_rows,
+            steps=self.steps,
+            clip=self.clip,
+            divisor=float(lot),
+            unit=unit,
+            rule=ClipRule.OUTPUT,
+            optimiser=self.discriminator_optimiser,
+            averaged=math.floor(self.settle * self.steps) / self.steps,
+            resumes=self.resumes,
+        )
+        multiplier = training.multiplier_for(rho * rest * (1 - share))
+        noise = DPGANNoise(
+            schema=schema,
+            training=replace(training, noise_multiplier=multiplier),
+            histogram=1 / math.sqrt(2 * rho * share) if share else None,
+            marginals=marginals,
+        )
+        return replace(self, calibrated=noise)
+
+    def check_fits(self) -> None:
+        """See `Method`: its networks need torch."""
+        schema = calibrated_for(self.calibrated, method=self.method).schema
+        check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
+        """As `Forecasts`; None for images, and where a GPU may compute."""
+        if self.image or self.device != "cpu":
+            return None
+        design = self.design(schema)
+        architectures = (design.generator_architecture, design.discriminator_architecture)
+        width = design.made.width + design.given.width
+        rows = min(self.lot, nominal_rows) + self.batch * (
+            1 + self.generator_steps / self.discriminator_steps
+        )
+        parameters = sum(architecture.size for architecture in architectures)
+        seen = width * (self.steps * rows + 2 * nominal_rows)
+        return Running(
+            seconds=self.steps * (STEP_SECONDS + MULTIPLY_SECONDS * rows * parameters)
+            + NUMBER_SECONDS * seen,
+            held_bytes=width * (12 * nominal_rows + 19 * SETTLING_ROWS) + (40 << 20),
+        )
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming a killed training; None: it is lost."""
+        return Resumption.of(steps=self.steps, resumes=self.resumes)
+
+    @property
+    def _histogram_share(self) -> float:
+        """Share of the effort that a histogram of the labels gets; 0 where none is drawn."""
+        known = self.proportions or self.marginals_share != 0
+        return 0.0 if known else self.proportions_share or 0.0
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """The histogram of every column or of the labels, and every step of the discriminator."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        first = marginals_events(ready.marginals, schema=schema, unit=unit)
+        if ready.histogram is not None:
+            first = (GaussianEvent(noise_multiplier=ready.histogram),)
+        return (*first, *ready.training.events())
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Noise of the first histogram, and of every step's sum of gradients."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        first = marginals_noise(ready.marginals, schema=schema, unit=unit)
+        if ready.histogram is not None:
+            multiplier, kind = ready.histogram, NoiseKind.GAUSSIAN
+            first = (released_counts("histogram", kind, multiplier=multiplier, unit=unit, event=0),)
+        before = len(self.events(schema=schema, unit=unit)) - 1
+        return (*first, ready.training.released_noise(event=before))
+
+    @computing()
+    def measure(
+        self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
+    ) -> Measurement:
+        """Draw the discriminator's steps, and train the generator on them.
+
+        Args:
+            table: private rows.
+            noise: draws the lots and their noise.
+            watch: holds the checkpoint to resume from, and receives new ones.
+
+        Privacy:
+            Unit: `training.unit`, add/remove. L2 of a lot's sum: max_rows C; of one column's
+                histogram: max_rows.
+            Event: `events`: the networks are functions of the noisy sums, the noisy histograms and
+            public facts. Ranks of private rows are functions of a row and of noisy counts, taken
+            before clipping. A resumed training repeats steps that `events` counts, and no
+            histogram.
+
+        Raises:
+            PrivacyError: a checkpoint of other settings, or no step is reserved to be repeated.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        training, design = ready.training, self.design(table.schema)
+        chance, scaled = self._chance(table.schema), table.confidential()
+        checkpoint = watch.resumed()
+        resumed = (
+            None if checkpoint is None else self.resumed_state(checkpoint, schema=table.schema)
+        )
+        if resumed is not None:
+            marginals, proportions = resumed.marginals, resumed.proportions
+        else:
+            first = ready.marginals
+            marginals = None if first is None else first.measure(table, noise=noise)
+            proportions = self._proportions(design, marginals, scaled, noise)
+        design = with_distributions(design, marginals)
+        architecture = design.discriminator_architecture
+        backend = architecture.backend(self.device)
+        lots = PrivateLots(
+            architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
+            rows=design.encode(scaled),
+        )  # fmt: skip
+        game = Game(
+            settings=self,
+            training=self.generator_training(design, chance),
+            proportions=proportions,
+            marginals=marginals,
+            backend=backend,
+            public_sum=self._public_sum(training),
+            unit=training.divisor,
+        )
+        initial = architecture.initial(chance.rng("discriminator"))
+        generator, discriminator = game.play(
+            training.start(initial, publishable=noise.publishable),
+            lambda state, public: training.private_step(state, lots, noise=noise, public=public),
+            resumed=resumed,
+            watch=watch,
+        )
+        settled = game.training.settled(generator, proportions)
+        arrays = model_arrays(generator, discriminator, proportions)
+        return Measurement(
+            kind=self.method,
+            arrays={**arrays, **stored_arrays(marginals, settled.design)},
+            facts={**self._facts(design, ready), **stored_facts(marginals)},
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
+            publishable=noise.publishable
+            and (resumed is None or resumed.discriminator.publishable),
+        )
+
+    def _chance(self, schema: PublicSchema) -> PublicRandom:
+        facts = {"own": self.parameters(), "schema": schema.to_mapping()}
+        layout = {"layout": IMAGE_LAYOUT} if self.image else {}  # others keep their own
+        return PublicRandom.of(facts | layout)
+
+    def resumed_state(self, data: bytes, *, schema: PublicSchema) -> GameState:
+        """Both players at a checkpoint that the game may resume from.
+
+        Raises:
+            PrivacyError: no step is reserved to be repeated, or the state is of other settings.
+        """
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        ready.training.check_resumable()
+        state = GameState.from_bytes(data)
+        ready.training.check_settings(state.discriminator)
+        same_marginals = (state.marginals is None) == (ready.marginals is None)
+        if state.settings != self._chance(schema).facts or not same_marginals:
+            raise PrivacyError("training: the state is of other settings")
+        return state
+
+    def _public_sum(self, training: PrivateTraining) -> Any:
+        """Synthetic rows' clipped gradients, scaled to the expected private rows of a lot."""
+        loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
+
+        def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
+            total = clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
+            return total * factor
+
+        return scaled_sum
+
+    def _proportions(
+        self, design: Design, marginals: Measurement | None, scaled: ScaledTable, noise: NoiseSource
+    ) -> Array:
+        """Shares of the labels' levels, shape (levels,); empty without a label."""
+        if not self.conditional:
+            return np.zeros(0)
+        if self.proportions:
+            return np.array(self.proportions) / sum(self.proportions)
+        if marginals is not None:
+            return label_law(design, marginals)
+        counts = design.given.encode(scaled).sum(axis=0).astype(np.int64)
+        law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=self._histogram_scale, dimension=counts.size)
+        return distribution(mechanisms.noisy_counts(counts, law=law, noise=noise))
+
+    def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
+        facts = {
+            "design": design.to_json(),
+            "loss": self.loss,
+            "ratio": self.loss == "logistic",
+            "steps": ready.training.steps,
+            "noise": NoiseKind.GAUSSIAN.value,
+            "gradient_scale": ready.training.scale,
+        }
+        if ready.histogram is not None:
+            facts["histogram_scale"] = self._histogram_scale
+        if self.proportions:
+            facts[PUBLIC_PROPORTIONS] = True
+        return facts
+
+    @property
+    def _histogram_scale(self) -> float:
+        ready = calibrated_for(self.calibrated, method=self.method)
+        assert ready.histogram is not None  # as one is drawn
+        return noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.histogram, unit=ready.unit)
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
+        """The fitted networks."""
+        return gan_model(measurement, kind=self.method, schema=schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPCGAN(DPGAN):
+    """`DPGAN` with the target given to both networks."""
+
+    method: ClassVar[str] = "dpcgan"
+    conditional: ClassVar[bool] = True

@@ -1,0 +1,399 @@
+"""The game of generator and discriminator: settings, order of play, and state. All public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import SpecError
+from dpiw.methods.base import CriticKind
+from dpiw.methods.generators.base import Synthesizer
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.marginals import check_share
+from dpiw.methods.generators.gan.training import (
+    LEVELLING_EVERY,
+    LOSSES,
+    Array,
+    GeneratorState,
+    GeneratorTraining,
+    PublicRandom,
+    gradient_penalty,
+)
+from dpiw.methods.neural.backend import DEVICES, Backend
+from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.checkpoints import Adam, TrainingState, read_checkpoint
+from dpiw.methods.neural.dp_sgd import IMAGE_ASSUMPTION
+from dpiw.methods.neural.networks import Network
+from dpiw.privacy.measurement import Measurement
+from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
+
+
+def check_whole(name: str, value: object, *, low: int, high: int) -> None:
+    """SpecError unless a setting is a whole number in [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise SpecError(f"generator.settings.{name}: expected a whole number from {low} to {high}")
+
+
+def check_real(name: str, value: object, *, above: float, at_most: float) -> float:
+    """A setting as a float in (above, at_most], or SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SpecError(f"generator.settings.{name}: expected a number")
+    if not above < value <= at_most:
+        raise SpecError(f"generator.settings.{name}: expected above {above:g}, at most {at_most:g}")
+    return float(value)
+
+
+def check_widths(name: str, value: object) -> tuple[int, ...]:
+    """A setting as the widths of hidden layers, or SpecError."""
+    if not isinstance(value, list | tuple) or len(value) > 8:
+        raise SpecError(f"generator.settings.{name}: expected a list of at most 8 whole numbers")
+    for width in value:
+        check_whole(name, width, low=1, high=4096)
+    return tuple(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GANSettings(Synthesizer):
+    """Public settings of a game of generator and discriminator.
+
+    Attributes:
+        loss: `logistic` (default): the discriminator's logit is a log ratio; or `wasserstein`:
+            its critic is none (docs/method.md section 12).
+        steps: discriminator steps, each on a lot of private rows.
+        marginals_share: share of the effort for a noisy histogram, drawn first, whose marginals the
+            rows then have (`generators.column_distributions`); None (default): by public facts
+            (`dpiw.methods.generators.gan.marginals.share_of`), and 0 for images; 0: no histogram,
+            the networks learn marginals, too.
+        lot: expected private rows in a lot, at the public nominal size.
+        batch: synthetic rows in a step, of the discriminator's and of the generator's.
+        latent: normal inputs of the generator.
+        generator, discriminator: widths of the hidden layers. A generator without any (default) is
+            linear, a factor copula where marginals are known: under noise, and on many levels even
+            without, deeper ones learnt less on four tables. Where they are not known it wants
+            layers, as [64, 64].
+        learning_rate, discriminator_rate: of the two Adams.
+        generator_steps: generator steps after every `discriminator_steps` steps; they cost nothing.
+        discriminator_steps: see there.
+        settle: share of the steps, at the end, in which the generator rests and the discriminator
+            learns to tell its final rows; the discriminator's parameters are averaged over them.
+        penalty: weight of the discriminator's gradient penalty at synthetic rows; it costs nothing,
+            and ends when the generator rests.
+        weight_bound: largest absolute parameter of a Wasserstein critic.
+        temperature: of the relaxed draws of levels.
+        label_scale: what a conditional method multiplies the one-hot label by where the
+            discriminator sees it. A row of many columns drowns the label: its share of the
+            gradient, and so of what clipping leaves and noise spares, goes down with their number.
+            For images the square root of the number of pixels does well.
+        start: which of the public starts: first parameters, and the synthetic rows of every step,
+            follow from it and the other public settings. A training depends on its start, so a
+            study should vary it; no privacy noise follows from it.
+        device: `cpu`, `cuda` or `auto`, for the discriminator.
+        image: lines of an image and pixels in each, [28, 28]: the columns beside the target are its
+            pixels, line by line, `generator` and `discriminator` the channels of convolutions, each
+            of which doubles or halves the image. Empty (default): none.
+    """
+
+    loss: str = "logistic"
+    marginals_share: float | None = None
+    steps: int = 800
+    lot: int = 256
+    batch: int = 512
+    latent: int = 16
+    generator: tuple[int, ...] = ()
+    discriminator: tuple[int, ...] = (32,)
+    learning_rate: float = 5e-3
+    discriminator_rate: float = 1e-2
+    generator_steps: int = 1
+    discriminator_steps: int = 1
+    settle: float = 0.3
+    penalty: float = 0.2
+    weight_bound: float = 1.0
+    temperature: float = 2 / 3
+    label_scale: float = 1.0
+    start: int = 0
+    device: str = "cpu"
+    image: tuple[int, ...] = ()
+
+    conditional: ClassVar[bool] = False
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; the noise is Gaussian, and needs a delta."""
+        if pure:
+            raise SpecError(
+                f"delta: expected more than 0 with {cls.method}, whose noise is Gaussian"
+            )
+        return cls(**settings)
+
+    @property
+    def critic(self) -> CriticKind:
+        """Of the logistic loss, a log ratio."""
+        return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.NONE
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is unknown or out of range."""
+        if self.loss not in LOSSES:
+            raise SpecError(f"generator.settings.loss: expected one of {', '.join(LOSSES)}")
+        if self.device not in DEVICES:
+            raise SpecError(f"generator.settings.device: expected one of {', '.join(DEVICES)}")
+        for name, high in (
+            ("steps", 10**6), ("lot", 10**7), ("batch", 10**5), ("latent", 4096),
+            ("generator_steps", 100), ("discriminator_steps", 100),
+        ):  # fmt: skip
+            check_whole(name, getattr(self, name), low=1, high=high)
+        check_whole("start", self.start, low=0, high=2**63 - 1)
+        for name, most in (
+            ("learning_rate", 1.0), ("discriminator_rate", 1.0), ("weight_bound", 100.0),
+            ("temperature", 10.0), ("label_scale", 1e3),
+        ):  # fmt: skip
+            value = check_real(name, getattr(self, name), above=0, at_most=most)
+            object.__setattr__(self, name, value)
+        for name, most in (("settle", 0.9), ("penalty", 1e3)):
+            value = check_real(name, getattr(self, name), above=-1e-9, at_most=most)
+            object.__setattr__(self, name, max(0.0, value))
+        for name in ("generator", "discriminator"):
+            object.__setattr__(self, name, check_widths(name, getattr(self, name)))
+        object.__setattr__(self, "image", check_widths("image", self.image))
+        if len(self.image) not in (0, 2):
+            raise SpecError("generator.settings.image: expected two sides, as in [28, 28]")
+        share = check_share(self.marginals_share)
+        if self.image and share:
+            raise SpecError("generator.settings.marginals_share: expected none with an image")
+        object.__setattr__(self, "marginals_share", 0.0 if self.image else share)
+
+    def design(self, schema: PublicSchema) -> Design:
+        """The networks' shapes on a schema; SpecError where a label is needed and there is none."""
+        return Design(
+            schema=schema,
+            conditional=self.conditional,
+            latent=self.latent,
+            generator=self.generator,
+            discriminator=self.discriminator,
+            temperature=self.temperature,
+            label_scale=self.label_scale,
+            image=self.image,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Public settings, JSON values; without an image, and a share of 0, where there is none."""
+        settings = {name: getattr(self, name) for name in GANSettings.__dataclass_fields__}
+        if not self.image:
+            del settings["image"]  # a run is what it was before there were images
+        if self.marginals_share == 0:
+            del settings["marginals_share"]  # likewise
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What images' norms rest on."""
+        return (IMAGE_ASSUMPTION,) if self.image else ()
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """See `Method`."""
+        return ("opacus", "torch") if self.image else ("torch",)
+
+    @property
+    def discriminator_optimiser(self) -> Adam:
+        """Little momentum: with more the two players chase each other in circles."""
+        return Adam(learning_rate=self.discriminator_rate, first=0.5, second=0.99)
+
+    def generator_training(self, design: Design, chance: PublicRandom) -> GeneratorTraining:
+        """The generator's side of the game."""
+        return GeneratorTraining(
+            design=design,
+            loss=self.loss,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            chance=chance,
+        )
+
+
+PublicGradient = Callable[[Network, int], AnyArray]
+"""Gradient of public rows at a network and a step, in the unit of the private sum."""
+
+Advance = Callable[[TrainingState, PublicGradient], TrainingState]
+"""One step of the discriminator: on private rows as its owner sees fit, and on public ones."""
+
+
+_KIND = "game_state"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GameState:
+    """Both players between two steps of the discriminator.
+
+    Attributes:
+        discriminator: a function of noisy sums and public values.
+        generator: learns from the discriminator alone.
+        proportions: shares of the labels' levels, public or noised, shape (levels,).
+        marginals: the histogram drawn before the training, if any.
+        settings: digest of the run's public facts; a state of other facts is refused.
+    """
+
+    discriminator: TrainingState
+    generator: GeneratorState
+    settings: str
+    proportions: Array = field(default_factory=lambda: np.zeros(0))
+    marginals: Measurement | None = None
+
+    def to_bytes(self) -> bytes:
+        """The same bytes for the same state, for a checkpoint in the confidential workspace."""
+        player = self.generator
+        return Measurement(
+            kind=_KIND,
+            arrays=packed(self.marginals)
+            | {
+                "discriminator": np.frombuffer(self.discriminator.to_bytes(), dtype=np.uint8),
+                "parameters": player.parameters,
+                "moments": player.moments,
+                "average": player.average,
+                "proportions": self.proportions,
+            },
+            facts={"step": player.step, "settings": self.settings},
+            publishable=self.discriminator.publishable,
+        ).to_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> GameState:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            PrivacyError: the bytes are no state.
+        """
+        stored = read_checkpoint(data, kind=_KIND)
+        arrays: dict[str, NDArray[np.float64]] = dict(stored.arrays)
+        return cls(
+            discriminator=TrainingState.from_bytes(stored.arrays["discriminator"].tobytes()),
+            generator=GeneratorState(
+                step=stored.facts["step"],
+                parameters=arrays["parameters"],
+                moments=arrays["moments"],
+                average=arrays["average"],
+            ),
+            settings=str(stored.facts.get("settings")),  # of earlier versions: of no settings
+            proportions=arrays["proportions"],
+            marginals=unpacked(stored.arrays),
+        )
+
+
+def packed(marginals: Measurement | None) -> dict[str, NDArray[Any]]:
+    """A histogram as an array of a checkpoint; empty without one."""
+    if marginals is None:
+        return {}
+    return {"marginals": np.frombuffer(marginals.to_bytes(), dtype=np.uint8)}
+
+
+def unpacked(arrays: Mapping[str, NDArray[Any]]) -> Measurement | None:
+    """The histogram of a checkpoint, if it has one."""
+    data = arrays.get("marginals")
+    return None if data is None else Measurement.from_bytes(data.tobytes())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """The order of play; public.
+
+    Attributes:
+        settings: of both players.
+        training: the generator's.
+        proportions: of the labels, shape (levels,).
+        marginals: the measured histogram, if one was drawn.
+        backend: device of the discriminator.
+        public_sum: from network and synthetic rows to the discriminator's gradient, in the unit of
+            the private sum.
+        unit: factor from a mean over rows to that unit.
+    """
+
+    settings: GANSettings
+    training: GeneratorTraining
+    proportions: Array
+    backend: Backend
+    public_sum: Callable[[Network, AnyArray], AnyArray]
+    unit: float
+    marginals: Measurement | None = None
+
+    def play(
+        self,
+        state: TrainingState,
+        advance: Advance,
+        *,
+        resumed: GameState | None = None,
+        watch: TrainingWatch = UNWATCHED,
+    ) -> tuple[Array, Array]:
+        """Play the game; return the final parameters of generator and discriminator.
+
+        Args:
+            state: the discriminator's, before its first step.
+            advance: one accounted step of the discriminator, given the gradient of public rows.
+            resumed: both players at the checkpoint of `watch`, if there is one.
+            watch: receives both players' state before the first step and every twentieth of the
+                steps.
+        """
+        settings, player, resting = self.settings, self.training.start(), self.resting
+        training = self.training
+        if resumed is None:
+            self._show(watch, state, player)
+        else:
+            state, player = resumed.discriminator, resumed.generator
+        first = state.step
+        for step in range(first, settings.steps):
+            if step == resting:
+                player = replace(player, parameters=player.average)
+            if step == max(first, resting):
+                training = training.settled(player.parameters, self.proportions)
+            elif self._levels(step):
+                training = training.levelled(player.parameters, self.proportions, step)
+            rows = training.rows(player.parameters, self.proportions, step)
+            state = self._bounded(advance(state, partial(self._public, self.backend.array(rows))))
+            if step < resting and (step + 1) % settings.discriminator_steps == 0:
+                judge = self._network(state.parameters)
+                for _ in range(settings.generator_steps):
+                    player = training.update(player, judge, self.proportions)
+            if state.step % interval(settings.steps) == 0 or state.step == settings.steps:
+                self._show(watch, state, player)
+        final = player.average if resting == settings.steps else player.parameters
+        return final, self._bounded(replace(state, parameters=state.average)).parameters
+
+    def _levels(self, step: int) -> bool:
+        """Whether to level marginals before a step; always where a resumed game begins."""
+        settings = self.settings
+        often = LEVELLING_EVERY * settings.discriminator_steps
+        return step < self.resting and (step % often == 0 or step % interval(settings.steps) == 0)
+
+    def _show(self, watch: TrainingWatch, state: TrainingState, player: GeneratorState) -> None:
+        stands = GameState(
+            discriminator=state, generator=player, proportions=self.proportions,
+            marginals=self.marginals, settings=self.training.chance.facts,
+        )  # fmt: skip
+        watch.at(state.step, self.settings.steps, stands.to_bytes)
+
+    @property
+    def resting(self) -> int:
+        """The step from which the generator rests."""
+        return self.settings.steps - math.floor(self.settings.settle * self.settings.steps)
+
+    def _public(self, rows: AnyArray, network: Network, step: int) -> AnyArray:
+        """Without the penalty once the generator rests: it would flatten the log ratio."""
+        gradient = self.public_sum(network, rows)
+        if self.settings.penalty == 0 or step >= self.resting:
+            return gradient
+        return gradient + gradient_penalty(network, rows) * (self.unit * self.settings.penalty)
+
+    def _network(self, parameters: Array) -> Network:
+        architecture = self.training.design.discriminator_architecture
+        return architecture.network(self.backend.array(parameters))
+
+    def _bounded(self, state: TrainingState) -> TrainingState:
+        """A critic's parameters inside the bound that keeps it Lipschitz (Arjovsky et al. 2017)."""
+        if self.settings.loss != "wasserstein":
+            return state
+        bound = self.settings.weight_bound
+        return replace(state, parameters=np.clip(state.parameters, -bound, bound))

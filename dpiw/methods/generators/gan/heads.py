@@ -1,0 +1,497 @@
+"""Between rows of a public schema and the numbers a network reads and writes.
+
+**Coordinates.** A number (continuous, integer, date, datetime, ordinal) is one coordinate in
+[-1, 1]; levels (categorical, boolean) are one-hot. A nullable column has one more coordinate, 1
+where the cell is missing; a missing number is then 0.
+
+**Draws.** A generator has one output per coordinate: a number is tanh of half its output, widened
+by a margin and clamped; levels have softmax probabilities, a missing number a sigmoid one. Levels
+and missing cells are drawn exactly by those probabilities (Gumbel noise, then the largest). The
+discriminator sees drawn rows on the column's grid, as released: it would recognise shares of levels
+as synthetic. The derivative is that of the relaxed row: softmax at a temperature, no rounding (the
+straight-through estimator of Jang et al. 2017, the concrete law of Maddison et al. 2017).
+
+**Known distributions.** A network trained under noise learns shares and shapes badly; a noisy
+histogram gives them cheaply. With its laws known, a number's coordinate is its *rank* in the noisy
+distribution, uniform on [-1, 1], and the outputs are levelled on public draws so that every column
+has the noisy law: numbers by quantiles of the outputs, levels and missing cells by one offset each.
+The network learns dependence alone (a copula, by Sklar's theorem); outputs of zero give the
+histogram's independent rows. Source: docs/method.md section 20.
+
+Privacy: layout and grid are public, laws are post-processing of released counts, and a row's
+coordinates depend on that row alone, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.columns import Column, ColumnKind
+from dpiw.data.discretisation import Bins, Domain
+from dpiw.data.schema import ScaledTable
+from dpiw.errors import SpecError
+from dpiw.methods.neural.backend import CPU
+from dpiw.methods.neural.backend import Array as Tensor
+
+Array = NDArray[np.float64]
+
+KNOTS = 257
+"""Quantiles of a number's output that its map to ranks goes through."""
+
+_LEAST = 1e-6
+"""Smallest share of a code: laws are strictly positive, and can be inverted."""
+
+_ROUNDS, _CLOSE, _ROWS = 100, 1e-4, 8192
+"""Most rounds of levelling, the step at which it ends, and rows read at once: offsets are found on
+the first of them and corrected on all."""
+
+_GRID = np.linspace(0.0, 1.0, KNOTS)
+_LOGISTIC = np.log(np.maximum(_GRID, 1e-4) / np.maximum(1 - _GRID, 1e-4))
+
+
+def line(values: Array, start: Array, end: Array) -> Array:
+    """Piecewise linear from the increasing `start` to `end`, constant beyond; value by value.
+
+    Unlike `np.interp`, a value's image has the same bits whatever the other values are.
+    """
+    clipped = np.clip(values, start[0], start[-1])
+    place = np.minimum(np.searchsorted(start, clipped, side="right") - 1, len(start) - 2)
+    slope = (end[place + 1] - end[place]) / (start[place + 1] - start[place])
+    return np.asarray(np.clip(end[place] + (clipped - start[place]) * slope, end[0], end[-1]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NumberLaw:
+    """The noisy distribution of one number where it is not missing.
+
+    Attributes:
+        place: its coordinate in a row.
+        nullable: whether the next coordinate flags missing cells.
+        edges: of the bins, as `Bins.edges`; levels in order are whole numbers.
+        cumulative: share below each edge, from 0 to 1, increasing.
+        whole: whether it lies on whole numbers, from 0 to `steps`.
+        steps: of its grid; 0 where it has none that a network can see.
+    """
+
+    place: int
+    nullable: bool
+    edges: Array
+    cumulative: Array
+    whole: bool
+    steps: float
+
+    @classmethod
+    def of(cls, part: Head, bins: Bins, law: Array) -> Self:
+        """From the head of one number, the column's codes and their shares."""
+        shares, ordinal = law[: bins.values], bins.edges is None
+        whole = ordinal or bins.span > 0
+        span = bins.values - 1.0 if ordinal else float(bins.span)
+        return cls(
+            place=part.start,
+            nullable=part.column.nullable,
+            edges=np.arange(bins.values + 1.0) if bins.edges is None else bins.edges,
+            cumulative=np.concatenate([[0.0], np.cumsum(shares)[:-1] / shares.sum(), [1.0]]),
+            whole=whole,
+            steps=span if whole else part.steps,
+        )
+
+    def ranks(self, values: Array) -> Array:
+        """Ranks in [-1, 1] of coordinates; a whole number's is the middle of its bin."""
+        unit = (values + 1.0) / 2.0
+        if self.whole:
+            unit = np.rint(unit * self.steps) + 0.5
+        return 2.0 * line(unit, self.edges, self.cumulative) - 1.0
+
+    def values(self, ranks: Array) -> Array:
+        """Coordinates of ranks."""
+        unit = line((ranks + 1.0) / 2.0, self.cumulative, self.edges)
+        if self.whole:
+            unit = np.minimum(np.floor(unit), self.steps) / max(self.steps, 1.0)
+        elif self.steps:
+            unit = np.rint(unit * self.steps) / self.steps
+        return 2.0 * unit - 1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ColumnDistributions:
+    """Known laws of the columns of some heads, and the map that gives rows these laws.
+
+    Attributes:
+        numbers: law of each number, in the heads' order.
+        shares: of levels and of missing numbers, shape (width,); 0 at numbers.
+        offsets: added to the network's outputs, shape (width,); 0 at numbers.
+        knots: quantiles of each number's perturbed output, shape (numbers, KNOTS), increasing.
+    """
+
+    numbers: tuple[NumberLaw, ...]
+    shares: Array
+    offsets: Array
+    knots: Array
+
+    @classmethod
+    def of(cls, heads: Heads, domain: Domain, laws: Sequence[Array]) -> Self:
+        """Level for a network whose outputs are zero.
+
+        Args:
+            heads: of some of the domain's columns.
+            domain: the histogram's codes.
+            laws: non-negative counts of every released column's codes.
+        """
+        names = [column.name for column in domain.schema.released]
+        shares, numbers = np.zeros(heads.width), []
+        for part in heads.parts:
+            j = names.index(part.column.name)
+            law = np.maximum(laws[j] / laws[j].sum(), _LEAST)
+            law = law / law.sum()
+            if part.numeric:
+                numbers.append(NumberLaw.of(part, domain.columns[j], law))
+                shares[part.start + 1 : part.stop] = law[-1]
+            else:
+                shares[part.start : part.stop] = law
+        offsets = np.zeros(heads.width)
+        for start, stop in heads.groups:
+            offsets[start:stop] = np.log(shares[start:stop])
+        offsets[heads.flags] = _logit(shares[heads.flags])
+        knots = np.tile(_LOGISTIC, (len(numbers), 1))
+        return cls(numbers=tuple(numbers), shares=shares, offsets=offsets, knots=knots)
+
+    @cached_property
+    def centres(self) -> Array:
+        """Medians of the numbers' perturbed outputs."""
+        return np.asarray(self.knots[:, KNOTS // 2])
+
+    @cached_property
+    def spreads(self) -> Array:
+        """Scales of logistic laws with their quartiles."""
+        quarter = KNOTS // 4
+        width = self.knots[:, -1 - quarter] - self.knots[:, quarter]
+        return np.asarray(np.maximum(width / (2 * np.log(3.0)), 1e-6))
+
+    def ranked(self, rows: Array) -> Array:
+        """Rows of coordinates, shape (n, width), with ranks for numbers; row by row."""
+        return self._mapped(rows, [law.ranks for law in self.numbers])
+
+    def valued(self, rows: Array) -> Array:
+        """Rows of ranks with coordinates for numbers again."""
+        return self._mapped(rows, [law.values for law in self.numbers])
+
+    def _mapped(self, rows: Array, maps: Sequence[Any]) -> Array:
+        rows = rows.copy()
+        for law, transform in zip(self.numbers, maps, strict=True):
+            column = transform(rows[:, law.place])
+            if law.nullable:
+                column = np.where(rows[:, law.place + 1] > 0.5, 0.0, column)
+            rows[:, law.place] = column
+        return rows
+
+    def drawn(self, perturbed: Array) -> Array:
+        """Ranks of the numbers' perturbed outputs, shape (n, numbers), on the columns' grids."""
+        grid_ranks = np.empty_like(perturbed)
+        for j, law in enumerate(self.numbers):
+            ranks = line(perturbed[:, j], self.knots[j], 2.0 * _GRID - 1.0)
+            grid_ranks[:, j] = law.ranks(law.values(ranks)) if law.steps else ranks
+        return grid_ranks
+
+    def levelled(self, heads: Heads, outputs: Array, noise: Array) -> Self:
+        """With the offsets and quantiles that give public outputs the known laws.
+
+        Args:
+            heads: of these columns.
+            outputs: of a network, shape (n, width).
+            noise: of `Heads.draw_noise`, same shape.
+        """
+        offsets = np.zeros(heads.width)
+        for start, stop in heads.groups:
+            offsets[start:stop] = _offsets(outputs[:, start:stop], self.shares[start:stop])
+        knots = np.empty_like(self.knots)
+        for j, law in enumerate(self.numbers):
+            present = np.ones(len(outputs))
+            if law.nullable:
+                share = np.array([1 - self.shares[law.place + 1], self.shares[law.place + 1]])
+                logits = np.stack([np.zeros(len(outputs)), outputs[:, law.place + 1]], axis=1)
+                low, high = _offsets(logits, share)
+                offsets[law.place + 1] = high - low
+                present = _softmax(logits + np.array([low, high]))[:, 0]
+            perturbed = outputs[:, law.place] + noise[:, law.place]
+            knots[j] = _quantiles(perturbed, np.maximum(present, 1e-12))
+        return replace(self, offsets=offsets, knots=knots)
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Offsets and knots, for storage."""
+        return {"offsets": self.offsets, "knots": self.knots}
+
+
+def _logit(share: Array) -> Array:
+    return np.asarray(np.log(share) - np.log1p(-share))
+
+
+def _softmax(logits: Array) -> Array:
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+
+
+def _offsets(logits: Array, shares: Array) -> Array:
+    """What to add to logits, shape (n, s), so that the mean softmax is `shares`, shape (s,).
+
+    Coordinate ascent on the concave dual: each round moves every offset by its log error.
+    """
+    offsets = np.log(shares)
+    for part in (logits[:_ROWS], logits)[: 1 + (len(logits) > _ROWS)]:
+        for _ in range(_ROUNDS):
+            step = np.log(shares / np.maximum(_mean_softmax(part + offsets), 1e-300))
+            step = np.clip(step, -5.0, 5.0)  # a level that no row wants yet must not run away
+            offsets = offsets + step
+            if np.abs(step).max() < _CLOSE:
+                break
+    return np.asarray(offsets - offsets.mean())
+
+
+def _mean_softmax(logits: Array) -> Array:
+    starts = range(0, len(logits), _ROWS)
+    total = sum(_softmax(logits[start : start + _ROWS]).sum(axis=0) for start in starts)
+    return np.asarray(total / len(logits))
+
+
+def _quantiles(values: Array, weights: Array) -> Array:
+    """KNOTS weighted quantiles from the smallest value to the largest, strictly increasing."""
+    order = np.argsort(values, kind="stable")
+    mass = np.cumsum(weights[order])
+    middle = (mass - weights[order] / 2) / mass[-1]
+    quantiles = np.interp(_GRID, middle, values[order])
+    return np.asarray(
+        quantiles + 1e-9 * np.maximum(1.0, np.abs(quantiles).max()) * np.arange(KNOTS)
+    )
+
+
+MARGIN = 0.02
+"""How far the sigmoid reaches beyond both bounds, in units of the range; then it is clamped."""
+
+_FINEST_GRID = 1000
+"""A finer grid looks continuous to a network, and is left to `PublicSchema.project`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """Where one column lies in a row.
+
+    Attributes:
+        column: the column.
+        start, stop: half-open range of coordinates.
+        numeric: one number, and a flag if nullable; otherwise levels, missing last if nullable.
+    """
+
+    column: Column
+    start: int
+    stop: int
+    numeric: bool
+
+    def encode(self, values: NDArray[Any], rows: Array) -> None:
+        """Write scaled values, shape (n,), into zeros of shape (n, width)."""
+        missing = np.isnan(values) if self.column.is_numeric else values < 0
+        if not self.numeric:
+            codes = np.where(missing, self.column.cardinality, values).astype(np.int64)
+            last = self.stop - self.start - 1  # an inadmissible cell stays in its own column
+            rows[np.arange(len(rows)), self.start + np.minimum(codes, last)] = 1.0
+            return
+        if not self.column.is_numeric:
+            values = values / (self.column.cardinality - 1)
+        rows[:, self.start] = np.where(missing, 0.0, 2.0 * values - 1.0)
+        if self.column.nullable:
+            rows[:, self.start + 1] = missing
+
+    def decode(self, rows: Array) -> NDArray[Any]:
+        """Scaled values, shape (n,), of rows as `encode` writes them."""
+        part, column = rows[:, self.start : self.stop], self.column
+        if not self.numeric:
+            codes = np.argmax(part, axis=1)
+            return np.where(codes >= column.cardinality, -1, codes).astype(np.int32)
+        missing = part[:, 1] > 0.5 if column.nullable else np.zeros(len(part), dtype=bool)
+        unit = (part[:, 0] + 1.0) / 2.0
+        if column.is_numeric:
+            return np.where(missing, np.nan, unit)
+        codes = np.rint(unit * (column.cardinality - 1))
+        return np.where(missing, -1, codes).astype(np.int32)
+
+    @property
+    def steps(self) -> float:
+        """Steps of a number's grid over its range; 0 where it looks continuous."""
+        column = self.column
+        if not column.is_numeric:
+            return float(column.cardinality - 1)
+        if column.kind is ColumnKind.CONTINUOUS:
+            span, decimals = column.upper_number - column.lower_number, column.decimals
+            steps = 0.0 if decimals is None else span * 10.0**decimals
+        else:
+            steps = column.upper_number - column.lower_number
+        return steps if steps <= _FINEST_GRID and steps == round(steps) else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    """The heads of some released columns, in order.
+
+    Attributes:
+        columns: the columns.
+        temperature: of the relaxed draws, > 0.
+        levels: whether ordinal columns are levels, too, instead of numbers; those of one level are.
+        distributions: known ones of the columns; numbers are then ranks, drawn by logistic noise.
+    """
+
+    columns: tuple[Column, ...]
+    temperature: float = 2 / 3
+    levels: bool = False
+    distributions: ColumnDistributions | None = None
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: the temperature is out of range."""
+        if not 0 < self.temperature <= 10:
+            raise SpecError("heads.temperature: expected above 0, at most 10")
+
+    @cached_property
+    def parts(self) -> tuple[Head, ...]:
+        """One head per column."""
+        heads: list[Head] = []
+        for column in self.columns:
+            ordinal = column.kind is ColumnKind.ORDINAL and column.cardinality > 1
+            numeric = column.is_numeric or (ordinal and not self.levels)
+            size = (1 if numeric else column.cardinality) + int(column.nullable)
+            start = heads[-1].stop if heads else 0
+            heads.append(Head(column=column, start=start, stop=start + size, numeric=numeric))
+        return tuple(heads)
+
+    @property
+    def width(self) -> int:
+        """Coordinates of a row, and outputs of a generator's network."""
+        return self.parts[-1].stop if self.parts else 0
+
+    def encode(self, scaled: ScaledTable) -> Array:
+        """Rows of scaled values, shape (n, width); row i depends on row i alone.
+
+        Privacy:
+            Releases nothing: the rows are as confidential as the table.
+        """
+        rows = np.zeros((scaled.rows, self.width))
+        for part in self.parts:
+            part.encode(scaled.columns[part.column.name], rows)
+        return rows if self.distributions is None else self.distributions.ranked(rows)
+
+    def decode(self, rows: Array) -> dict[str, NDArray[Any]]:
+        """Scaled columns of drawn rows; `PublicSchema.project` puts them on their grids."""
+        rows = rows if self.distributions is None else self.distributions.valued(rows)
+        return {part.column.name: part.decode(rows) for part in self.parts}
+
+    def draw_noise(self, rows: int, rng: np.random.Generator) -> Array:
+        """Public noise that `draw` adds to levels, flags and ranks, shape (rows, width)."""
+        noise = rng.gumbel(size=(rows, self.width))
+        for binary in (self.flags,) if self.distributions is None else (self.flags, self._numbers):
+            noise[:, binary] -= rng.gumbel(size=(rows, binary.size))
+        return noise
+
+    def draw(self, outputs: Array, noise: Array) -> Drawn:
+        """Rows drawn from network outputs and `draw_noise`, both of shape (n, width)."""
+        return Drawn(heads=self, outputs=outputs, noise=noise)
+
+    def relaxed(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """The differentiable rows: shares of levels, numbers before clamping.
+
+        Args:
+            outputs: of the generator's network, a tensor of shape (n, width).
+            noise: of `draw_noise`, same shape.
+        """
+        numbers, flags, laws = self._numbers, self.flags, self.distributions
+        perturbed = outputs + noise
+        if laws is None:
+            bend = (1 + 2 * MARGIN) * (outputs[:, numbers] / 2).tanh()
+        else:
+            perturbed = perturbed + CPU.array(laws.offsets)
+            centred = perturbed[:, numbers] - CPU.array(laws.centres)
+            bend = (centred / (2 * CPU.array(laws.spreads))).tanh()
+        rows = outputs * 0.0
+        rows[:, numbers] = bend
+        perturbed = perturbed / self.temperature
+        rows[:, flags] = perturbed[:, flags].sigmoid()
+        rows[:, flags - 1] = rows[:, flags - 1] * (1 - rows[:, flags])
+        for start, stop in self.groups:
+            rows[:, start:stop] = perturbed[:, start:stop].softmax(1)
+        return rows
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.int64]:
+        return np.array([p.start for p in self.parts if p.numeric], dtype=np.int64)
+
+    @cached_property
+    def _steps(self) -> Array:
+        return np.array([p.steps for p in self.parts if p.numeric])
+
+    @cached_property
+    def flags(self) -> NDArray[np.int64]:
+        """Coordinates that flag a missing number; each flags the one before it."""
+        flagged = [p.start + 1 for p in self.parts if p.numeric and p.column.nullable]
+        return np.array(flagged, dtype=np.int64)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """Half-open ranges of the columns of levels."""
+        return tuple((p.start, p.stop) for p in self.parts if not p.numeric)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drawn:
+    """Rows drawn from a generator's outputs.
+
+    Attributes:
+        heads: meaning of the coordinates.
+        outputs, noise: shape (n, width).
+    """
+
+    heads: Heads
+    outputs: Array
+    noise: Array
+
+    @property
+    def _reach(self) -> float:
+        return 1 + 2 * MARGIN if self.heads.distributions is None else 1.0
+
+    @cached_property
+    def _perturbed(self) -> Array:
+        perturbed, distributions = self.outputs + self.noise, self.heads.distributions
+        return perturbed if distributions is None else perturbed + distributions.offsets
+
+    @cached_property
+    def _bend(self) -> Array:
+        """Numbers, shape (n, numbers), from -1 to 1; of ranks by a logistic law."""
+        numbers, distributions = self.heads._numbers, self.heads.distributions
+        if distributions is None:
+            return np.tanh(self.outputs[:, numbers] / 2)
+        return np.tanh(
+            (self._perturbed[:, numbers] - distributions.centres) / (2 * distributions.spreads)
+        )
+
+    @cached_property
+    def rows(self) -> Array:
+        """The rows as they would be released, up to grids finer than a network can see."""
+        heads = self.heads
+        rows = np.zeros_like(self.outputs)
+        numbers, flags = heads._numbers, heads.flags
+        perturbed = self._perturbed
+        if heads.distributions is None:
+            value = np.clip(self._reach * self._bend, -1.0, 1.0)
+            on_grid = heads._steps > 0
+            steps = heads._steps[on_grid] / 2
+            value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
+        else:
+            value = heads.distributions.drawn(perturbed[:, numbers])
+        rows[:, numbers] = value
+        rows[:, flags] = perturbed[:, flags] > 0
+        rows[:, flags - 1] *= 1 - rows[:, flags]
+        row_indices = np.arange(len(rows))
+        for start, stop in heads.groups:
+            rows[row_indices, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
+        return rows

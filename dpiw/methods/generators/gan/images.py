@@ -1,0 +1,130 @@
+"""Convolutional networks of a GAN for small grey images; every pixel is a column.
+
+Strided convolutions down to the discriminator's output, transposed ones up to the generator's
+pixels (Radford et al. 2016), without batch normalisation, which mixes rows. A label enters the
+discriminator as a projection of its features (Miyato & Koyama 2018), written as one output per
+label of which the row's own is taken: so the first logits are of order one. The generator has it
+as inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from dpiw.methods.neural.backend import Array
+from dpiw.methods.neural.networks import Dense, Layer, Layered, Plain, unchanged
+from dpiw.methods.neural.row_norms import Convolution
+
+_SLOPE = 0.2
+"""Of the leaky rectifiers, where they are negative."""
+
+_GAIN = 6.0
+
+_PER_ENTRY = 64
+"""Numbers that a row's pass through a convolution holds for each of its inputs or outputs."""
+
+
+def _leaky(values: Array, _: Array) -> Array:
+    return torch.nn.functional.leaky_relu(values, _SLOPE)
+
+
+def _convolution(module: Any, pixels: int) -> Convolution:
+    size = int(module.weight.numel() + module.bias.numel())
+    return Convolution(module, held=max(size, _PER_ENTRY * pixels))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageDiscriminator(Layered):
+    """From a row, its pixels line by line and then its label, to one output.
+
+    Attributes:
+        sides: lines of the image, and pixels in each.
+        labels: width of the one-hot label; 0 for none.
+        channels: of each layer, which halves the image.
+    """
+
+    sides: tuple[int, ...]
+    labels: int
+    channels: tuple[int, ...]
+
+    @property
+    def inputs(self) -> int:
+        """See `Layered`."""
+        return math.prod(self.sides) + self.labels
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """See `Layered`; the last one has an output, and one more for each label."""
+        layers: list[Layer] = []
+        sides = self.sides
+        for channels in itertools.pairwise((1, *self.channels)):
+            layers.append(
+                _convolution(torch.nn.Conv2d(*channels, 5, 2, 2, device="meta"), math.prod(sides))
+            )
+            sides = tuple(-(-side // 2) for side in sides)
+        width = math.prod(sides) * (1, *self.channels)[-1]
+        return (*layers, Dense(width, 1 + self.labels, _GAIN))
+
+    @property
+    def between(self) -> tuple[Plain, ...]:
+        """See `Layered`."""
+        hidden = [_leaky] * (len(self.channels) - 1)
+        if not self.channels:
+            return (lambda values, rows: values[:, : math.prod(self.sides)], self._logit)
+        flat: Plain = lambda values, rows: _leaky(values, rows).flatten(1)  # noqa: E731
+        return (self._image, *hidden, flat, self._logit)
+
+    def _image(self, values: Array, _: Array) -> Array:
+        return values[:, : math.prod(self.sides)].unflatten(1, (1, *self.sides))
+
+    def _logit(self, values: Array, rows: Array) -> Array:
+        labels = rows[:, math.prod(self.sides) :]
+        return values[:, :1] + (values[:, 1:] * labels).sum(1, keepdim=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageGenerator(Layered):
+    """From latents and a label to the pixels, line by line, of any size.
+
+    Attributes:
+        sides: lines of the image, and pixels in each; divisible by 2 for each layer.
+        given: latents and the width of the label.
+        channels: at the input of each layer, which doubles the image.
+    """
+
+    sides: tuple[int, ...]
+    given: int
+    channels: tuple[int, ...]
+
+    @property
+    def inputs(self) -> int:
+        """See `Layered`."""
+        return self.given
+
+    @property
+    def _start(self) -> tuple[int, ...]:
+        return tuple(side // 2 ** len(self.channels) for side in self.sides)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """See `Layered`."""
+        layers: list[Layer] = [Dense(self.given, self.channels[0] * math.prod(self._start), _GAIN)]
+        for channels in itertools.pairwise((*self.channels, 1)):
+            module = torch.nn.ConvTranspose2d(*channels, 4, 2, 1, device="meta")
+            layers.append(_convolution(module, math.prod(self.sides)))
+        return tuple(layers)
+
+    @property
+    def between(self) -> tuple[Plain, ...]:
+        """See `Layered`."""
+        hidden = [_leaky] * (len(self.channels) - 1)
+        return (unchanged, self._image, *hidden, lambda values, _: values.flatten(1))
+
+    def _image(self, values: Array, rows: Array) -> Array:
+        return _leaky(values.unflatten(1, (self.channels[0], *self._start)), rows)

@@ -1,0 +1,158 @@
+"""The histogram of every column that a network gets before training: share, draw and storage.
+
+The counts are drawn once, first, as `dpiw.methods.generators.histogram` draws them: an event of
+their own. A resumed training reads them from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.errors import SpecError
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.heads import ColumnDistributions
+from dpiw.methods.generators.histogram import Histogram, known_laws
+from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_size, useful_bins
+from dpiw.privacy.events import PrivacyEvent
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+BINS = 32
+"""Most bins of a number that declares none."""
+
+WANTED = 0.1
+"""Target for the total variation of the histogram's noise in a column."""
+
+LEAST, MOST = 0.2, 0.8
+"""Bounds of the rule's share of the effort."""
+
+_KEY = "one_way_"
+
+
+def check_share(value: object) -> float | None:
+    """Check `marginals_share`: None is the rule of `share_of`, 0 no histogram; SpecError."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 0.95:
+        raise SpecError("generator.settings.marginals_share: expected a number from 0 to 0.95")
+    return float(value)
+
+
+def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int) -> float:
+    """Share of the effort for a histogram, by public facts alone.
+
+    Counts of a column of b codes with noise of standard deviation s are off by about b E|noise|/(2
+    n) in total variation. Keeping this at `WANTED` costs an effort of d k^2/(2 s^2) over d columns,
+    cut to `LEAST` and `MOST`.
+
+    Exact for Gaussian noise. With Laplace noise, where the share is one of a pure epsilon, it is a
+    rule of thumb.
+    """
+    sizes = Domain.from_schema(schema, bins=useful_bins(BINS, nominal_rows)).sizes
+    per_stddev = statistics.fmean(sizes) * noise_size(NoiseKind.GAUSSIAN, 1.0) / 2
+    stddev = WANTED * nominal_rows / per_stddev
+    reach = marginal_sensitivity(unit, NoiseKind.GAUSSIAN)
+    effort = len(sizes) * reach**2 / (2 * stddev**2)
+    return min(MOST, max(LEAST, effort / rho))
+
+
+def plan_marginals(
+    share: float | None,
+    *,
+    noise: NoiseKind,
+    rho: float,
+    schema: PublicSchema,
+    unit: PrivacyUnit,
+    nominal_rows: int,
+) -> tuple[Histogram | None, float]:
+    """The calibrated histogram, None where the share is 0, and the remaining share.
+
+    Laplace noise shares the pure epsilon sqrt(2 rho), as `marginal_multiplier` does.
+    """
+    if share is None:
+        share = share_of(rho, schema=schema, unit=unit, nominal_rows=nominal_rows)
+    if share == 0:
+        return None, 1.0
+    histogram_rho = rho * (share**2 if noise is NoiseKind.LAPLACE else share)
+    ready = Histogram(bins=BINS, noise=noise).calibrate(
+        rho=histogram_rho, schema=schema, unit=unit, nominal_rows=nominal_rows
+    )
+    return ready, 1.0 - share
+
+
+def marginals_events(
+    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
+) -> tuple[PrivacyEvent, ...]:
+    """One event per column of one draw each, so that `Resumption` tells them from steps.
+
+    Raises:
+        UncalibratedError: as `Histogram.events`.
+    """
+    if histogram is None:
+        return ()
+    (all_columns,) = histogram.events(schema=schema, unit=unit)
+    return (replace(all_columns, count=1),) * all_columns.count
+
+
+def marginals_noise(
+    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
+) -> tuple[ReleasedNoise, ...]:
+    """Noise of the histogram's equal events; empty without one."""
+    if histogram is None:
+        return ()
+    return tuple(
+        replace(law, values="marginals")
+        for law in histogram.released_noise(schema=schema, unit=unit)
+    )
+
+
+def with_distributions(design: Design, measured: Measurement | None) -> Design:
+    """A design with the marginals of a measured histogram, if there is one."""
+    if measured is None:
+        return design
+    known = known_laws(measured, schema=design.schema)
+    return replace(
+        design, distributions=ColumnDistributions.of(design.made, known.domain, known.laws)
+    )
+
+
+def label_law(design: Design, measured: Measurement) -> NDArray[np.float64]:
+    """Shares of the label's levels by a measured histogram, shape (levels,)."""
+    known = known_laws(measured, schema=design.schema)
+    names = [column.name for column in design.schema.released]
+    assert design.label is not None
+    law = known.laws[names.index(design.label.name)]
+    return np.asarray(law / law.sum())
+
+
+def stored_arrays(measured: Measurement | None, design: Design) -> Mapping[str, Any]:
+    """The counts and the levelled distributions, for a network's measurement."""
+    if measured is None or design.distributions is None:
+        return {}
+    return {**measured.arrays, **design.distributions.arrays}
+
+
+def stored_facts(measured: Measurement | None) -> Mapping[str, Any]:
+    """The histogram's facts, for a network's measurement and its certificate."""
+    if measured is None:
+        return {}
+    return {"marginals": dict(measured.facts), "marginals_scale": measured.facts["scale"]}
+
+
+def stored_marginals(measurement: Measurement) -> Measurement | None:
+    """The histogram in a network's measurement, if it has one."""
+    facts = measurement.facts.get("marginals")
+    if facts is None:
+        return None
+    arrays = {k: v for k, v in measurement.arrays.items() if k.startswith(_KEY)}
+    return Measurement(
+        kind=Histogram.method, arrays=arrays, facts=facts, publishable=measurement.publishable
+    )

@@ -1,0 +1,134 @@
+"""A fitted GAN: rows to draw, and a discriminator to judge rows by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import SpecError
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.marginals import stored_marginals, with_distributions
+from dpiw.methods.generators.gan.training import Array, make_batch
+from dpiw.methods.generators.histogram import known_laws
+from dpiw.methods.neural.backend import CPU, computing, library
+from dpiw.methods.neural.networks import Layered
+from dpiw.methods.one_way import OneWayMarginals
+from dpiw.privacy.measurement import Measurement
+
+_CHUNK = 65536
+
+PUBLIC_PROPORTIONS = "public_proportions"
+"""Fact: the label's proportions are the spec's, not a histogram's."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GANModel:
+    """A generator with its discriminator: a pure function of a measurement.
+
+    Attributes:
+        design: shapes.
+        generator, discriminator: parameters, shapes (p_G,) and (p_D,).
+        proportions: of the label's levels, shape (levels,); empty without a label.
+        ratio: whether the discriminator's output is a log ratio, up to a constant: trained with the
+            logistic loss on private rows. Not a Wasserstein critic or a PATE student
+            (docs/method.md section 12).
+        one_way: measured one-way distributions of its rows, or None. Without the label's where its
+            shares are the spec's: those are no measurement of the table.
+    """
+
+    design: Design
+    generator: Array
+    discriminator: Array
+    proportions: Array
+    ratio: bool
+    one_way: OneWayMarginals | None = None
+
+    at_hand: ClassVar[None] = None
+
+    @property
+    def judge(self) -> Self:
+        """Itself."""
+        return self
+
+    @computing()
+    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
+        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
+
+        Raises:
+            SpecError: a negative number of rows.
+        """
+        if rows < 0:
+            raise SpecError(f"rows={rows}: expected a whole number >= 0")
+        parts, most = [], min(_CHUNK, self.design.generator_architecture.rows_at_once)
+        for start in range(0, max(rows, 1), most):
+            size = min(most, rows - start)
+            batch = make_batch(self.design, self.generator, self.proportions, size, rng)
+            parts.append(self.design.decode(batch.rows))
+        schema = self.design.schema
+        return SyntheticTable(schema=schema, scaled=ScaledTable.concatenate(parts))
+
+    @computing()
+    def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
+        """The discriminator's output for synthetic rows, shape (rows,): higher where more real."""
+        network = self.design.discriminator_architecture.network(self.discriminator)
+        size = min(_CHUNK, self.design.discriminator_architecture.rows_at_once)
+        parts = []
+        with library().no_grad():
+            for chosen in np.array_split(np.arange(scaled.rows), scaled.rows // size + 1):
+                rows = CPU.array(self.design.encode(scaled.take(chosen)))
+                parts.append(CPU.to_numpy(network.outputs(rows)[:, 0]))
+        return np.concatenate(parts)
+
+
+def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> GANModel:
+    """Build the model of a measurement from its facts and arrays.
+
+    Raises:
+        SpecError: the measurement is of another method or schema.
+    """
+    if measurement.kind != kind:
+        raise SpecError(f"measurement.kind: expected {kind}")
+    facts, arrays = measurement.facts, measurement.arrays
+    design = Design.from_json(facts["design"], schema=schema)
+
+    def values(name: str, *shape: int) -> Array:
+        values = np.asarray(arrays[name], dtype=np.float64)
+        if values.shape != shape:
+            raise SpecError("measurement: its columns or sizes are not this schema's")
+        return values
+
+    def parameters(name: str, architecture: Layered) -> Array:
+        return values(name, architecture.size)
+
+    histogram, one_way = stored_marginals(measurement), None
+    if histogram is not None:
+        design = with_distributions(design, histogram)
+        assert design.distributions is not None
+        knots = values("knots", *design.distributions.knots.shape)
+        offsets = values("offsets", design.made.width)
+        distributions = replace(design.distributions, offsets=offsets, knots=knots)
+        design = replace(design, distributions=distributions)
+        one_way = known_laws(histogram, schema=schema).one_way
+        if facts.get(PUBLIC_PROPORTIONS) and design.label is not None:
+            names = [column.name for column in schema.released]
+            one_way = one_way.without(names.index(design.label.name))
+
+    return GANModel(
+        design=design,
+        generator=parameters("generator", design.generator_architecture),
+        discriminator=parameters("discriminator", design.discriminator_architecture),
+        proportions=values("proportions", design.given.width),
+        ratio=bool(facts["ratio"]),
+        one_way=one_way,
+    )
+
+
+def model_arrays(generator: Array, discriminator: Array, proportions: Array) -> Mapping[str, Any]:
+    """The arrays that `gan_model` reads."""
+    return {"generator": generator, "discriminator": discriminator, "proportions": proportions}

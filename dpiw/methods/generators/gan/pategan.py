@@ -1,0 +1,486 @@
+"""PATE-GAN: a student discriminator that learns from noisy votes of teachers on disjoint rows.
+
+Every private row goes to one teacher. Teachers learn, without noise, to tell their rows from
+synthetic ones; neither they nor their exact votes leave the stage. The student sees synthetic rows
+only, each labelled by a noisy count of the teachers that call it real. The generator learns from
+the student. Only noisy counts are released: the planned votes and, unless `marginals_share` is 0,
+a histogram of every column before them (docs/method.md section 20).
+
+**Deal.** Each row's teacher is drawn independently and uniformly. A deal by place in the table
+would fail under add/remove: a removed row moves every later one to another teacher. Drawn, the rows
+that two neighbours share can have the same teachers in both; the hockey-stick divergence is jointly
+convex, so what holds for every deal holds for the mixture over deals.
+
+**Sensitivity.** Given the deal, a unit's rows lie with at most max_rows teachers. A teacher's
+parameters depend on its own rows and on earlier releases, so only those teachers' votes may
+differ, each by one: at most min(max_rows, k) votes for `real`, in L1 and in L2. Votes for
+`synthetic` are k minus those, and are not drawn. Under replace-one with one row a unit, the new row
+keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as many
+come.
+
+**Resuming.** No teacher is stored. A resumed run deals the rows again and teaches new teachers on
+the student's synthetic rows: further adaptive steps, charged in advance.
+
+Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
+are functions of the private votes, and would need noise of their own.
+
+Source: Jordon et al. (2019); deal, count and accounting as above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.base import (
+    MULTIPLY_SECONDS,
+    NUMBER_SECONDS,
+    STEP_SECONDS,
+    CriticKind,
+    Running,
+    calibrated_for,
+    check_effort,
+)
+from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.game import check_real, check_whole, check_widths
+from dpiw.methods.generators.gan.marginals import (
+    check_share,
+    marginals_events,
+    marginals_noise,
+    plan_marginals,
+    stored_arrays,
+    stored_facts,
+    with_distributions,
+)
+from dpiw.methods.generators.gan.model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.gan.teachers import PATEState, Student, Teachers, deal
+from dpiw.methods.generators.gan.training import (
+    LEVELLING_EVERY,
+    SETTLING_ROWS,
+    Array,
+    GeneratorTraining,
+    PublicRandom,
+    make_batch,
+)
+from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.marginal_noise import marginal_multiplier, with_noise
+from dpiw.methods.neural.backend import check_installed, computing
+from dpiw.methods.neural.clipping import check_computes
+from dpiw.privacy import mechanisms
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+
+ROWS_PER_TEACHER = 5
+"""Few: noise is that of one vote whatever k, so the votes' signal grows with the square of k,
+faster than a single teacher's knowledge shrinks (docs/method.md section 20)."""
+
+MOST_TEACHERS = 1000
+"""More are only time."""
+
+
+def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
+    """Most votes of a query that one unit can move (derived above)."""
+    reach = unit.max_rows
+    if unit.relation is NeighbouringRelation.REPLACE_ONE and unit.max_rows > 1:
+        reach *= 2
+    return min(reach, teachers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteNoise:
+    """Calibrated noise of the votes.
+
+    Attributes:
+        schema, unit: calibrated for these.
+        teachers: k.
+        multiplier: noise scale of one count over its sensitivity.
+        marginals: calibrated histogram of every column; None where none is drawn.
+    """
+
+    schema: PublicSchema
+    unit: PrivacyUnit
+    teachers: int
+    multiplier: float
+    marginals: Histogram | None
+
+    @property
+    def scale(self) -> float:
+        """Noise scale of one count, in votes; rounded up, against ourselves."""
+        sensitivity = vote_sensitivity(self.unit, self.teachers)
+        return self.multiplier * sensitivity * (1 + 1e-15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PATEGAN(Synthesizer):
+    """PATE-GAN before it has seen data.
+
+    Attributes:
+        noise: of votes and histogram, `gaussian`, or `laplace` where delta must be 0.
+        marginals_share, start, generator: as of `GANSettings`.
+        teachers: k; None (default): one per `ROWS_PER_TEACHER` rows of the public nominal size,
+            from 2 to `MOST_TEACHERS`.
+        rounds: how often teachers, student and generator take turns.
+        queries: labelled synthetic rows per round; rounds times queries counts are charged.
+        memory: rounds whose labelled rows the student still learns from; they cost nothing again.
+        teacher_steps, student_steps, generator_steps: gradient steps of each in a round.
+        teacher_lot: own rows in one gradient step of a teacher.
+        batch: synthetic rows in a generator step.
+        latent: normal inputs of the generator.
+        student: widths of the hidden layers.
+        teacher: width of a teacher's hidden layer.
+        learning_rate, student_rate, teacher_rate: of their Adams.
+        penalty: weight of the student's gradient penalty; it costs nothing.
+        temperature: of the relaxed draws of levels.
+        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
+            the rounds in advance.
+        calibrated: set by `calibrate`.
+    """
+
+    noise: NoiseKind = NoiseKind.GAUSSIAN
+    marginals_share: float | None = None
+    teachers: int | None = None
+    rounds: int = 100
+    queries: int = 5
+    memory: int = 20
+    teacher_steps: int = 2
+    student_steps: int = 3
+    generator_steps: int = 2
+    teacher_lot: int = 5
+    batch: int = 128
+    latent: int = 16
+    generator: tuple[int, ...] = ()
+    student: tuple[int, ...] = (32,)
+    teacher: int = 8
+    learning_rate: float = 5e-3
+    student_rate: float = 1e-2
+    teacher_rate: float = 2e-2
+    penalty: float = 0.5
+    temperature: float = 2 / 3
+    start: int = 0
+    resumes: int = 1
+    calibrated: VoteNoise | None = None
+
+    method: ClassVar[str] = "pategan"
+    private: ClassVar[bool] = True
+    critic: ClassVar[CriticKind] = CriticKind.NONE
+    """The student's; it is no log ratio."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
+        return cls(**with_noise(settings, pure=pure))
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is unknown or out of range."""
+        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+        if self.teachers is not None:
+            check_whole("teachers", self.teachers, low=2, high=10**5)
+        for name, high in (
+            ("rounds", 10**5), ("queries", 10**5), ("memory", 10**5), ("teacher_steps", 1000),
+            ("student_steps", 1000), ("generator_steps", 1000), ("teacher_lot", 10**5),
+            ("batch", 10**5), ("latent", 4096), ("teacher", 4096),
+        ):  # fmt: skip
+            check_whole(name, getattr(self, name), low=1, high=high)
+        for name, most in (
+            ("learning_rate", 1.0), ("student_rate", 1.0), ("teacher_rate", 1.0),
+            ("temperature", 10.0),
+        ):  # fmt: skip
+            value = check_real(name, getattr(self, name), above=0, at_most=most)
+            object.__setattr__(self, name, value)
+        check_whole("resumes", self.resumes, low=0, high=20)
+        check_whole("start", self.start, low=0, high=2**63 - 1)
+        object.__setattr__(self, "marginals_share", check_share(self.marginals_share))
+        check_real("penalty", self.penalty, above=-1e-9, at_most=1e3)
+        for name in ("generator", "student"):
+            object.__setattr__(self, name, check_widths(name, getattr(self, name)))
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming, counted in queries; None: a killed training is lost."""
+        if not self.resumes:
+            return None
+        return Resumption(
+            steps=self.rounds * self.queries,
+            every=interval(self.rounds) * self.queries,
+            resumes=self.resumes,
+        )
+
+    @property
+    def counts(self) -> int:
+        """Noisy counts that are charged, those that resumes may repeat included."""
+        repeated = self.resumes * interval(self.rounds)
+        return (self.rounds + repeated) * self.queries
+
+    def design(self, schema: PublicSchema) -> Design:
+        """Shapes of generator and student."""
+        return Design(
+            schema=schema,
+            conditional=False,
+            latent=self.latent,
+            generator=self.generator,
+            discriminator=self.student,
+            temperature=self.temperature,
+        )
+
+    def generator_training(self, design: Design, chance: PublicRandom) -> GeneratorTraining:
+        """The generator's side of the game."""
+        return GeneratorTraining(
+            design=design,
+            loss="logistic",
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            chance=chance,
+        )
+
+    @property  # a class variable would be a field, and move the digest of every plan
+    def libraries(self) -> tuple[str, ...]:
+        """See `Synthesizer`."""
+        return ("torch",)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and, once calibrated, the noise; JSON values."""
+        left_out = ("noise", "calibrated", "critic")
+        names = [name for name in self.__dataclass_fields__ if name not in left_out]
+        parameters: dict[str, Any] = {name: getattr(self, name) for name in names}
+        parameters = {k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()}
+        parameters["noise"] = self.noise.value
+        if self.calibrated is not None:
+            ready = self.calibrated
+            parameters |= {
+                "teachers": ready.teachers,
+                "queries_accounted": self.counts,
+                "noise_multiplier": ready.multiplier,
+                "vote_sensitivity": vote_sensitivity(ready.unit, ready.teachers),
+                "relation": ready.unit.relation.value,
+                "max_rows": ready.unit.max_rows,
+            }
+            if ready.marginals is not None:
+                parameters["marginals"] = dict(ready.marginals.parameters())
+        return parameters
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Split the effort that the histogram leaves evenly over the queries; set the teachers."""
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
+        check_installed(f"generator.method={self.method}")
+        rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
+        marginals, rest = plan_marginals(
+            self.marginals_share, noise=self.noise, rho=rho, schema=schema, unit=unit,
+            nominal_rows=nominal_rows,
+        )  # fmt: skip
+        noise = VoteNoise(
+            schema=schema,
+            unit=unit,
+            teachers=rule if self.teachers is None else self.teachers,
+            multiplier=marginal_multiplier(self.noise, rho=rho, share=rest, count=self.counts),
+            marginals=marginals,
+        )
+        return replace(self, calibrated=noise)
+
+    def check_fits(self) -> None:
+        """See `Method`: its networks need torch."""
+        schema = calibrated_for(self.calibrated, method=self.method).schema
+        check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """A histogram of every column, and one noisy count per query, all of them."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
+        votes = law(noise_multiplier=ready.multiplier, count=self.counts)
+        return (*marginals_events(ready.marginals, schema=schema, unit=unit), votes)
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the histogram that is drawn first, and of every count of votes."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        votes = ReleasedNoise(
+            values="votes",
+            law=self.noise,
+            scale=ready.scale,
+            sensitivity=float(vote_sensitivity(unit, ready.teachers)),
+            event=len(self.events(schema=schema, unit=unit)) - 1,
+        )
+        return (*marginals_noise(ready.marginals, schema=schema, unit=unit), votes)
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """As `Forecasts`: all teachers see own and synthetic rows at every step."""
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        width, hidden = self.design(schema).made.width, ready.teachers * self.teacher
+        steps = self.rounds * (self.teacher_steps + self.student_steps + self.generator_steps)
+        seen = self.rounds * self.teacher_steps * (self.teacher_lot + self.batch)
+        made = width * (self.rounds * self.generator_steps * self.batch + 2 * nominal_rows)
+        held = width * (12 * nominal_rows + 19 * SETTLING_ROWS + 32 * hidden)
+        return Running(
+            seconds=STEP_SECONDS * steps
+            + MULTIPLY_SECONDS * seen * width * hidden
+            + NUMBER_SECONDS * made,
+            held_bytes=held + 16 * hidden * self.batch + (40 << 20),
+        )
+
+    @computing()
+    def measure(
+        self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
+    ) -> Measurement:
+        """Draw the noisy votes of every round, and train student and generator on them.
+
+        Args:
+            table: private rows.
+            noise: draws the deal and the noise of the votes.
+            watch: holds the checkpoint to resume from, and receives new ones.
+
+        Privacy:
+            Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query; of a column's histogram
+                as `Histogram.measure`.
+            Event: `events`: the histogram, drawn before any teacher learns and not again in a
+            resumed run, and one count per query. Teachers and exact votes stay here. Ranks of
+            private rows are
+            functions of a row and of noisy counts: only the row's teacher sees them.
+
+        Raises:
+            PrivacyError: a checkpoint of other settings, or no round is reserved to be repeated.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        design, chance = self.design(table.schema), self._chance(table.schema)
+        marginals = ready.marginals
+
+        def histogram() -> Measurement | None:
+            return None if marginals is None else marginals.measure(table, noise=noise)
+
+        state = self._start(design, chance, watch, histogram, publishable=noise.publishable)
+        design = with_distributions(design, state.marginals)
+        rows = design.encode(table.confidential())
+        teachers = Teachers.start(
+            rows,
+            deal(len(rows), ready.teachers, noise=noise),
+            count=ready.teachers, hidden=self.teacher, rate=self.teacher_rate, chance=chance,
+        )  # fmt: skip
+        law = NoiseLaw(kind=self.noise, scale=ready.scale, dimension=self.queries)
+        for batch in state.student.rows:  # of a resumed run; none at the beginning
+            teachers = teachers.taught(batch, steps=self.teacher_steps, lot=self.teacher_lot)
+
+        def ask(synthetic: Array, queries: Array) -> Array:
+            nonlocal teachers
+            teachers = teachers.taught(synthetic, steps=self.teacher_steps, lot=self.teacher_lot)
+            return mechanisms.noisy_counts(teachers.votes(queries), law=law, noise=noise)
+
+        state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
+        none = np.zeros(0)
+        settled = self.generator_training(design, chance).settled(state.player.average, none)
+        return Measurement(
+            kind=self.method,
+            arrays={
+                **model_arrays(state.player.average, state.student.parameters, none),
+                **stored_arrays(state.marginals, settled.design),
+            },
+            facts={
+                **stored_facts(state.marginals),
+                "design": design.to_json(),
+                "ratio": False,
+                "teachers": ready.teachers,
+                "queries": self.rounds * self.queries,
+                "noise": self.noise.value,
+                "votes_scale": law.scale,
+            },
+            publishable=state.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
+        )
+
+    def _chance(self, schema: PublicSchema) -> PublicRandom:
+        return PublicRandom.of({"own": self.parameters(), "schema": schema.to_mapping()})
+
+    def resumed_state(self, data: bytes, *, schema: PublicSchema) -> PATEState:
+        """The state of a checkpoint that the training may resume from.
+
+        Raises:
+            PrivacyError: no round is reserved to be repeated, or the state is of other settings.
+        """
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        if self.resumes == 0:
+            raise PrivacyError("training: no round is reserved to be repeated from a checkpoint")
+        start = self._first(self.design(schema), self._chance(schema), None)
+        return PATEState.from_bytes(data, start=start, marginals=ready.marginals is not None)
+
+    def _first(
+        self,
+        design: Design,
+        chance: PublicRandom,
+        marginals: Measurement | None,
+        publishable: bool = True,
+    ) -> PATEState:
+        """The state before the first round."""
+        full_design = with_distributions(design, marginals)
+        return PATEState(
+            turn=0,
+            student=Student.start(full_design, rate=self.student_rate, chance=chance),
+            player=self.generator_training(full_design, chance).start(),
+            marginals=marginals,
+            settings=chance.facts,
+            publishable=publishable,
+        )
+
+    def _start(
+        self,
+        design: Design,
+        chance: PublicRandom,
+        watch: TrainingWatch,
+        draw: Callable[[], Measurement | None],
+        *,
+        publishable: bool,
+    ) -> PATEState:
+        """The state of a checkpoint, or the first one, with a histogram that `draw` draws."""
+        checkpoint = watch.resumed()
+        if checkpoint is None:
+            start = self._first(design, chance, draw(), publishable)
+            watch.at(0, self.rounds * self.queries, start.to_bytes)
+            return start
+        state = self.resumed_state(checkpoint, schema=design.schema)
+        return replace(state, publishable=state.publishable and publishable)
+
+    def _play(
+        self,
+        design: Design,
+        chance: PublicRandom,
+        ask: Any,
+        teachers: int,
+        *,
+        state: PATEState,
+        watch: TrainingWatch,
+    ) -> PATEState:
+        """Student and generator, from noisy counts alone: post-processing of what `ask` returns."""
+        training, none = self.generator_training(design, chance), np.zeros(0)
+        student, player = state.student, state.player
+        often = max(1, LEVELLING_EVERY // self.generator_steps)
+        for turn in range(state.turn, self.rounds):
+            if turn % often == 0 or turn % interval(self.rounds) == 0:  # so at a resumed beginning
+                training = training.levelled(player.parameters, none, turn)
+            full_design = training.design
+            synthetic, queries = (
+                make_batch(full_design, player.parameters, none, rows, chance.rng(name, turn)).rows
+                for name, rows in (("taught", self.batch), ("asked", self.queries))
+            )
+            labels = ask(synthetic, queries) / teachers
+            student = student.told(queries, labels, memory=self.memory)
+            student = student.learnt(steps=self.student_steps, penalty=self.penalty)
+            for _ in range(self.generator_steps):
+                player = training.update(player, student.network, none)
+            state = replace(state, turn=turn + 1, student=student, player=player)
+            if state.turn % interval(self.rounds) == 0 or state.turn == self.rounds:
+                watch.at(state.turn * self.queries, self.rounds * self.queries, state.to_bytes)
+        return state
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
+        """The fitted networks, the student as the discriminator; it is no log ratio."""
+        return gan_model(measurement, kind=self.method, schema=schema)

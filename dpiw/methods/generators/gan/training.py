@@ -1,0 +1,259 @@
+"""The generator's side of an adversarial game: public from beginning to end.
+
+A generator learns from a discriminator alone and never meets a private row. Where the
+discriminator's parameters are the output of an accounted mechanism, everything here is their
+post-processing, for any number of steps.
+
+Initial parameters, latents and minibatches follow from public facts (`PublicRandom`), so a resumed
+run repeats them. `start`, one of these facts, is chosen before the data are read; no privacy noise
+follows from it.
+
+Source: Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.heads import Drawn
+from dpiw.methods.neural.backend import CPU, library
+from dpiw.methods.neural.backend import Array as AnyArray
+from dpiw.methods.neural.checkpoints import Adam
+from dpiw.methods.neural.clipping import Critic, Logistic, RowLoss
+from dpiw.methods.neural.networks import Network
+
+Array = NDArray[np.float64]
+
+LOSSES = ("logistic", "wasserstein")
+
+LEVELLING_ROWS, SETTLING_ROWS = 1024, 65536
+"""Public rows that marginals are levelled on, during training and at the end."""
+
+LEVELLING_EVERY = 10
+"""Approximate generator steps between two levellings."""
+
+SHRINKAGE = 1.0
+"""Decay towards independence of a generator with known marginals, per step and unit of its rate:
+it shrinks what a noisy discriminator says only once."""
+
+
+def loss_of(name: str, *, real: bool) -> RowLoss:
+    """Loss of a row: `real` for the discriminator's private rows and for the generator.
+
+    `logistic`: binary cross-entropy (non-saturating for the generator). `wasserstein`: a high or a
+        low output.
+    """
+    if name == "logistic":
+        return Logistic(label=int(real))
+    return Critic(sign=-1 if real else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicRandom:
+    """Random generators that follow from public facts, so anyone can repeat them.
+
+    Attributes:
+        facts: SHA-256 of the facts, hexadecimal.
+    """
+
+    facts: str
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """From JSON values, none of which may depend on private data."""
+        text = json.dumps(facts, sort_keys=True, allow_nan=False)
+        return cls(facts=hashlib.sha256(b"dpiw-public-random-v1\n" + text.encode()).hexdigest())
+
+    def rng(self, purpose: str, *numbers: int) -> np.random.Generator:
+        """Generator of one purpose and place."""
+        words = hashlib.sha256(purpose.encode()).digest()[:8]
+        return np.random.default_rng([int(self.facts, 16), int.from_bytes(words), *numbers])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Rows of a generator, with what its derivative needs.
+
+    Attributes:
+        network: the generator.
+        inputs: latents and labels, shape (n, latent + given).
+        labels: one-hot, shape (n, given).
+        drawn: the made part.
+        label_scale: of the design.
+    """
+
+    network: Network
+    inputs: Array
+    labels: Array
+    drawn: Drawn
+    label_scale: float
+
+    @property
+    def rows(self) -> Array:
+        """Input of a discriminator, shape (n, width)."""
+        return np.hstack([self.drawn.rows, self.label_scale * self.labels])
+
+    def gradient(self, slopes: Array) -> Array:
+        """Derivative of a loss of the rows by the generator's parameters, shape (p,).
+
+        Args:
+            slopes: derivative of the loss by the rows, shape (n, width).
+        """
+        network = self.network.learning()
+        outputs = network.outputs(CPU.array(self.inputs))
+        relaxed = self.drawn.heads.relaxed(outputs, CPU.array(self.drawn.noise))
+        by = CPU.array(slopes[:, : self.drawn.heads.width])
+        (gradient,) = library().autograd.grad(relaxed, network.parameters, by)
+        return CPU.to_numpy(gradient)
+
+
+def make_batch(
+    design: Design, parameters: Array, proportions: Array, rows: int, rng: np.random.Generator
+) -> Batch:
+    """Rows of a generator at `parameters`; the same `rng` state gives the same rows."""
+    labels = design.labels(rows, proportions, rng)
+    inputs = np.hstack([rng.standard_normal((rows, design.latent)), labels])
+    noise = design.made.draw_noise(rows, rng)
+    network = design.generator_architecture.network(parameters)
+    drawn = design.made.draw(CPU.to_numpy(network.outputs(CPU.array(inputs))), noise)
+    return Batch(
+        network=network, inputs=inputs, labels=labels, drawn=drawn, label_scale=design.label_scale
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GeneratorState:
+    """State of a generator.
+
+    Attributes:
+        step: updates taken.
+        parameters: shape (p,).
+        moments: of the optimiser.
+        average: running mean of the parameters, weighting the last updates most, shape (p,).
+    """
+
+    step: int
+    parameters: Array
+    moments: Array
+    average: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorTraining:
+    """Training of a generator against a discriminator: public settings.
+
+    Attributes:
+        design: shapes.
+        loss: `logistic` or `wasserstein`.
+        batch: rows per update.
+        learning_rate: of its Adam.
+        chance: latents and initial parameters.
+        memory: an update replaces max(memory, 10/(step + 10)) of the average, which forgets the
+            beginning.
+    """
+
+    design: Design
+    loss: str
+    batch: int
+    learning_rate: float
+    chance: PublicRandom
+    memory: float = 0.01
+
+    @cached_property
+    def _optimiser(self) -> Adam:
+        return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
+
+    def levelled(self, parameters: Array, proportions: Array, step: int) -> GeneratorTraining:
+        """With marginals, if known, levelled for a generator at `parameters` and a step."""
+        return self._levelled(parameters, proportions, LEVELLING_ROWS, "levelling", step)
+
+    def settled(self, parameters: Array, proportions: Array) -> GeneratorTraining:
+        """As `levelled`, for the final generator and on more rows."""
+        return self._levelled(parameters, proportions, SETTLING_ROWS, "settling")
+
+    def _levelled(
+        self, parameters: Array, proportions: Array, rows: int, *place: Any
+    ) -> GeneratorTraining:
+        distributions = self.design.distributions
+        if distributions is None:
+            return self
+        rng = self.chance.rng(*place)
+        drawn = make_batch(self.design, parameters, proportions, rows, rng).drawn
+        levelled_distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
+        return replace(self, design=replace(self.design, distributions=levelled_distributions))
+
+    def start(self) -> GeneratorState:
+        """State before the first update; where marginals are known, without any dependence."""
+        design = self.design
+        initial = design.generator_architecture.initial(self.chance.rng("generator"))
+        if design.distributions is not None:
+            inputs = (design.latent + design.given.width, *design.generator)[-1]
+            initial[-(inputs + 1) * design.made.width :] = 0.0
+        return GeneratorState(
+            step=0,
+            parameters=initial,
+            moments=self._optimiser.start(initial.size),
+            average=initial,
+        )
+
+    def rows(self, parameters: Array, proportions: Array, *place: int) -> Array:
+        """Rows for the discriminator at a public place in the run, shape (batch, width)."""
+        rng = self.chance.rng("discriminator rows", *place)
+        return make_batch(self.design, parameters, proportions, self.batch, rng).rows
+
+    def update(
+        self, state: GeneratorState, discriminator: Network, proportions: Array
+    ) -> GeneratorState:
+        """One step against a discriminator with public parameters."""
+        rng = self.chance.rng("generator rows", state.step)
+        batch = make_batch(self.design, state.parameters, proportions, self.batch, rng)
+        slopes = row_slopes(discriminator, batch.rows, loss_of(self.loss, real=True))
+        gradient = batch.gradient(slopes) / self.batch
+        step = state.step + 1
+        parameters, moments = self._optimiser.update(
+            state.parameters, gradient, state.moments, step
+        )
+        if self.design.distributions is not None:
+            parameters = parameters * (1 - SHRINKAGE * self.learning_rate)
+        share = max(self.memory, 10 / (step + 10))
+        return replace(
+            state,
+            step=step,
+            parameters=parameters,
+            moments=moments,
+            average=state.average + share * (parameters - state.average),
+        )
+
+
+def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
+    """Derivative of each row's loss by the row itself, shape (n, width); public rows."""
+    backend = discriminator.backend
+    seen = backend.array(rows).requires_grad_()
+    outputs = discriminator.outputs(seen)
+    (slopes,) = library().autograd.grad(outputs, seen, loss.slopes(outputs.detach()))
+    return backend.to_numpy(slopes)
+
+
+def gradient_penalty(discriminator: Network, rows: AnyArray) -> AnyArray:
+    """Derivative by the parameters, shape (p,), of the mean of |d output/d row|^2 / 2.
+
+    On synthetic rows alone, so public and free. It keeps the discriminator flat near the generator;
+    without it the two circle each other (the R2 penalty of Mescheder et al. 2018).
+
+    Args:
+        discriminator: at its current parameters.
+        rows: synthetic rows, shape (n, width), on the discriminator's device.
+    """
+    grad, network = library().autograd.grad, discriminator.learning()
+    seen = rows.detach().clone().requires_grad_()
+    (slopes,) = grad(network.outputs(seen).sum(), seen, create_graph=True)
+    return grad((slopes * slopes).sum() / (2 * max(1, len(rows))), network.parameters)[0]

@@ -1,0 +1,1 @@
+"""MST and AIM, and the graphical model of noisy marginals that both fit."""

@@ -1,0 +1,327 @@
+"""AIM: two-way marginals chosen one after the other, where the model of all earlier ones is worst.
+
+Source: McKenna, Mullins, Sheldon & Miklau (2022), AIM, algorithms 1 to 3, for the workload of all
+pairs of columns. Differences: the number of rows comes from noisy marginals and is never read. The
+effort is counted in equal parts: every one-way marginal has one, a round one at first and four
+times as many after a round that taught the model less than its noise. A round's cost depends on
+earlier noisy output, so parts are of Gaussian differential privacy, which has a filter for that
+(docs/method.md section 18). Where a killed run may resume, no round takes more than a twentieth of
+the rounds' effort, so that a repetition has a known price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import sqrt
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
+from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.bayesian_network import MOST_CELLS
+from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
+from dpiw.methods.generators.estimation import known_one_way, measured_domain
+from dpiw.methods.generators.marginal_noise import (
+    marginal_sensitivity,
+    noise_scale,
+    released_counts,
+    stated,
+    typed,
+    useful_bins,
+)
+from dpiw.methods.generators.pgm.aim_rounds import (
+    MOST_BYTES,
+    PARTS,
+    Round,
+    Workload,
+    cliques_of,
+    draw_round,
+    drawn_marginals,
+    expected_counts,
+    fitted,
+    pooled,
+    rows_of,
+    spent,
+    taught,
+)
+from dpiw.methods.generators.pgm.inference import (
+    GraphicalModel,
+    Inference,
+    check_fits,
+    check_installed,
+)
+from dpiw.methods.generators.pgm.pairs import Merging
+from dpiw.privacy.events import GaussianEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+MOST_COLUMNS = 64
+"""Most columns: a round scores every pair in a model of its own size, which takes hours beyond."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AIMNoise:
+    """Calibrated constants, all public.
+
+    Attributes:
+        part: noise multiplier of a Gaussian mechanism that costs one part of the effort.
+        parts: of the effort, for rounds.
+        bins: of numeric columns that declare none.
+        schema, unit: calibrated for these.
+    """
+
+    part: float
+    parts: int
+    bins: int
+    schema: PublicSchema
+    unit: PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class AIM(Synthesizer):
+    """AIM before it has seen data.
+
+    Attributes:
+        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small nominal
+            sizes get fewer (`useful_bins`).
+        max_cells: a pair of columns with more cells is not measured.
+        max_model_cells: of the model's junction tree at the end; proportionally fewer at a share of
+            the effort.
+        resumes: how often a killed run may resume after its last round; each costs a twentieth in
+            advance. 0: rounds may take any share of the effort, and a killed run is lost.
+        calibrated: set by `calibrate`.
+
+    Formal guarantees:
+        Candidates and total effort follow from schema and settings; which rounds there are, and
+        their costs, from noisy output. The number of rows is never read. The fitting process
+        receives noisy output alone.
+    """
+
+    bins: int = 16
+    max_cells: int = 10_000
+    max_model_cells: int = 10_000_000
+    resumes: int = 0
+    calibrated: AIMNoise | None = None
+
+    method: ClassVar[str] = "aim"
+    private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
+    critic: ClassVar[CriticKind] = CriticKind.NONE
+
+    def __post_init__(self) -> None:
+        if self.bins < 2:
+            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
+        if not 4 <= self.max_cells <= MOST_CELLS:
+            raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
+        if not 1 <= self.max_model_cells <= 1 << 27:
+            raise SpecError(f"generator.settings.max_model_cells: expected 1 to {1 << 27}")
+        if not 0 <= self.resumes <= 20:
+            raise SpecError("generator.settings.resumes: expected a whole number from 0 to 20")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
+        if pure:
+            raise SpecError("generator.method=aim: its noise is gaussian; delta 0 needs mst")
+        check_installed(cls.method)
+        return cls(**typed(cls, settings))
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Caveats on its rows and on the price of its rounds, for the certificate."""
+        return (
+            "Columns of unweighted rows depend on each other through the measured pairs alone,"
+            f" which were chosen by noisy scores among those of at most {self.max_cells} cells, as"
+            f" far as a model of at most {self.max_model_cells} cells holds them.",
+            "What rounds cost follows from noisy output. That they cost no more than declared rests"
+            " on the filter of Gaussian differential privacy (Smith & Thakurta 2022), to which a"
+            " selection of parameter e is a Gaussian mechanism of shift e sqrt(pi/8).",
+        )
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise, JSON values, for the plan and the certificate."""
+        return {
+            **stated(self, part="part_multiplier", parts="parts"),
+            "noise": NoiseKind.GAUSSIAN.value,
+        }
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Share the effort among 16 equal parts a column, and those that a resume may repeat.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive, or there are more columns, or more
+                codes, than a model may hold, or rounds may hold more than `MOST_BYTES`.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        bins = useful_bins(self.bins, nominal_rows)
+        sizes = Domain.from_schema(schema, bins=bins).sizes
+        if len(sizes) > MOST_COLUMNS:
+            raise SpecError(
+                f"generator.method=aim: {len(sizes)} columns; expected at most {MOST_COLUMNS}"
+            )
+        # The first round may fill as much as the one-way marginals and itself have cost.
+        if sum(sizes) * PARTS > self.max_model_cells or max(sizes) > MOST_CELLS:
+            raise SpecError(
+                f"generator.settings.max_model_cells: {sum(sizes)} codes of all columns; expected"
+                f" at least {PARTS} times as many cells, and no column of more than {MOST_CELLS}"
+            )
+        if self._workload(sizes).held_bytes() > MOST_BYTES:
+            raise SpecError(
+                "generator.settings.max_model_cells, max_cells: rounds may hold more than"
+                f" {MOST_BYTES >> 20} MiB besides the table; expected less, or fewer levels"
+            )
+        rounds = (PARTS - 1) * len(sizes)
+        terms = Resumption.of(steps=rounds, resumes=self.resumes)
+        part = sqrt((len(sizes) + rounds + (terms.reserve if terms else 0)) / (2 * rho))
+        noise = AIMNoise(part=part, parts=rounds, bins=bins, schema=schema, unit=unit)
+        return replace(self, calibrated=noise)
+
+    def _workload(self, sizes: tuple[int, ...]) -> Workload:
+        return Workload(sizes=sizes, max_cells=self.max_cells, max_model_cells=self.max_model_cells)
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """The terms of resuming a killed run; None: it is lost."""
+        ready = self.calibrated
+        return None if ready is None else Resumption.of(steps=ready.parts, resumes=self.resumes)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """All one-way marginals as one Gaussian mechanism, and every part of the rounds."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        terms, columns = self.resumption, len(schema.released)
+        repeated = terms.reserve if terms else 0
+        return (
+            GaussianEvent(noise_multiplier=ready.part / sqrt(columns)),
+            GaussianEvent(noise_multiplier=ready.part, count=ready.parts + repeated),
+        )
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the one-way marginals together, and of one part of a round.
+
+        A round of p parts draws its marginal with this scale over sqrt((1 - `SELECTION`) p).
+        """
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        part = released_counts(
+            "part of a round", NoiseKind.GAUSSIAN, multiplier=ready.part, unit=unit, event=1
+        )
+        reach = marginal_sensitivity(unit, NoiseKind.GAUSSIAN) * sqrt(len(schema.released))
+        return (replace(part, values="one_way", sensitivity=reach, event=0), part)
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """Two rounds a column count every pair and fit; noise may ask for more.
+
+        15 columns of 10,000 rows took 75 s and 320 MiB, 30 took 130 s and 490 MiB.
+        """
+        columns = len(schema.released)
+        tables = 2 * columns * columns * (columns + 1) / 2
+        counted = tables * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        return Running(seconds=counted + 10 + 4 * columns, held_bytes=(140 + 12 * columns) << 20)
+
+    def check_fits(self) -> None:
+        """See `Method`: rounds fit in a process of their own."""
+        check_fits()
+
+    def measure(
+        self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
+    ) -> Measurement:
+        """Draw the one-way marginals, then rounds: a selection and the noisy marginal it chose.
+
+        Args:
+            table: private rows.
+            noise: draws everything.
+            watch: holds the checkpoint to resume from, and receives new ones.
+
+        Privacy:
+            Unit: `calibrated.unit`. Marginals: L2 = k add/remove, sqrt(2) k replace-one, with k =
+                max_rows.
+            Selections: score sensitivity k or 2 k times the largest weight.
+            Event: `events`: the rounds' parts, chosen by noisy output, sum to at most theirs (Smith
+            & Thakurta 2022). A resumed run repeats at most one round, which `events` counts.
+
+        Raises:
+            PrivacyError: a checkpoint, and no part is reserved to be repeated.
+            StageFailedError: the fitting process ended; before any draw where it never works.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        domain = Domain.from_schema(table.schema, bins=ready.bins)
+        counter = ContingencyCounter.of(table, domain)
+        steps, sizes, workload = ready.parts, domain.sizes, self._workload(domain.sizes)
+        drawn = self._resumed(watch, publishable=noise.publishable)
+        check_fits()  # before the first draw; a run did before it was charged, and this is no more
+        with Inference() as process:
+            if drawn is None:
+                drawn = self._start(counter, domain, ready, noise)
+                watch.at(0, steps, drawn.to_bytes)
+            model = fitted(process, drawn)
+            while drawn.facts["next"]:
+                price = Round(part=ready.part, parts=drawn.facts["next"])
+                share = (len(sizes) + spent(drawn) + price.parts) / (len(sizes) + steps)
+                candidates = workload.affordable(cliques_of(drawn), share=share)
+                drawn = draw_round(
+                    counter, drawn, expected_counts(model, candidates, rows_of(drawn)),
+                    price=price, weights=workload.weights(), unit=ready.unit, noise=noise,
+                )  # fmt: skip
+                before, steps_left = model, steps - spent(drawn)
+                model = fitted(process, drawn) if steps_left else before
+                following = price.next(
+                    left=steps_left,
+                    most=interval(steps) if self.resumes else steps,
+                    taught=taught(before, model, drawn),
+                )
+                drawn = replace(drawn, facts={**drawn.facts, "next": following.parts})
+                watch.at(steps - steps_left, steps, drawn.to_bytes)
+        return drawn
+
+    def _start(
+        self, counter: ContingencyCounter, domain: Domain, ready: AIMNoise, noise: NoiseSource
+    ) -> Measurement:
+        scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.part, unit=ready.unit)
+        draw = partial(noisy_marginal, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
+        one_way = {f"one_way_{j}": draw(counts) for j, counts in enumerate(counter.one_way())}
+        return Measurement(
+            kind=self.method, publishable=noise.publishable,
+            arrays={**one_way, "rounds": np.zeros(0)},
+            facts={
+                "bins": ready.bins,
+                "columns": [column.name for column in domain.schema.released],
+                "sizes": list(domain.sizes),
+                "noise": NoiseKind.GAUSSIAN.value,
+                "one_way_scale": scale,
+                "network": [],
+                "next": 1,
+            },
+            noise=self.released_noise(schema=domain.schema, unit=ready.unit),
+        )  # fmt: skip
+
+    def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:
+        if (checkpoint := watch.resumed()) is None:
+            return None
+        if not self.resumes:
+            raise PrivacyError("aim: a checkpoint, but no part is reserved to be repeated")
+        measurement = Measurement.from_bytes(checkpoint)
+        return replace(measurement, publishable=measurement.publishable and publishable)
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
+        """The graphical model of all marginals; fitted when rows are asked."""
+        domain = measured_domain(measurement, kind=self.method, schema=schema)
+        marginals = pooled(drawn_marginals(measurement))
+        one_way, _ = known_one_way(domain, marginals, bins=int(measurement.facts["bins"]))
+        return GraphicalModel(
+            domain=domain,
+            marginals=marginals,
+            merging=[Merging.none(size) for size in domain.sizes],
+            one_way=one_way,
+        )

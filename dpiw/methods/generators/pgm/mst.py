@@ -1,0 +1,335 @@
+"""MST: a maximum spanning tree of noisy two-way marginals, and the graphical model of it.
+
+Source: McKenna, Miklau & Sheldon (2021), Winning the NIST contest, section 4 and algorithm 2.
+Differences: the number of rows comes from noisy marginals and is never read; selections are
+accounted by their bounded range and everything by privacy loss distributions; tables of more than
+`max_cells` cells are no candidates; each row is drawn independently from the fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError
+from dpiw.methods.base import (
+    TABLE_ROW_SECONDS,
+    TABLE_SECONDS,
+    CriticKind,
+    Running,
+    check_effort,
+)
+from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
+from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
+from dpiw.methods.generators.estimation import (
+    NoisyMarginal,
+    known_one_way,
+    measured_domain,
+    project_to_total,
+)
+from dpiw.methods.generators.marginal_noise import (
+    marginal_multiplier,
+    noise_scale,
+    noise_variance,
+    released_counts,
+    selection_epsilon,
+    stated,
+    typed,
+    useful_bins,
+    with_noise,
+)
+from dpiw.methods.generators.pgm.inference import (
+    GraphicalModel,
+    check_fits,
+    check_installed,
+    rows_of,
+)
+from dpiw.methods.generators.pgm.pairs import (
+    UNIT,
+    Forest,
+    Merging,
+    admissible_pairs,
+    distance,
+    merged_counts,
+    merging_of,
+    spanning_pairs,
+    unmerged_votes,
+)
+from dpiw.privacy import mechanisms
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MSTNoise:
+    """Calibrated constants, all public.
+
+    Attributes:
+        one_way: noise multiplier of each one-way marginal.
+        selection: epsilon of each exponential mechanism.
+        pair: noise multiplier of each two-way marginal.
+        pairs: how many are selected and measured; 0 where no two columns may be.
+        bins: of numeric columns that declare none.
+        schema, unit: calibrated for these.
+    """
+
+    one_way: float
+    selection: float
+    pair: float
+    pairs: int
+    bins: int
+    schema: PublicSchema
+    unit: PrivacyUnit
+
+
+@dataclass(frozen=True, kw_only=True)
+class MST(Synthesizer):
+    """MST before it has seen data.
+
+    Attributes:
+        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small nominal
+            sizes get fewer (`useful_bins`).
+        noise: `gaussian`, or `laplace` where delta must be 0.
+        max_cells: a pair of columns with more cells is not measured.
+        calibrated: set by `calibrate`.
+
+    Formal guarantees:
+        Bins, levels, candidates and the number of mechanisms follow from schema and settings. The
+        number of rows is never read.
+    """
+
+    bins: int = 16
+    noise: NoiseKind = NoiseKind.GAUSSIAN
+    max_cells: int = 65_536
+    calibrated: MSTNoise | None = None
+
+    method: ClassVar[str] = "mst"
+    private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
+    critic: ClassVar[CriticKind] = CriticKind.NONE
+
+    def __post_init__(self) -> None:
+        if self.bins < 2:
+            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
+        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+        if not 4 <= self.max_cells <= MOST_CELLS:
+            raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
+        generator = cls(**typed(cls, with_noise(settings, pure=pure)))
+        check_installed(cls.method)
+        return generator
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Caveats on its rows, for the certificate."""
+        return (
+            "Columns of unweighted rows depend on each other through the measured pairs alone: a"
+            f" tree of them, chosen by noisy scores among those of at most {self.max_cells} cells.",
+            "In the pairs, levels whose noisy count is below three standard deviations are one:"
+            " unweighted rows do not tell what sets them apart.",
+        )
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise, JSON values, for the plan and the certificate."""
+        return stated(
+            self, one_way="one_way_multiplier", selection="selection_epsilon",
+            pair="pair_multiplier", pairs="pairs",
+        )  # fmt: skip
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """A third of the effort each for one-way marginals, selections and two-way marginals.
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive, or a column has more codes than a
+                model may hold.
+        """
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        bins = useful_bins(self.bins, nominal_rows)
+        sizes = Domain.from_schema(schema, bins=bins).sizes
+        check_sizes(schema, sizes)
+        pairs = spanning_pairs(sizes, self.max_cells)
+        third, count = 1 / 3 if pairs else 1.0, max(1, pairs)
+        noise = MSTNoise(
+            one_way=marginal_multiplier(self.noise, rho=rho, share=third, count=len(sizes)),
+            selection=selection_epsilon(self.noise, rho=rho, share=third, count=count),
+            pair=marginal_multiplier(self.noise, rho=rho, share=third, count=count),
+            pairs=pairs,
+            bins=bins,
+            schema=schema,
+            unit=unit,
+        )
+        return replace(self, calibrated=noise)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One-way marginals, selections, two-way marginals; their number is public."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
+        one_way = law(noise_multiplier=ready.one_way, count=len(schema.released))
+        if not ready.pairs:
+            return (one_way,)
+        return (
+            one_way,
+            ExponentialMechanismEvent(epsilon=ready.selection, count=ready.pairs),
+            law(noise_multiplier=ready.pair, count=ready.pairs),
+        )
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Noise of one-way and two-way marginals; selections have no scale."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        stated = partial(released_counts, kind=self.noise, unit=unit)
+        one_way = stated("one_way", multiplier=ready.one_way, event=0)
+        return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """Every admissible pair is counted, and the tree of pairs is fitted.
+
+        The fit took 37 s for 20 columns of 8 codes and 79 s for 60, on one of two shared cores;
+        twelve minutes for 300. Its process held 400 MiB for 15 and 850 for 45.
+        """
+        ready = ready_for(self.calibrated, schema, method=self.method)
+        sizes = Domain.from_schema(schema, bins=ready.bins).sizes
+        pairs = [sizes[a] * sizes[b] for a, b in admissible_pairs(sizes, self.max_cells)]
+        columns = len(sizes)
+        counted = len(pairs) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        fitted = 16 + 0.9 * columns + 0.005 * columns**2
+        cells = sum(sorted(pairs)[-ready.pairs :]) if ready.pairs else 0
+        held = 32 * (cells + sum(sizes)) + ((180 + 15 * columns) << 20)
+        return Running(seconds=counted + fitted, held_bytes=held)
+
+    def check_fits(self) -> None:
+        """See `Method`: `model` fits in a process of its own."""
+        check_fits()
+
+    def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
+        """Draw noisy one-way marginals, the pairs, and the pairs' noisy marginals.
+
+        Privacy:
+            Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
+            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
+            Event: `events`, in that order, each adaptive only on earlier noisy output.
+        """
+        ready = ready_for(self.calibrated, table.schema, method=self.method)
+        domain = Domain.from_schema(table.schema, bins=ready.bins)
+        counter = ContingencyCounter.of(table, domain)
+        facts: dict[str, Any] = {
+            "bins": ready.bins,
+            "columns": [column.name for column in table.schema.released],
+            "sizes": list(domain.sizes),
+            "noise": self.noise.value,
+            "one_way_scale": noise_scale(self.noise, multiplier=ready.one_way, unit=ready.unit),
+            "pair_scale": noise_scale(self.noise, multiplier=ready.pair, unit=ready.unit),
+        }
+        draw = partial(noisy_marginal, kind=self.noise, noise=noise)
+        arrays = {
+            f"one_way_{j}": draw(counts, scale=facts["one_way_scale"])
+            for j, counts in enumerate(counter.one_way())
+        }
+        marginals = _one_way(arrays, facts)
+        merging = merging_of(marginals)
+        pairs = self._select(counter, marginals, merging, ready, noise)
+        for number, counts in enumerate(merged_counts(counter, pairs, merging)):
+            arrays[f"pair_{number}"] = draw(counts, scale=facts["pair_scale"]).ravel()
+        return Measurement(
+            kind=self.method,
+            arrays=arrays,
+            facts={**facts, "network": [list(pair) for pair in pairs]},
+            publishable=noise.publishable,
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
+        )
+
+    def _select(
+        self,
+        counter: ContingencyCounter,
+        marginals: Sequence[NoisyMarginal],
+        merging: Sequence[Merging],
+        ready: MSTNoise,
+        noise: NoiseSource,
+    ) -> list[Pair]:
+        """A spanning forest of the pairs that the one-way model misses most."""
+        rows = rows_of(marginals)
+        shares = [
+            project_to_total(merger.summed(marginal.values), rows) / rows
+            for marginal, merger in zip(marginals, merging, strict=True)
+        ]
+        sizes = [marginal.values.size for marginal in marginals]
+        candidates = [*admissible_pairs(sizes, self.max_cells)]
+        tables = merged_counts(counter, candidates, merging)
+        scores = {
+            (a, b): distance(counts, rows * np.outer(shares[a], shares[b])) / UNIT
+            for (a, b), counts in zip(candidates, tables, strict=True)
+        }
+        forest, pairs = Forest(len(sizes)), list[Pair]()
+        for _ in range(ready.pairs):
+            waiting = [pair for pair in scores if forest.connects(pair)]
+            chosen = mechanisms.select(
+                np.array([scores[pair] for pair in waiting]),
+                epsilon=ready.selection,
+                sensitivity=score_sensitivity(ready.unit),
+                noise=noise,
+            )
+            forest.take(waiting[chosen])
+            pairs.append(waiting[chosen])
+        return pairs
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
+        """The graphical model of all marginals; fitted when rows are asked."""
+        domain = measured_domain(measurement, kind=self.method, schema=schema)
+        facts, arrays = measurement.facts, measurement.arrays
+        singles = _one_way(arrays, facts)
+        merging = merging_of(singles)
+        variance = noise_variance(NoiseKind(facts["noise"]), facts["pair_scale"])
+        pairs = [
+            NoisyMarginal(
+                columns=(a, b),
+                values=arrays[f"pair_{number}"].reshape(merging[a].size, merging[b].size),
+                variance=variance,
+            )
+            for number, (a, b) in enumerate(facts["network"])
+        ]
+        votes = [*singles, *unmerged_votes(pairs, merging)]
+        one_way, _ = known_one_way(domain, [*singles, *pairs], bins=int(facts["bins"]), votes=votes)
+        summed = [
+            replace(marginal, values=merger.summed(marginal.values), merged=merger.members)
+            for marginal, merger in zip(singles, merging, strict=True)
+        ]
+        return GraphicalModel(
+            domain=domain, marginals=[*summed, *pairs], merging=merging, one_way=one_way
+        )
+
+
+def _one_way(
+    arrays: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
+) -> list[NoisyMarginal]:
+    variance = noise_variance(NoiseKind(facts["noise"]), facts["one_way_scale"])
+    return [
+        NoisyMarginal(columns=(j,), values=arrays[f"one_way_{j}"], variance=variance)
+        for j in range(len(facts["sizes"]))
+    ]
+
+
+def check_sizes(schema: PublicSchema, sizes: Sequence[int]) -> None:
+    """Raise SpecError for a column whose own table is larger than a model may hold."""
+    for column, size in zip(schema.released, sizes, strict=True):
+        if size > MOST_CELLS:
+            raise SpecError(f"column {column.name}: {size} codes; expected at most {MOST_CELLS}")

@@ -1,0 +1,177 @@
+"""Tables of two columns for MST and AIM: which are admissible, rare levels merged, and scores.
+
+    score = || c_ab - N q_ab ||_1
+
+with c exact counts, and N q the model's, made of earlier releases: public.
+
+Sensitivity: a row adds 1 to one cell of c and nothing to the rest, so the score moves by at most 1
+per row. Add/remove: max_rows. Replace-one is one removal and one addition: 2 max_rows. Public
+counts are whole numbers over 2^20, so scores are too and no rounding enters
+(`dpiw.methods.generators.bayesian_network.score_sensitivity` has the same bound).
+
+Merging: levels whose noisy count is below three standard deviations of its noise become one, so
+that tables spend no noise on nearly empty cells; rows of the merged level are dealt evenly. It
+reads noisy counts alone: post-processing.
+
+Source: McKenna, Miklau & Sheldon (2021), algorithm 2 and section 4.3; McKenna et al. (2022),
+section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.methods.generators.counting import ContingencyCounter
+from dpiw.methods.generators.estimation import NoisyMarginal, marginal
+
+UNIT = 1 << 20
+"""One row, in the whole numbers of scores."""
+
+_MOST = 2.0**41
+"""Most rows of a model's cell; more is cut, publicly."""
+
+
+def distance(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> int:
+    """The score, in rows over `UNIT`.
+
+    Args:
+        counts: exact, of any shape.
+        expected: the model's, public, of the same shape.
+
+    Privacy:
+        Exact, hence confidential; of the module's sensitivity. Only for `mechanisms.select`.
+    """
+    public = np.rint(np.clip(expected, 0.0, _MOST) * UNIT).astype(np.int64)
+    return int(np.abs(counts * UNIT - public).sum())
+
+
+def admissible_pairs(sizes: Sequence[int], most_cells: int) -> Iterator[tuple[int, int]]:
+    """Pairs of columns whose table is small enough; public."""
+    for pair in combinations(range(len(sizes)), 2):
+        if sizes[pair[0]] * sizes[pair[1]] <= most_cells:
+            yield pair
+
+
+class Forest:
+    """Columns connected by the pairs taken so far."""
+
+    def __init__(self, columns: int) -> None:
+        """Take their number; none is connected."""
+        self._tree = list(range(columns))
+
+    def connects(self, pair: tuple[int, int]) -> bool:
+        """Whether the pair joins two trees."""
+        return self._tree[pair[0]] != self._tree[pair[1]]
+
+    def take(self, pair: tuple[int, int]) -> None:
+        """Join the pair's trees."""
+        kept_tree, gone_tree = self._tree[pair[0]], self._tree[pair[1]]
+        self._tree = [kept_tree if tree == gone_tree else tree for tree in self._tree]
+
+
+def spanning_pairs(sizes: Sequence[int], most_cells: int) -> int:
+    """Number of pairs of any spanning forest of the admissible ones; public."""
+    forest, count = Forest(len(sizes)), 0
+    for pair in admissible_pairs(sizes, most_cells):
+        if forest.connects(pair):
+            forest.take(pair)
+            count += 1
+    return count
+
+
+Array = NDArray[np.float64]
+
+RARE = 3.0
+"""Standard deviations below which a level is rare."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Merging:
+    """A column's old codes and their new ones.
+
+    Attributes:
+        codes: the new code of each, shape (old codes,).
+    """
+
+    codes: NDArray[np.int32] = field(repr=False)
+
+    @classmethod
+    def of(cls, noisy: Array, *, stddev: float) -> Merging:
+        """Merge rare noisy counts; nothing where fewer than two codes are common."""
+        common = noisy >= RARE * stddev
+        if common.sum() < 2:
+            common = np.ones_like(common)
+        codes = np.where(common, np.cumsum(common) - 1, common.sum())
+        return cls(codes=codes.astype(np.int32))
+
+    @classmethod
+    def none(cls, size: int) -> Merging:
+        """Every code stays."""
+        return cls(codes=np.arange(size, dtype=np.int32))
+
+    @property
+    def members(self) -> Array:
+        """How many old codes each new one stands for, shape (new codes,)."""
+        return np.bincount(self.codes).astype(np.float64)
+
+    @property
+    def size(self) -> int:
+        """New codes."""
+        return int(self.codes.max()) + 1
+
+    @property
+    def changes(self) -> bool:
+        """Whether it merges anything."""
+        return self.size < self.codes.size
+
+    def summed(self, counts: Array) -> Array:
+        """Counts of the new codes."""
+        return np.bincount(self.codes, weights=counts).astype(np.float64)
+
+
+def merging_of(one_way: Sequence[NoisyMarginal]) -> list[Merging]:
+    """Merging of each column by its noisy counts, so free."""
+    return [Merging.of(table.values, stddev=float(np.sqrt(table.variance))) for table in one_way]
+
+
+def merged_counts(
+    counter: ContingencyCounter, pairs: Sequence[tuple[int, int]], merging: Sequence[Merging]
+) -> Iterator[NDArray[np.int64]]:
+    """Exact counts of pairs of columns in their new codes, in order.
+
+    Privacy:
+        As `ContingencyCounter`: a row is in one cell of each.
+    """
+    for (a, b), counts in zip(pairs, counter.each(pairs), strict=True):
+        merged = np.zeros((merging[a].size, merging[b].size), dtype=np.int64)
+        np.add.at(merged, np.ix_(merging[a].codes, merging[b].codes), counts)
+        yield merged
+
+
+def spread(table: Array, merging: Sequence[Merging]) -> Array:
+    """A table of new codes over the old ones: each merged cell's mass dealt evenly."""
+    for axis, merger in enumerate(merging):
+        shape = tuple(-1 if a == axis else 1 for a in range(table.ndim))
+        table = (table / merger.members.reshape(shape)).take(merger.codes, axis=axis)
+    return table
+
+
+def unmerged_votes(
+    tables: Sequence[NoisyMarginal], merging: Sequence[Merging]
+) -> list[NoisyMarginal]:
+    """One-way marginals of tables, of the columns that have no merged codes."""
+    return [
+        NoisyMarginal(
+            columns=(j,),
+            values=marginal(table.values, axis),
+            variance=table.variance * table.values.size / table.values.shape[axis],
+        )
+        for table in tables
+        for axis, j in enumerate(table.columns)
+        if not merging[j].changes
+    ]

@@ -1,0 +1,1 @@
+"""Weights fitted to one noisy sum of features: the recommended method."""

@@ -1,0 +1,410 @@
+"""The credit alpha of the base rows, a test of the generator, and weights at that credit.
+
+With d = m - m(u) the distance of the noisy means from the base's, both of them public,
+
+    d ~ N(0, C/alpha + S + C/N + C/M):
+
+the generator's error, the privacy noise, and the sampling errors of the N private and M base rows.
+Along the axes that C and S share it is a product of normals, so one decomposition serves all.
+
+`reweight` needs only DP statistics and a synthetic table: the features of base rows, noisy means
+and their covariance. Nothing here reads private rows. Source: docs/method.md section 14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, cholesky, eigh, solve_triangular
+from scipy.special import gammaincc
+
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
+
+Array = NDArray[np.float64]
+
+_GRID = 241
+"""Credits that are compared: a grid in the logarithm, twenty to a factor of ten."""
+
+_REPLAYS = 1999
+"""Of the evidence test: its p-value can reach 0.0005."""
+
+_DROP = 1.92
+"""Half of the 95% quantile of a chi-square of one degree of freedom."""
+
+_DECADES = (-4.0, 8.0)
+"""Of the credit, around the private rows' own number."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Misfit:
+    """The base's distance from the targets, along the axes that C and S share.
+
+    Attributes:
+        axes: A, shape (d, d): A S A' is the identity, and A C A' diagonal.
+        distances: of the means, in standard deviations of the noise, shape (d,).
+        spreads: variance of the base's features over that of the noise, shape (d,).
+        rows: N, private rows.
+        base_rows: M.
+        max_rows: k, most rows of one person among the private ones.
+    """
+
+    axes: Array = field(repr=False)
+    distances: Array = field(repr=False)
+    spreads: Array = field(repr=False)
+    rows: float
+    base_rows: int
+    max_rows: int = 1
+
+    @classmethod
+    def by_part(
+        cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
+    ) -> list[Misfit]:
+        """Of base rows of equal weight, by all fresh features, and by each part of some of them.
+
+        Raises:
+            WeightError: the covariance of the noise is not positive definite.
+        """
+        means, covariance = base.even
+        indices = np.arange(targets.means.size)[: targets.fresh]
+        return [cls._by(part, means, covariance, targets, base.rows) for part in (indices, *parts)]
+
+    @classmethod
+    def _by(
+        cls, part: NDArray[np.int64], means: Array, covariance: Array, targets: Targets, rows: int
+    ) -> Misfit:
+        block = np.ix_(part, part)
+        covariance = covariance[block]
+        try:
+            root = cholesky(targets.covariance[block], lower=True)
+        except np.linalg.LinAlgError:
+            raise WeightError("targets: expected a positive definite covariance") from None
+        half = solve_triangular(root, covariance, lower=True)
+        scaled = solve_triangular(root, half.T, lower=True)
+        spreads, turned = np.linalg.eigh((scaled + scaled.T) / 2)
+        axes = solve_triangular(root, turned, lower=True, trans="T").T
+        return cls(
+            axes=axes,
+            distances=axes @ (targets.means - means)[part],
+            spreads=np.maximum(spreads, 0.0),
+            rows=targets.rows,
+            base_rows=rows,
+            max_rows=targets.max_rows,
+        )
+
+    @property
+    def chance(self) -> Array:
+        """Variances of the distances if the generator is right on the features, shape (d,).
+
+        At most: a person's k rows may be alike. Tests ask it; the credit is that of rows that are
+        not, which believes the generator less.
+        """
+        return 1 + self.spreads * (self.max_rows / self.rows + 1 / self.base_rows)
+
+    def chi_square(self) -> tuple[float, float]:
+        """Statistic and p-value of: the generator is right on the features, d degrees of freedom.
+
+        Exact for normal errors of the means, and weak where most features are noise. Source:
+        docs/method.md section 14.
+        """
+        statistic = float((self.distances**2 / self.chance).sum())
+        return statistic, float(gammaincc(self.distances.size / 2, statistic / 2))
+
+    def evidence_test(self, rng: np.random.Generator, *, replays: int = _REPLAYS) -> float:
+        """p-value of the same hypothesis by the evidence ratio, which looks where C is large.
+
+        The ratio of the largest evidence to that of an infinite credit, against its law when the
+        generator is right, by simulation: p is valid, and at least 1/(replays + 1).
+
+        Args:
+            rng: of the simulation; no privacy noise.
+            replays: how often the distances are drawn anew.
+        """
+        credits = self.credits[::6]
+        extra = self.spreads / credits[:, None]
+        variances = self.chance + extra
+        # 2 log ratio = sum_j z_j^2 (1 - chance/variance) - log(variance/chance), z standard.
+        pull, level = extra / variances, np.log(variances / self.chance).sum(axis=1)
+
+        def ratios(squares: Array) -> Array:
+            return np.asarray(np.maximum(squares @ pull.T - level, 0.0).max(axis=-1))
+
+        observed = float(ratios(self.distances**2 / self.chance))
+        null_ratios = [
+            ratios(rng.standard_normal((count, self.spreads.size)) ** 2)
+            for count in np.diff([*range(0, replays, 500), replays])
+        ]
+        return float((1 + (np.concatenate(null_ratios) >= observed).sum()) / (1 + replays))
+
+    @property
+    def credits(self) -> Array:
+        """The grid of credits, ascending."""
+        return np.asarray(self.rows * np.logspace(*_DECADES, _GRID))
+
+    def log_evidence(self) -> Array:
+        """Log density of the distances at every credit of the grid, up to a constant."""
+        chance = 1 + self.spreads * (1 / self.rows + 1 / self.base_rows)
+        variances = chance + self.spreads / self.credits[:, None]
+        return np.asarray(-0.5 * (np.log(variances) + self.distances**2 / variances).sum(axis=1))
+
+    def least_credit(self) -> float:
+        """The smallest credit that the distances do not speak against.
+
+        Of the grid, that whose log evidence is within `_DROP` of the largest: a profile likelihood
+        interval's lower end. Far below the best one where few directions tell.
+        """
+        evidence = self.log_evidence()
+        return float(self.credits[int(np.argmax(evidence >= evidence.max() - _DROP))])
+
+    def risk(self) -> Array:
+        """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid.
+
+        Of one credit for all features, to first order in theta: the residual's shrinkage is 1 - h
+        with h = l/(l + alpha).
+        """
+        hat_values = self.spreads / (self.spreads + self.credits[:, None])
+        return np.asarray(
+            (((1 - hat_values) * self.distances) ** 2 + 2 * hat_values - 1).sum(axis=1)
+        )
+
+    def left(self, ridge: Array) -> Array:
+        """What a tilting leaves of the distances, to first order: I - C (C + ridge)^-1, (d, d).
+
+        Args:
+            ridge: alpha R of the same features, shape (d, d), positive definite.
+        """
+        shrunk = self.axes @ ridge @ self.axes.T
+        ratios, shared = eigh(np.diag(self.spreads), (shrunk + shrunk.T) / 2)
+        return np.asarray(shrunk @ (shared / (1 + np.maximum(ratios, 0.0))) @ shared.T)
+
+    def gain(self, left: Array) -> float:
+        """Stein's estimate of the share of the squared error that a tilting removes, in [0, 1].
+
+        Zero where the distances are no larger than noise.
+
+        Args:
+            left: of that tilting.
+        """
+        without = float((self.distances**2 - 1).sum())
+        remains = float(((left @ self.distances) ** 2).sum() - (2 * np.diag(left) - 1).sum())
+        return _share(without - remains, without)
+
+    def explained(self, left: Array) -> float:
+        """Share of the squared distance beyond chance that a tilting removes, in [0, 1].
+
+        Args:
+            left: of that tilting.
+        """
+        total = float((self.distances**2 - self.chance).sum())
+        remains = float(((left @ self.distances) ** 2).sum() - (left**2 @ self.chance).sum())
+        return _share(total - remains, total)
+
+
+def _share(part: float, total: float) -> float:
+    return min(1.0, max(0.0, part / total)) if total > 0 else 0.0
+
+
+def evidence_credit(misfit: Misfit) -> float:
+    """The credit of the largest evidence; the grid's largest if the generator looks right."""
+    return float(misfit.credits[int(np.argmax(misfit.log_evidence()))])
+
+
+def risk_credit(misfit: Misfit) -> float:
+    """The credit of the smallest estimated risk."""
+    return float(misfit.credits[int(np.argmin(misfit.risk()))])
+
+
+CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
+"""Rules for alpha by name."""
+
+MOST_CREDIT = 0.2
+"""Largest credit that a rule may give, as a share of the private rows. The generator was itself
+fitted to them, with noise; where the measured features find no misfit, no credit is too large for
+the evidence, and an interval would rest on that alone. Chosen by simulation of the populations of
+benchmarks/results/coverage_measured.md, on other releases."""
+
+_LARGER = 10.0 ** np.arange(0, 31, 2)
+
+_LEAST_RELATIVE = 1e-3
+"""Of the products' credit over alpha."""
+
+_LEAST = 1e-12
+"""Of a credit, as a share of the private rows."""
+
+
+def solvable(
+    base: BaseRows, targets: Targets, credit: float, *, covariance: Array | None = None
+) -> Tilt:
+    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for.
+
+    Args:
+        base: the rows to weight.
+        targets: what their weighted means should come close to.
+        credit: alpha > 0.
+        covariance: near that of the rows, shape (d, d), and the answer's: spares making it.
+
+    Raises:
+        SpecError: a credit that is not positive and finite.
+        WeightError: none can be solved for.
+    """
+    if not (math.isfinite(credit) and credit > 0):
+        raise SpecError("credit: expected a finite number > 0")
+    least = max(credit, _LEAST * targets.rows)
+    if covariance is not None:
+        start = np.zeros(base.dimension)
+        with suppress(WeightError):  # one that rounding has made indefinite
+            solved = reached(base, targets, least, start, covariance=covariance)
+            if solved is not None:
+                return solved
+    for factor in _LARGER[:-1]:
+        try:
+            return tilt(base, targets, credit=least * float(factor))
+        except WeightError:
+            continue
+    return tilt(base, targets, credit=least * float(_LARGER[-1]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reweighted:
+    """Base rows weighted towards targets.
+
+    Attributes:
+        targets: the noisy means.
+        tilt: the solved tilting; its weights are those of the base rows.
+        misfit: of the base before it was weighted.
+        p_value: of the generator's being right on the features (`Misfit.evidence_test`).
+    """
+
+    targets: Targets = field(repr=False)
+    tilt: Tilt = field(repr=False)
+    misfit: Misfit = field(repr=False)
+    p_value: float
+
+    @cached_property
+    def _curvature(self) -> tuple[Array, bool]:
+        """Factor of the Hessian C + alpha R."""
+        matrix = self.tilt.covariance + self.tilt.credit * self.targets.ridge
+        factor: tuple[Array, bool] = cho_factor(matrix, lower=True)
+        return factor
+
+    @cached_property
+    def noise_root(self) -> Array:
+        """A with A A' = V, the covariance of theta's privacy noise, shape (d, f).
+
+        V = (C + alpha R)^-1 S_f (C + alpha R)^-1 to first order, S_f the noise of the f fresh
+        features: of the others the base holds the same noise as the targets, and theta none.
+        """
+        fresh = slice(self.targets.fresh)
+        factor = cholesky(self.targets.covariance[fresh, fresh], lower=True)
+        root = np.zeros((self.targets.means.size, len(factor)))
+        root[: len(factor)] = factor
+        return np.asarray(cho_solve(self._curvature, root))
+
+    def log_weight_noise(self, base: BaseRows) -> Array:
+        """Standard deviation of each base row's log weight from privacy noise, shape (M,)."""
+        centre = self.tilt.means @ self.noise_root
+
+        def of(_: slice, block: Array) -> Array:
+            return np.asarray(np.sqrt(((block @ self.noise_root - centre) ** 2).sum(axis=1)))
+
+        return np.concatenate([*base.mapped(of)])
+
+    @property
+    def residual(self) -> Array:
+        """By what the noisy means differ from the best fitted ones, alpha R theta, shape (d,)."""
+        return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.coefficients)
+
+    @property
+    def pairs_credit(self) -> float:
+        """Of the features that are products of two columns; alpha where they have none."""
+        relative = self.targets.relative
+        return self.tilt.credit * (1.0 if relative is None else float(relative.min()))
+
+    @cached_property
+    def _left(self) -> Array:
+        """`Misfit.left` of a fit to the fresh features alone, with the credits that it has."""
+        fresh = slice(self.targets.fresh)
+        return self.misfit.left(self.tilt.credit * self.targets.ridge[fresh, fresh])
+
+    @property
+    def gain(self) -> float:
+        """Expected share of the fresh means' squared error that the weights remove, at least 0.
+
+        By Stein's estimates with and without weights, in units of the noise (`Misfit.gain`).
+        Against the same rows without weights: a generator with the whole budget may need them
+        less. Of a fit to the fresh features alone, products with their own credit.
+        """
+        return self.misfit.gain(self._left)
+
+    def to_json(self) -> dict[str, Any]:
+        """Public facts for the certificate."""
+        statistic, chance = self.misfit.chi_square()
+        return {
+            "rows": self.targets.rows,
+            "credit": self.tilt.credit,
+            "pairs_credit": self.pairs_credit,
+            "least_credit": min(self.tilt.credit, self.misfit.least_credit()),
+            "gap": self.tilt.gap,
+            "steps": self.tilt.steps,
+            "chi_square": statistic,
+            "chi_square_p_value": chance,
+            "evidence_p_value": self.p_value,
+            "explained": self.misfit.explained(self._left),
+            "gain": self.gain,
+            "base_rows": self.misfit.base_rows,
+            "effective_base_rows": float(1 / (self.tilt.weights**2).sum()),
+            "dimension": self.targets.means.size,
+            "residual": [float(f"{value:.5g}") for value in self.residual],
+        }
+
+
+def reweight(
+    base: BaseRows,
+    targets: Targets,
+    *,
+    credit: str | float = "evidence",
+    rng: np.random.Generator,
+    pairs: NDArray[np.int64] | None = None,
+) -> Reweighted:
+    """Weight base rows so that their feature means come close to the targets.
+
+    Args:
+        base: features of public rows.
+        targets: noisy means with the law of their noise.
+        credit: `evidence`, `risk`, or alpha itself. The rules give `MOST_CREDIT` a private row at
+            most. Where double precision cannot solve for it, the next larger power of ten times it
+            that it can (`Tilt.credit` says which).
+        rng: of the test's simulation; no privacy noise.
+        pairs: which features are products of two columns. A rule gives them a credit of their own,
+            alpha at most: a generator may hold every column and lose what goes together.
+
+    Raises:
+        SpecError: an unknown rule.
+        WeightError: shapes do not fit, or no credit can be solved for.
+    """
+    some = () if pairs is None or not pairs.size else (pairs,)
+    misfit, *parts = Misfit.by_part(base, targets, some)
+    if isinstance(credit, str):
+        if credit not in CREDITS:
+            raise SpecError(f"credit: expected a number > 0 or one of {', '.join(CREDITS)}")
+        rule = CREDITS[credit]
+        credit = min(rule(misfit), MOST_CREDIT * targets.rows)
+        for pairs_misfit in parts:
+            relative = np.ones(targets.means.size)
+            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, rule(pairs_misfit) / credit))
+            targets = replace(targets, relative=relative)
+    return Reweighted(
+        targets=targets,
+        tilt=solvable(base, targets, credit),
+        misfit=misfit,
+        p_value=misfit.evidence_test(rng),
+    )

@@ -1,0 +1,381 @@
+"""Stacked public feature maps with one norm bound, and the ranges they work within.
+
+Each part of a stack is scaled to a stated share of the norm. The privacy noise of every feature is
+that of the whole norm, so shares decide which part is measured how well. Features are centred: a
+uniform public row is near zero. The row count is measured beside the features, so no feature is
+constant. A row's features are a function of that row alone, to the last bit.
+
+Most rows lie in a small part of the schema's bounds, where products vary by far less than their
+norm bound allows. `Ranges` rescales columns to where the generator's rows lie. Those rows are
+public, as the generator was paid for before. Values beyond a range count as its end, so norm
+bounds hold. Source: docs/method.md section 14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import ReleaseError, SpecError
+from dpiw.methods.base import MOST_FEATURES
+from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.weights.geometry import ColumnBlock, blocks
+from dpiw.methods.weights.measured.fourier import KERNEL, PatchMap, Waves
+
+_REACH = 3.0
+"""Standard deviations on both sides of the mean."""
+
+_LEAST = 1 / 16
+"""Width of the narrowest range: a generator that draws one value alone may be wrong."""
+
+_STEP = 2.0**-20
+"""Ends are multiples of it."""
+
+_ROWS = 20_000
+"""Of the first so many rows: more would move an end by a hundredth of the range."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """A range of [0, 1], the schema's scale, for some columns of numbers.
+
+    Attributes:
+        bounds: lower and upper end by column, 0 <= lower < upper <= 1. Others have [0, 1].
+    """
+
+    bounds: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, rows: SyntheticTable) -> Self:
+        """Mean and standard deviations of public rows; nothing of a column without two cells."""
+        first = rows.first(_ROWS).scaled
+        bounds = {}
+        for column in rows.schema.released:
+            if column.is_numeric:
+                cells = first.columns[column.name]
+                ends = _ends(cells[~np.isnan(cells)])
+                if ends != (0.0, 1.0):
+                    bounds[column.name] = ends
+        return cls(bounds=bounds)
+
+    def within(self, scaled: ScaledTable) -> ScaledTable:
+        """The rows on their ranges' scale: row by row, cut to [0, 1], missing cells as they are."""
+        moved = {
+            name: np.clip((scaled.columns[name] - low) * (1 / (high - low)), 0.0, 1.0)
+            for name, (low, high) in self.bounds.items()
+        }
+        return ScaledTable({**scaled.columns, **moved}, scaled.rows)
+
+    def to_json(self) -> dict[str, list[float]]:
+        """For measurements and certificates."""
+        return {name: [*ends] for name, ends in self.bounds.items()}
+
+    @classmethod
+    def from_json(cls, stated: Any, schema: PublicSchema) -> Self:
+        """What `to_json` said.
+
+        Raises:
+            ReleaseError: it says nothing that columns of this schema could have.
+        """
+        names = {column.name for column in schema.released if column.is_numeric}
+        if not isinstance(stated, Mapping) or not all(map(_is_pair, stated.values())):
+            raise ReleaseError("ranges: expected two numbers of a column")
+        bounds = {str(name): (float(low), float(high)) for name, (low, high) in stated.items()}
+        wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
+        if not (bounds.keys() <= names and wide):
+            raise ReleaseError(
+                f"ranges: expected 0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns"
+                " of numbers"
+            )
+        return cls(bounds=bounds)
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
+        and all(-1 <= end <= 2 for end in value)
+    )
+
+
+def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
+    if cells.size < 2:
+        return 0.0, 1.0
+    middle = float(cells.mean())
+    reach = max(_REACH * float(cells.std()), _LEAST / 2)
+    low = min(max(0.0, middle - reach), 1 - _LEAST)
+    high = max(min(1.0, middle + reach), _LEAST)
+    return math.floor(low / _STEP) * _STEP, math.ceil(high / _STEP) * _STEP
+
+
+Array = NDArray[np.float64]
+
+PARTS = ("linear", "squares", "target", "numbers", "products", "fourier", "patches")
+"""In the order in which a stack holds them."""
+
+PRODUCTS = ("target", "numbers", "products")
+"""Those that are products of two columns."""
+
+
+_BLOCK = 1024
+
+LINEAR, PAIRS = 0.3, 0.5
+"""Shares of centred columns and of products, beside one of the Fourier features."""
+
+FAINT = 0.002
+"""Most of a mean's squared noise, over that of a feature if all had an equal share of the norm. On
+the populations of benchmarks/coverage.py products then cost the other features nothing."""
+
+FEW_COLUMNS = 10
+"""Up to so many columns, most of them numbers, fine Fourier features hold every interaction."""
+
+
+def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, ...]]:
+    """Shares and scales for a schema: a rule of its columns alone.
+
+    Where levels hold most of a uniform row's norm, frequencies as coarse as the public scale and
+    products with the target; among many numbers, twice as fine; among few, three times, and no
+    products. Chosen on Banknote, Breast, Boston and Adult at epsilon 1.
+    """
+    parts = blocks(schema)
+    numbers = math.fsum(block.variances[0] for block in parts if block.numeric)
+    total = math.fsum(block.reference_squared_norm for block in parts)
+    if 2 * numbers < total:
+        return _with_products(schema), (1.0,)
+    if len(parts) > FEW_COLUMNS:
+        return _with_products(schema), (2.0,)
+    return {"fourier": 1.0}, (3.0,)
+
+
+def with_first_moments(stack: Stack, *, noise: float) -> Stack:
+    """The stack, and means and products of columns beside it, where so many can be told.
+
+    Fourier features reach a column's mean, or the correlation of two, in part alone, however many
+    rows there are; and in the part that is left a generator may be far from the truth (a column
+    with half of its people at one end, two columns that go together). So where the noise is faint
+    these are measured themselves: all products, or if they are more than the random features those
+    of two numbers.
+
+    Args:
+        stack: by `public_shares`.
+        noise: of a mean, over the norm of a row: public.
+    """
+    most = 2 * stack.frequencies
+    pairs = "products" if stack.width("products") <= most else "numbers"
+    shares = {"linear": LINEAR, pairs: PAIRS} if stack.width(pairs) <= most else {"linear": LINEAR}
+    full_stack = replace(stack, shares={**shares, **stack.shares})
+    faint = noise**2 * full_stack.dimension <= FAINT and full_stack.dimension <= MOST_FEATURES
+    return full_stack if faint else stack
+
+
+def _with_products(schema: PublicSchema) -> dict[str, float]:
+    return {"fourier": 1.0, "target" if schema.target is not None else "linear": 0.5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Feature maps side by side.
+
+    Attributes:
+        schema: the public schema.
+        shares: each part's norm bound. `linear`: centred columns; `squares`: of numeric columns;
+            `target`: products of the target with every column; `numbers`: of all pairs of columns
+            of numbers; `products`: of all pairs;
+            `fourier`: random cosines and sines; `patches`: the same of the patches of a square
+            image (`weights.measured.fourier`). Parts that are not named are not there.
+        scales: of the Fourier frequencies, in public scales (`waves.public_scale`), one equal share
+            of them each.
+        frequencies: how many; two features each, of both random parts.
+        omega_seed: public integer that fixes them.
+        ranges: within which all parts but `patches` see columns of numbers; None: the bounds.
+    """
+
+    schema: PublicSchema
+    shares: Mapping[str, float]
+    scales: tuple[float, ...] = (2.0,)
+    frequencies: int = 300
+    omega_seed: int = 0
+    ranges: Ranges | None = None
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: no part, an unknown one, or one that the schema cannot have."""
+        unknown = sorted(set(self.shares) - set(PARTS))
+        if unknown or not self.shares or not self.parts:
+            raise SpecError(
+                f"weights.settings.features: expected parts among {', '.join(PARTS)},"
+                f" found {', '.join(unknown) or 'none that this schema has'}"
+            )
+        if self.shares.get("patches", 0) > 0 and self.patch_map.side == 0:
+            raise SpecError(
+                "weights.settings.features.patches: expected as many columns of numbers without"
+                f" missing cells, but the target, as a square of at least {KERNEL}^2 pixels has"
+            )
+
+    @cached_property
+    def _blocks(self) -> tuple[ColumnBlock, ...]:
+        return blocks(self.schema)
+
+    @cached_property
+    def column_pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
+        """Whose products are the features of a part of them, in order."""
+        parts, target = self._blocks, self.schema.target
+        all_pairs = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
+        numbers = [(a, b) for a, b in all_pairs if a.numeric and b.numeric]
+        if target is None:
+            return {"target": [], "numbers": numbers, "products": all_pairs}
+        names = [column.name for column in self.schema.released]
+        target_block = parts[names.index(target.name)]
+        return {
+            "target": [pair for pair in all_pairs if target_block in pair],
+            "numbers": numbers,
+            "products": all_pairs,
+        }
+
+    def _squared_norm(self, part: str) -> float:
+        """Largest squared norm of a part's features before they are scaled."""
+        if part == "linear":
+            return math.fsum(block.squared_norm for block in self._blocks)
+        if part == "squares":
+            return sum(block.numeric for block in self._blocks) / 64
+        if part == "fourier":
+            return float(any(block.squared_norm > 0 for block in self._blocks))
+        if part == "patches":
+            return float(self.patch_map.side > 0)
+        return math.fsum(a.squared_norm * b.squared_norm for a, b in self.column_pairs[part])
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """Those that have a feature on this schema."""
+        return tuple(
+            part for part in PARTS if self.shares.get(part, 0) > 0 and self._squared_norm(part) > 0
+        )
+
+    @property
+    def norm(self) -> float:
+        """Bound on the norm of a row's features."""
+        return math.sqrt(math.fsum(self.shares[part] ** 2 for part in self.parts))
+
+    @cached_property
+    def dimension(self) -> int:
+        """d, features of a row."""
+        return sum(self.width(part) for part in self.parts)
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """Which features are products of two columns: indices, ascending."""
+        indices = [self.places(part) for part in self.parts if part in PRODUCTS]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *indices])
+
+    def places(self, part: str) -> NDArray[np.int64]:
+        """Which features are a part's: indices, ascending."""
+        before = self.parts[: self.parts.index(part)]
+        start = sum(self.width(other) for other in before)
+        return np.arange(start, start + self.width(part))
+
+    def width(self, part: str) -> int:
+        """How many features a part has."""
+        if part == "linear":
+            return self._blocks[-1].stop
+        if part == "squares":
+            return sum(block.numeric for block in self._blocks)
+        if part == "fourier":
+            return 2 * self.frequencies
+        if part == "patches":
+            return self.patch_map.dimension
+        return sum((a.stop - a.start) * (b.stop - b.start) for a, b in self.column_pairs[part])
+
+    def matrix(self, scaled: ScaledTable) -> Array:
+        """Feature rows, shape (rows, d)."""
+        features = np.empty((scaled.rows, self.dimension))
+        self.write(scaled, features, self.parts)
+        return features
+
+    def write(self, scaled: ScaledTable, features: Array, parts: Sequence[str]) -> None:
+        """The features of some parts side by side, into an array of shape (rows, their widths)."""
+        within = scaled if self.ranges is None else self.ranges.within(scaled)
+        centred: Array = np.zeros((scaled.rows, 0))
+        if not set(parts) <= {"fourier", "patches"}:  # both are made of codes and cells
+            centred = self.schema.centred(within, order="F")
+        start = 0
+        for part in parts:
+            stop = start + self.width(part)
+            place = features[:, start:stop]
+            if part == "fourier":
+                self.waves.write(within, place, scale=self.scale(part))
+            elif part == "patches":
+                np.multiply(self.scale(part), self.patch_map.matrix(scaled), out=place)
+            elif features.flags.f_contiguous:
+                self._write_moments(part, centred, place)
+            else:  # columns are short in memory: made one after the other, and then turned
+                columns = np.empty(place.shape, order="F")
+                self._write_moments(part, centred, columns)
+                place[:] = columns
+            start = stop
+
+    def waves_sum(self, scaled: ScaledTable, *, unit: float) -> NDArray[np.int64]:
+        """Sums over rows of the Fourier features, each rounded to whole units."""
+        within = scaled if self.ranges is None else self.ranges.within(scaled)
+        return self.waves.sum_in(within, unit=unit, scale=self.scale("fourier"))
+
+    def scale(self, part: str) -> float:
+        """What a part's features are multiplied by."""
+        return self.shares[part] / math.sqrt(self._squared_norm(part))
+
+    def _write_moments(self, part: str, centred: Array, features: Array) -> None:
+        """A part of columns, or of their products, of the centred rows."""
+        if part == "linear":
+            features[:] = centred
+        elif part == "squares":
+            places = [block.start for block in self._blocks if block.numeric]
+            np.subtract(centred[:, places] ** 2, 0.125, out=features)
+        else:
+            start = 0
+            for a, b in self.column_pairs[part]:
+                widths = (a.stop - a.start, b.stop - b.start)
+                stop = start + widths[0] * widths[1]
+                np.multiply(
+                    centred[:, a.start : a.stop, None],
+                    centred[:, None, b.start : b.stop],
+                    out=features[:, start:stop].reshape(len(centred), *widths),
+                )
+                start = stop
+        features *= self.scale(part)
+
+    @cached_property
+    def patch_map(self) -> PatchMap:
+        """The map of `patches`, before it is scaled."""
+        return PatchMap(
+            schema=self.schema, frequencies=self.frequencies, scales=self.scales,
+            omega_seed=self.omega_seed,
+        )  # fmt: skip
+
+    @cached_property
+    def waves(self) -> Waves:
+        """The map of `fourier`, before it is scaled."""
+        return Waves(
+            schema=self.schema, frequencies=self.frequencies, scales=self.scales,
+            omega_seed=self.omega_seed,
+        )  # fmt: skip
+
+
+def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:
+    """Measured features, and after them those of the marginals that are known, shape (n, d)."""
+    width = stack.dimension + (0 if known is None else known.dimension)
+    features = np.empty((scaled.rows, width))
+    start = 0
+    for block in scaled.batches(_BLOCK):
+        place = features[start : start + block.rows]
+        stack.write(block, place[:, : stack.dimension], stack.parts)
+        if known is not None:
+            place[:, stack.dimension :] = known.matrix(block)
+        start += block.rows
+    return features

@@ -1,0 +1,400 @@
+"""Random Fourier features of rows and of image patches, exact to the last bit.
+
+A phase is a sum over a row's cells, counted in `STEPS` parts of a turn. Cells, frequencies and what
+a level adds are multiples of a power of two so large that every product and every partial sum is
+exact in a double. So any order of adding and any block size give the same bits, and a row's
+features are a function of that row alone. (Another processor or NumPy may draw another last bit in
+a frequency, which the rounding nearly always hides.) Cosine and sine come from a table.
+
+Frequencies and filters are public: they come from the public integer `omega_seed` and are no
+privacy noise. Source of the features: Rahimi & Recht (2007).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.weights.geometry import ColumnBlock, blocks
+
+
+def public_normals(seed: int, size: int, *, stream: int = 0) -> NDArray[np.float64]:
+    """Standard normals, shape (size,).
+
+    By Box and Muller on raw words of Philox, whose stream NumPy never changes.
+
+    Args:
+        seed: public, in [0, 2^64).
+        size: how many.
+        stream: another one of the same seed, in [0, 2^64).
+    """
+    words = np.random.Philox(key=seed + (stream << 64)).random_raw(2 * size)
+    uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+    radius = np.sqrt(-2.0 * np.log(uniform[:size]))
+    return np.asarray(radius * np.cos(2 * np.pi * uniform[size:]))
+
+
+Array = NDArray[np.float64]
+Item = TypeVar("Item", bound=np.generic)
+
+STEPS = 4096
+"""Of a turn: a phase becomes the middle of the step it is in, by at most 0.0008 radians."""
+
+_CELL = 2.0**-20
+"""Scaled cells are rounded to a multiple of it."""
+
+_FEW, _ADDED = 256, 512
+"""Rows at once: so few that all of their numbers stay in a core's own cache. And where they are
+only added up: threads wait for one another after every call."""
+
+_TOGETHER = 256
+"""Most lines of a table that columns share: with a few hundred frequencies a core's own cache holds
+them."""
+
+_BITS = 52
+"""Of a double, below its highest."""
+
+_HALF = 2**31
+"""Of what the lower half of an integer counts."""
+
+_FARTHEST = 2.0**40
+"""Most steps of a phase: below them it has bits enough for the cells."""
+
+
+def _rounded(values: Array, unit: float) -> Array:
+    return np.asarray(np.rint(values / unit) * unit)
+
+
+def _frozen(values: Array) -> Array:
+    """Never written again: threads share it."""
+    values.setflags(write=False)
+    return values
+
+
+def public_scale(schema: PublicSchema) -> float:
+    """The frequencies' public scale s: s^2 = (5/3) / E norm(z)^2 for a uniform centred row z.
+
+    It is 2 on five numeric columns, and keeps the kernel as wide when columns are added.
+
+    Raises:
+        SpecError: no column can vary.
+    """
+    spread = math.fsum(part.reference_squared_norm for part in blocks(schema))
+    if spread <= 0:
+        raise SpecError("weights.settings.features: fourier needs a column that can vary")
+    return math.sqrt(5.0 / 3.0 / spread)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waves:
+    """Cosines and sines of random phases of the centred row, over the root of how many they are.
+
+    A row's features have norm 1, whatever the row. The frequencies are public: they come from the
+    public integer `omega_seed` and are no privacy noise.
+
+    Attributes:
+        schema: the public schema.
+        frequencies: D; the map has 2 D features.
+        scales: in public scales (`public_scale`), of the frequencies in turn.
+        omega_seed: public integer that fixes them.
+    """
+
+    schema: PublicSchema
+    frequencies: int
+    scales: tuple[float, ...]
+    omega_seed: int
+
+    @cached_property
+    def omega(self) -> Array:
+        """Frequencies as they were drawn, radians a unit of the centred row, shape (p, D)."""
+        size = self._blocks[-1].stop * self.frequencies
+        normal = public_normals(self.omega_seed, size).reshape(-1, self.frequencies)
+        scaled = public_scale(self.schema) * normal
+        return np.asarray(scaled * np.resize(np.asarray(self.scales), self.frequencies))
+
+    @cached_property
+    def _blocks(self) -> tuple[ColumnBlock, ...]:
+        return blocks(self.schema)
+
+    def _turns(self, start: int, stop: int) -> Array:
+        """What each level of a one-hot block adds: (onehot - 1/L)/sqrt(2) Omega, in steps."""
+        steps = self.omega[start:stop] * (STEPS / (2 * math.pi))
+        return np.asarray((steps - steps.mean(axis=0)) / math.sqrt(2))
+
+    @cached_property
+    def _offset(self) -> float:
+        """A power of two of steps: 1.5 of it are whole turns, and no phase is beyond half of it.
+
+        Raises:
+            SpecError: phases of more than `_FARTHEST` steps, which no spec may ask for.
+        """
+        reach = 0.0
+        for block in self._blocks:
+            if block.numeric:
+                reach += float(np.abs(self.omega[block.start]).max()) / (4 * math.pi) * STEPS
+            if block.levels:
+                first = block.stop - block.levels
+                reach += float(np.abs(self._turns(first, block.stop)).max())
+        if reach > _FARTHEST:
+            raise SpecError("weights.settings.scales: expected frequencies of fewer turns")
+        return 2.0 ** math.ceil(math.log2(2 * max(reach, STEPS / 2) + STEPS))
+
+    @property
+    def _unit(self) -> float:
+        """Every phase is a multiple of it, in steps: the least for which phases are exact."""
+        return 2.0 * self._offset * 2.0**-_BITS
+
+    @cached_property
+    def _numbers(self) -> Array:
+        """What a unit of each numeric cell adds, what each missing one does, and the start."""
+        values, missing = [], []
+        start = np.full(self.frequencies, 1.5 * self._offset)
+        for block in self._blocks:
+            if not block.numeric:
+                continue
+            steps = self.omega[block.start] * (STEPS / (2 * math.pi))
+            values.append(_rounded(steps, self._unit / _CELL))
+            if block.levels:
+                present, absent = _rounded(self._turns(block.start + 1, block.stop), self._unit)
+                start += present
+                missing.append(absent - present)
+        return _frozen(np.stack([*values, *missing, start]))
+
+    @cached_property
+    def _shared(self) -> tuple[tuple[int, ...], ...]:
+        """Columns that are no numbers, those that share a table together: indices of blocks."""
+        groups: list[tuple[int, ...]] = []
+        lines: list[int] = []
+        for column, block in enumerate(self._blocks):
+            if block.numeric:
+                continue
+            for group, held in enumerate(lines):
+                if held * block.levels <= _TOGETHER:
+                    groups[group] += (column,)
+                    lines[group] *= block.levels
+                    break
+            else:
+                groups.append((column,))
+                lines.append(block.levels)
+        return tuple(groups)
+
+    @cached_property
+    def _levels(self) -> tuple[Array, ...]:
+        """What the levels of the other columns add, missing last; shapes (levels, D).
+
+        Columns of few levels share a table of all their combinations: a row then reads one line for
+        them, in the place of one each.
+        """
+        tables = []
+        for group in self._shared:
+            together = np.zeros((1, self.frequencies))
+            for block in (self._blocks[column] for column in group):
+                table = _rounded(self._turns(block.start, block.stop), self._unit)
+                together = (together[:, None, :] + table).reshape(-1, self.frequencies)
+            tables.append(_frozen(together))
+        return tuple(tables)
+
+    @cached_property
+    def _circle(self) -> Array:
+        """Cosine and sine in the middle of each step, over the root of D; (STEPS, 2)."""
+        angle = (np.arange(STEPS) + 0.5) * (2 * math.pi / STEPS)
+        pairs = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        return _frozen(pairs / math.sqrt(self.frequencies))
+
+    def _cells(self, scaled: ScaledTable) -> Array:
+        """Numeric cells less a half, flags of missing ones, and one; shape (k, rows)."""
+        numbers = [
+            (scaled.columns[column.name], block.levels > 0)
+            for column, block in zip(self.schema.released, self._blocks, strict=True)
+            if block.numeric
+        ]
+        count = len(numbers)
+        is_nullable = np.array([levels for _, levels in numbers], dtype=bool)
+        lines = np.ones((count + int(is_nullable.sum()) + 1, scaled.rows))
+        cells = lines[:count]
+        for line, (values, _) in zip(cells, numbers, strict=True):
+            line[:] = values
+        absent = np.isnan(cells)
+        lines[count:-1] = absent[is_nullable]
+        cells -= 0.5
+        np.clip(cells, -0.5, 0.5, out=cells)
+        np.copyto(cells, 0.0, where=absent)
+        cells *= 1 / _CELL
+        np.rint(cells, out=cells)
+        cells *= _CELL
+        return lines
+
+    def _codes(self, scaled: ScaledTable) -> list[NDArray[np.int64]]:
+        """A row's line in each table of levels; the missing one is a column's last."""
+        lines = []
+        for group in self._shared:
+            line = np.zeros(scaled.rows, dtype=np.int64)
+            for column in group:
+                size = self._blocks[column].levels
+                levels = scaled.columns[self.schema.released[column].name]
+                codes = levels.astype(np.int64, casting="same_kind")
+                line *= size
+                line += np.clip(np.where(codes < 0, size, codes), 0, size - 1)
+            lines.append(line)
+        return lines
+
+    def _read(
+        self, scaled: ScaledTable, circle: NDArray[Item], most: int
+    ) -> Iterator[tuple[slice, NDArray[Item]]]:
+        """Rows, few at a time, and what a circle, shape (STEPS,), has for their phases: (few, D).
+
+        The array is written again for the next few.
+        """
+        cells, codes = self._cells(scaled), self._codes(scaled)
+        steps, added = np.empty((2, most, self.frequencies))
+        # Of all phases the offset is the highest bit: the bits of their steps stand at one place.
+        places, below = steps.view(np.int64), _BITS - int(math.log2(self._offset))
+        found = np.empty(steps.shape, circle.dtype)
+        for start in range(0, scaled.rows, most):
+            rows = slice(start, min(start + most, scaled.rows))
+            few = slice(0, rows.stop - start)
+            np.matmul(cells[:, rows].T, self._numbers, out=steps[few])
+            for lines, table in zip(codes, self._levels, strict=True):
+                np.take(table, lines[rows], axis=0, out=added[few], mode="clip")
+                steps[few] += added[few]
+            places[few] >>= below
+            places[few] &= STEPS - 1
+            np.take(circle, places[few], out=found[few], mode="clip")
+            yield rows, found[few]
+
+    def read(
+        self, scaled: ScaledTable, *, scale: float = 1.0, most: int = _FEW
+    ) -> Iterator[tuple[slice, Array]]:
+        """Rows, so many at a time, and each phase's cosine and sine times a scale: (rows, D, 2).
+
+        The array is written again for the next rows.
+        """
+        circle = (scale * self._circle).view(np.complex128).reshape(-1)
+        for rows, found in self._read(scaled, circle, most):
+            yield rows, found.view(np.float64).reshape(-1, self.frequencies, 2)
+
+    def write(self, scaled: ScaledTable, features: Array, *, scale: float = 1.0) -> None:
+        """All cosines, then all sines, times a scale, into an array of shape (rows, 2 D)."""
+        for rows, found in self.read(scaled, scale=scale):
+            features[rows, : self.frequencies] = found[:, :, 0]
+            features[rows, self.frequencies :] = found[:, :, 1]
+
+    def matrix(self, scaled: ScaledTable) -> Array:
+        """All cosines, then all sines; shape (rows, 2 D)."""
+        features = np.empty((scaled.rows, 2 * self.frequencies))
+        self.write(scaled, features)
+        return features
+
+    def sum_in(self, scaled: ScaledTable, *, unit: float, scale: float) -> NDArray[np.int64]:
+        """Sums over rows of the features times a scale, each rounded to whole units; shape (2 D,).
+
+        The rounding is that of a table, not of a row. A cosine and its sine are added as one
+        integer, the sine in its lower half, which no few rows fill.
+
+        Raises:
+            WeightError: a feature of 2^31 units or more, by scale and unit alone.
+        """
+        units = np.rint(scale * self._circle * (1 / unit))
+        largest = float(np.abs(units).max())
+        if not largest < _HALF:
+            raise WeightError("weights: expected features of fewer units")
+        circle = units.astype(np.int64) @ np.array([2 * _HALF, 1])
+        most = min(_ADDED, (_HALF - 1) // max(1, int(largest)))
+        total = np.zeros((2, self.frequencies), dtype=np.int64)
+        for _, found in self._read(scaled, circle, most):
+            both = found.sum(axis=0)
+            sines = (both + _HALF) % (2 * _HALF) - _HALF
+            total += (both - sines) // (2 * _HALF), sines
+        return total.reshape(-1)
+
+
+KERNEL = 5
+"""Pixels of a filter's side."""
+
+_LARGE = 20
+"""From so many pixels of an image's side on, every second patch in a line is taken."""
+
+_MOST_PARTS = 4
+"""Of an image's side that features are averaged over, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchMap:
+    """Cosines and sines of random filters' responses, averaged over parts of an image.
+
+    Attributes:
+        schema: whose columns of numbers are pixels.
+        frequencies: features are about twice as many: two for each filter and part.
+        scales: of the filters, in public scales, in turn.
+        omega_seed: public integer that fixes them.
+    """
+
+    schema: PublicSchema
+    frequencies: int
+    scales: tuple[float, ...]
+    omega_seed: int
+
+    @cached_property
+    def pixels(self) -> tuple[str, ...]:
+        """Columns of numbers without missing cells, but the target."""
+        target = self.schema.target
+        columns = [c for c in self.schema.released if c.is_numeric and c is not target]
+        return tuple(column.name for column in columns if not column.nullable)
+
+    @property
+    def side(self) -> int:
+        """Pixels of the image's side; 0 where the columns are no image that holds a filter."""
+        side = math.isqrt(len(self.pixels))
+        return side if side**2 == len(self.pixels) and side >= KERNEL else 0
+
+    @cached_property
+    def _bands(self) -> list[Array]:
+        """Where the patches of each part of a side begin."""
+        places = np.arange(0, self.side - KERNEL + 1, 2 if self.side >= _LARGE else 1)
+        return np.array_split(places, min(_MOST_PARTS, places.size))
+
+    @property
+    def _filters(self) -> int:
+        return max(1, self.frequencies // len(self._bands) ** 2)
+
+    @property
+    def dimension(self) -> int:
+        """Features of a row."""
+        return 2 * self._filters * len(self._bands) ** 2
+
+    @cached_property
+    def _omega(self) -> Array:
+        """Shape (5, 5, F): of `public_scale` for a uniform patch, times `scales`."""
+        normal = public_normals(self.omega_seed, KERNEL**2 * self._filters, stream=1)
+        scales = np.resize(np.asarray(self.scales), self._filters)
+        stddevs = math.sqrt(5.0 / 3.0 / (KERNEL**2 / 12)) * scales
+        return np.ascontiguousarray(stddevs * normal.reshape(KERNEL, KERNEL, -1))
+
+    def matrix(self, scaled: ScaledTable) -> Array:
+        """Feature rows, shape (rows, dimension), of norm at most 1."""
+        names = np.array(self.pixels).reshape(self.side, self.side)
+        images = [[scaled.columns[name] - 0.5 for name in line] for line in names]
+        parts = [self._part(images, ys, xs) for ys in self._bands for xs in self._bands]
+        return np.asarray(np.hstack(parts) / math.sqrt(self._filters * len(parts)))
+
+    def _part(self, images: list[list[Array]], ys: Array, xs: Array) -> Array:
+        """The mean over the patches that begin at some lines and places, shape (rows, 2 F)."""
+        rows, count = images[0][0].size, self._filters
+        total = np.zeros((rows, 2 * count))
+        for y in ys:
+            for x in xs:
+                angle = np.zeros((rows, count))
+                for line, weights in zip(images[y : y + KERNEL], self._omega, strict=True):
+                    for pixel, omega in zip(line[x : x + KERNEL], weights, strict=True):
+                        angle += pixel[:, None] * omega
+                total[:, :count] += np.cos(angle)
+                total[:, count:] += np.sin(angle)
+        return total / (ys.size * xs.size)

@@ -1,0 +1,448 @@
+"""What weights made from noisy means let an analyst know about the errors of estimates.
+
+`measured` weights tilt a generator's rows towards noisy means of public features. The law of the
+means' noise is published, and so is the *credit* alpha, the number of rows' worth of belief that
+the generator deserves. With them the error of a weighted estimate is that of a Gaussian model: the
+true distribution has density w_j (1 + e_j), e_j independent of variance n/(alpha w_j), and only the
+means of the features were seen, with noise S and the private sample's own error C/N.
+
+Alpha is one number for all directions, and too large for those in which the generator is furthest
+from the truth: there the noisy means still pull at the fitted ones, and a release says by how much.
+The *pull* is where the weights would go if the generator deserved far less belief. That move of an
+estimate, squared, stands beside its variance, so that an interval reaches what shrinkage withheld.
+
+What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
+alpha is: intervals doubt it, more so where the weights found the generator wrong, and `support`
+decides. How often they held the truth: benchmarks/results, coverage_measured.md.
+All is post-processing. Source: docs/method.md section 14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
+from dpiw.data.schema import ScaledTable
+from dpiw.errors import ReleaseError
+from dpiw.methods.one_way import OneWayLaw
+from dpiw.methods.weights.diagnostics import Objection
+from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
+from dpiw.methods.weights.measured.targets import means_noise, ridge_of
+from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections
+
+Array = NDArray[np.float64]
+
+STEP, STEP_IN_BIN = 4.0, 16.0
+"""By what a quantile's prior variance is less, as its influence steps between two rows: independent
+errors of neighbours make more of it than a distribution does. The second where it is known how a
+generator's bins lie: what is open inside one stands beside it (`dpiw.analysis.quantile`)."""
+
+PULL, PULLED = 16.0, 0.5
+"""By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise. And
+the share of its square that counts: the noise of the means pulls as well."""
+
+MOVED, FAR = 0.02, 4.0
+"""Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
+variance of a row: where a generator was found wrong, it is more likely to be wrong in what no
+feature reaches. This and `PULLED` were chosen by simulation of other releases, and of other
+populations besides, than those of benchmarks/results/coverage_measured.md."""
+
+_BLOCK = 8192
+
+_DRAWN = 16
+"""Replicates that are drawn at once."""
+
+_LEAST = 0.01
+"""Weights below it get the prior's jitter of this weight: a step for them alone would be tiny."""
+
+_POSITIVE = 0.9
+"""Most that a replicate's weight may differ from the full weight, as a share of it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeansLaw:
+    """The law of `measured` weights.
+
+    Attributes:
+        features: phi of the rows, shape (n, d).
+        weights: of the rows, > 0, of mean one, shape (n,).
+        covariance: S of the noise of the means, shape (d, d), positive definite.
+        rows: N, private rows: noisy, or public.
+        credit: alpha > 0, that the weights were fitted with.
+        doubt: by how much the prior's variance may be larger than alpha says, >= 1: alpha over the
+            least one that the noisy means do not speak against. Shrinkage, which alpha decides, is
+            what intervals fail by; noise they know (docs/method.md section 14).
+        base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
+            where these are fewer than the rows' own effective number.
+        calibration: credit with which the rows' means were calibrated to the base's; infinite
+            where they were not.
+        relative: credit of each feature's part over alpha (`Targets.relative`); None: one for all.
+        bins: in which bin each row's value lies, shape (n,), of columns of numbers whose marginal
+            the generator knows.
+        max_rows: most rows of one person among the private ones.
+        base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
+        count_noise: standard deviation of the generator's noisy counts; 0 where not known.
+        residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
+            not known, and intervals rest on the doubt alone.
+    """
+
+    features: Array = field(repr=False)
+    weights: Array = field(repr=False)
+    covariance: Array = field(repr=False)
+    rows: float
+    credit: float
+    doubt: float = 1.0
+    base_rows: float = np.inf
+    calibration: float = np.inf
+    relative: Array | None = field(default=None, repr=False)
+    residual: Array | None = field(default=None, repr=False)
+    bins: Mapping[str, NDArray[np.int32]] = field(default_factory=dict, repr=False)
+    max_rows: int = 1
+    base_k_hat: float | None = None
+    count_noise: float = 0.0
+
+    @property
+    def nominal_rows(self) -> float:
+        """How many private rows there are, as far as is known."""
+        return self.rows
+
+    @cached_property
+    def means(self) -> Array:
+        """Of the features under the weights, shape (d,)."""
+        return np.asarray(self.weights @ self.features / len(self.weights))
+
+    @cached_property
+    def spread(self) -> Array:
+        """C, the covariance of the features under the weights, shape (d, d)."""
+        total = np.zeros((self.means.size, self.means.size))
+        for start in range(0, len(self.weights), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            centred = self.features[part] - self.means
+            total += (centred * self.weights[part, None]).T @ centred
+        return total / len(self.weights)
+
+    @cached_property
+    def error(self) -> Array:
+        """S + C/N: the noise, and the private rows' being a sample."""
+        return self.covariance + self.spread / self.rows
+
+    @cached_property
+    def _shared_axes(self) -> tuple[Array, Array]:
+        """Variances of the features over the ridge's along common axes, (d,), and B, (d, d).
+
+        B B' = R^-1 and B'C B is diagonal: no credit is too small for (C + alpha R)^-1.
+        """
+        root = np.linalg.cholesky(ridge_of(self.covariance, self.relative))
+        inverse = np.linalg.inv(root)
+        scaled = inverse @ self.spread @ inverse.T
+        spreads, axes = np.linalg.eigh((scaled + scaled.T) / 2)
+        return np.maximum(spreads, 0.0), np.asarray(inverse.T @ axes)
+
+    @cached_property
+    def fit(self) -> Array:
+        """A with A'A = (C + alpha R)^-1, the fit's inverse Hessian, shape (d, d)."""
+        spreads, axes = self._shared_axes
+        return np.asarray((axes / np.sqrt(spreads + self.credit)).T)
+
+    @cached_property
+    def _calibrator(self) -> Array:
+        """(C + n S)^-1 with n the calibration's credit, shape (d, d); zero without one."""
+        return np.asarray(np.linalg.inv(self.spread + self.calibration * self.covariance))
+
+    @cached_property
+    def base_error(self) -> Array:
+        """E with E E' = (K - G) C (K - G)/M, K the calibrator, G = A'A, shape (d, d)."""
+        if not np.isfinite(self.calibration):
+            return np.zeros_like(self.covariance)
+        spreads, axes = np.linalg.eigh(self.spread)
+        root = axes * np.sqrt(np.maximum(spreads, 0.0) / self.base_rows)
+        return np.asarray((self._calibrator - self.fit.T @ self.fit) @ root)
+
+    @cached_property
+    def pull(self) -> Array:
+        """How theta would move if the credit were alpha/`PULL`, as far as it counts, shape (d,).
+
+        (C + alpha R/u)^-1 r (1 - 1/u), u = `PULL` and r the residual, which is alpha R theta, to
+        first order, times the root of `PULLED`.
+        """
+        if self.residual is None:
+            return np.zeros_like(self.means)
+        spreads, axes = self._shared_axes
+        reach = PULLED**0.5 * (1 - 1 / PULL) / (spreads + self.credit / PULL)
+        return np.asarray(axes @ (reach * (axes.T @ self.residual)))
+
+    @cached_property
+    def _tilt(self) -> Array:
+        """The fit's theta, as the residual is alpha R theta; zero where it is not known."""
+        if self.residual is None:
+            return np.zeros_like(self.means)
+        _, axes = self._shared_axes
+        return np.asarray(axes @ (axes.T @ self.residual) / self.credit)
+
+    @cached_property
+    def _found_wrong(self) -> Array:
+        """What the fit's log ratio adds to the prior's variance of each row, shape (n,)."""
+        log_ratio = (self.features - self.means) @ self._tilt
+        return np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
+
+    @cached_property
+    def prior(self) -> Array:
+        """V of each row, shape (n,): e_j has the variance v_j n/w_j."""
+        return np.asarray(self.doubt / self.credit + self._found_wrong)
+
+    def _weighted(self, influence: Array) -> Array:
+        """Centred influence values times weights over n, shape (n, p)."""
+        share = self.weights / len(self.weights)
+        return np.asarray(share[:, None] * (influence - share @ influence))
+
+    def calibrated(self, influence: Array) -> Array:
+        """What calibration leaves of influence values, shape (n, p), for the rows' own error."""
+        if not np.isfinite(self.calibration):
+            return influence
+        centred = influence - self.weights @ influence / len(self.weights)
+        slope = self._calibrator @ (self.features.T @ self._weighted(influence))
+        return np.asarray(centred - (self.features - self.means) @ slope)
+
+    def _seen(self, influence: Array) -> tuple[Array, Array]:
+        """K_gg, shape (p,), and A K_Fg, shape (d, p), of influence values."""
+        w, n = self.weights, len(self.weights)
+        g = influence - w @ influence / n
+        cross = self.features.T @ (w[:, None] * g) / n
+        return np.asarray(w @ g**2 / n), self.fit @ cross
+
+    def variances(self, influence: Array, *, step: float | Array = 1.0) -> tuple[Array, Array]:
+        """Variances of weighted estimates of known law, and what is a guess, (p,) each.
+
+        mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha R)^-1 K_Fg and v_j = t/alpha +
+        `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha and R = S that is
+        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
+        takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
+        variance. That the rows are a sample is not in it. With Q = (C + n S)^-1 K_Fg, to which the
+        rows were calibrated, (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error,
+        as far as the fit has not taken it back; and `PULLED` times the square of the pull, K_gF
+        (C + alpha R/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
+
+        Args:
+            influence: shape (n, p), as of `dpiw.analysis.Estimate`.
+            step: by what the prior's variance is less, of all or of each, shape (p,).
+        """
+        _, half = self._seen(influence)
+        slope = self.fit.T @ half
+        share = self.weights / len(self.weights)
+        missed = influence - share @ influence - (self.features - self.means) @ slope
+        unexplained = (share * self.prior) @ missed**2 / step
+        seen = (slope * (self.error @ slope)).sum(axis=0)
+        cross = self.features.T @ self._weighted(influence)
+        seen += ((self.base_error.T @ cross) ** 2).sum(axis=0)
+        return np.asarray(seen), np.asarray(unexplained + (self.pull @ cross) ** 2)
+
+    def share_seen(self, influence: Array) -> Array:
+        """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
+
+        Args:
+            influence: shape (n, p).
+        """
+        total, half = self._seen(influence)
+        seen = (half**2).sum(axis=0)
+        share = np.divide(seen, total, out=np.zeros_like(total), where=total > 0)
+        return np.asarray(np.clip(share, 0.0, 1.0))
+
+    @property
+    def effective_rows(self) -> float:
+        """Of the rows themselves, by Kish."""
+        return float(self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    @property
+    def repeats(self) -> float:
+        """By what the rows' own variance is too small, >= 1, as chosen rows repeat."""
+        return max(1.0, self.effective_rows / self.base_rows)
+
+    def parts(self, estimate: Linearised) -> dict[str, Array]:
+        """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
+
+        Of the rows' sampling error the sandwich holds what calibration leaves. `prior` is what
+        nothing measured says: shrinkage, and what no feature reaches. Where a person may have k
+        rows, `people` is (k - 1) mean(w g^2)/N: all k may be alike.
+        """
+        pushed = self.weights[:, None] * self.calibrated(estimate.influence)
+        pushed -= pushed.mean(axis=0)
+        rows = (pushed**2).sum(axis=0) / len(pushed) ** 2
+        step, inside = np.ones(len(rows)), np.zeros(len(rows))
+        if not estimate.facts.get("smooth", True):
+            is_known = np.isfinite(estimate.facts["inside"])
+            step = np.where(is_known, STEP_IN_BIN, STEP)
+            inside = np.where(is_known, estimate.facts["inside"], 0.0)
+        means, prior = self.variances(estimate.influence, step=step)
+        parts = {"rows": self.repeats * rows, "means": means, "prior": prior + inside**2}
+        if self.max_rows > 1:
+            share = self.weights / len(self.weights)
+            parts["people"] = (self.max_rows - 1) / self.rows * (share @ estimate.influence**2)
+        return parts
+
+    def support(self, estimate: Linearised) -> Array:
+        """`share_seen` of an estimate."""
+        return self.share_seen(estimate.influence)
+
+    def objections(self, estimate: Linearised, parts: dict[str, Array]) -> list[list[Objection]]:
+        """Of each value, what keeps it from `use`: `means_verdict`."""
+        base = base_objections(self.effective_rows, self.base_rows, self.base_k_hat)
+        return objections(estimate, self.support(estimate), parts, base=base)
+
+    def draws(self, estimate: Linearised, replicates: int, rng: np.random.Generator) -> Array:
+        """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.
+
+        Raises:
+            ReleaseError: a total, or a quantile, whose small steps cannot be scaled up.
+        """
+        if not estimate.facts.get("smooth", True):
+            raise ReleaseError("method: replicates do not tell a quantile's error; `noise_aware`")
+        if not estimate.facts.get("normalised", True):
+            raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
+        replicate_weights = self.replicates(replicates, rng)
+        full = estimate.refit(self.weights)
+        reach = np.sqrt(replicate_weights.scale * replicate_weights.count)
+        return np.asarray(full + reach * (replicate_weights.estimates(estimate.refit) - full))
+
+    def replicates(self, count: int, rng: np.random.Generator) -> ReplicateWeights:
+        """Replicate weights: `drawn_replicates`."""
+        return drawn_replicates(self, count, rng)
+
+
+def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> ReplicateWeights:
+    """Replicate weights whose spread over any smooth estimate is its error.
+
+    Each is w (1 + step e), e = jitter + theta.(phi - m) + chance: random signs times the prior's
+    standard deviations; a tilt theta that takes back what was measured of them and adds noise and
+    sampling error of the means; random signs for the rows' own sampling, and for the private rows'
+    where a person may have several (`MeansLaw.parts`). `step` keeps every weight positive.
+
+    Args:
+        law: of the published weights.
+        count: R.
+        rng: an analyst's or the release's generator; no privacy noise.
+    """
+    n, w = len(law.weights), law.weights
+    spread = np.sqrt(n * law.prior / np.maximum(w, _LEAST))
+    root = np.linalg.cholesky(law.error)
+    chance = np.sqrt(law.repeats)
+    people = np.sqrt((law.max_rows - 1) / law.rows * n / np.maximum(w, _LEAST))[:, None]
+    replicates = np.empty((n, count))
+    for start in range(0, count, _DRAWN):
+        size = min(_DRAWN, count - start)
+        jitter = spread[:, None] * _signs(rng, n, size)
+        shift = law.features.T @ (w[:, None] * jitter) / n - np.outer(law.means, w @ jitter / n)
+        error = root @ rng.standard_normal((len(root), size)) - shift
+        theta = law.fit.T @ (law.fit @ error)
+        sampling = chance * law.calibrated(_signs(rng, n, size))
+        theta += law.base_error @ rng.standard_normal(theta.shape)
+        theta += np.outer(law.pull, rng.standard_normal(size))
+        moved = jitter + law.features @ theta + sampling
+        if law.max_rows > 1:
+            moved += people * _signs(rng, n, size)
+        replicates[:, start : start + size] = moved - w @ moved / n
+    step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
+    replicates *= step
+    replicates += 1
+    replicates *= w[:, None]
+    return ReplicateWeights(weights=replicates, scale=1 / (count * step**2))
+
+
+def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
+    """Random signs, shape (rows, columns)."""
+    return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)
+
+
+_UNTOLD = 4.0
+"""Least doubt where a release does not say what its fit left: nothing else holds the shrinkage."""
+
+
+def law_of_means(
+    stack: Stack,
+    rows: ScaledTable,
+    log_weights: Array,
+    *,
+    scale: float,
+    constant: float,
+    max_rows: int,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of published rows' weights, from public facts.
+
+    Args:
+        stack: the measured features, without ranges.
+        rows: as published, on the schema's scale.
+        log_weights: theirs, shape (n,).
+        scale: of the noise of the features' sums.
+        constant: by which a row counts; 0 where their number is public.
+        max_rows: most rows of one person.
+        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
+            it has them `least_credit`, `calibration`, `one_way`, `residual` and `ranges`.
+
+    Raises:
+        KeyError: a fact is missing.
+        ReleaseError: facts that fit no law.
+    """
+    one_way, ranges = None, Ranges.from_json(facts.get("ranges", {}), stack.schema)
+    stack = replace(stack, ranges=ranges)
+    if "one_way" in facts:
+        one_way = OneWayLaw.from_json(facts["one_way"], stack.schema)
+    weights, features = mean_one_weights(log_weights), all_features(stack, one_way, rows)
+    credit, rows_told = float(facts["credit"]), float(facts["rows"])
+    least = float(facts.get("least_credit", credit))
+    residual = _residual(facts, size=features.shape[1])
+    if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    noise = means_noise(
+        scale=scale,
+        rows=rows_told,
+        constant=constant,
+        about=weights @ features / len(features),
+        known=one_way,
+    )
+    counts = () if one_way is None else one_way.variances
+    law = MeansLaw(
+        count_noise=math.sqrt(max(counts, default=0.0)),
+        bins={} if one_way is None else one_way.bins_of(rows),
+        features=features,
+        weights=weights,
+        covariance=noise,
+        rows=rows_told,
+        credit=credit,
+        doubt=max(1.0 if residual is not None else _UNTOLD, credit / least),
+        base_rows=float(facts["effective_base_rows"]),
+        calibration=float(facts.get("calibration", np.inf)),
+        residual=residual,
+        relative=_relative(facts, credit, stack, size=features.shape[1]),
+        max_rows=max_rows,
+    )
+    positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
+    if not all(0 < number < np.inf for number in positive):
+        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+    return law
+
+
+def _residual(facts: Mapping[str, Any], *, size: int) -> Array | None:
+    if "residual" not in facts:
+        return None
+    residual = np.asarray(facts["residual"], dtype=np.float64)
+    if residual.shape != (size,) or not np.isfinite(residual).all():
+        raise ReleaseError("certificate: expected a finite `residual` of every feature")
+    return residual
+
+
+def _relative(facts: Mapping[str, Any], credit: float, stack: Stack, *, size: int) -> Array | None:
+    pairs_credit = float(facts.get("pairs_credit", credit))
+    if not 0 < pairs_credit <= credit:
+        raise ReleaseError("certificate: expected `pairs_credit` above 0, at most `credit`")
+    if pairs_credit == credit:
+        return None
+    relative = np.ones(size)
+    relative[stack.pairs] = pairs_credit / credit
+    return relative

@@ -1,0 +1,394 @@
+"""Tiltings of more rows than are held: solved on some rows, corrected on all.
+
+Each pass makes the features, or the scores, again. Steps begin with the solution and the Hessian of
+the fitted rows. They end, certified, where the distance to the minimum over all rows is small
+beside the base's own sampling error.
+
+`drawn` picks rows that stand for all. A row's probability grows with the rarity of its rarest code,
+and its weight is the inverse: weighted sums are unbiased and every level is seen. Source: Horvitz &
+Thompson (1952); for likelihoods, the case-control study (King & Zeng 2001).
+
+`led` finds steps over all rows on some rows, at one pass over all for each step. Targets are moved
+by the difference of both means, so F over some rows has the gradient of F over all rows, and nearly
+its Hessian. Source: Shamir, Srebro & Zhang (2014), DANE.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from itertools import chain, takewhile
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve
+
+from dpiw.data.schema import ScaledTable
+from dpiw.data.threads import in_threads
+from dpiw.errors import WeightError
+from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import (
+    SLOW,
+    Curvature,
+    Point,
+    Tilt,
+    factor_of,
+    reached,
+    tilt,
+)
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Codes = Callable[[ScaledTable], Indices]
+Blocks = Callable[[], Iterator[tuple[slice, ScaledTable]]]
+
+_SHARE = 0.5
+"""Rows that all codes together add on average, at most, as a share of those that are asked for: of
+each rare one as many are drawn."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drawn:
+    """Some rows of many.
+
+    Attributes:
+        indices: which, ascending, shape (n,).
+        rows: they.
+        log_weights: the logs of their inverse probabilities, shape (n,).
+    """
+
+    indices: NDArray[np.int64] = field(repr=False)
+    rows: ScaledTable
+    log_weights: Array = field(repr=False)
+
+
+def drawn(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Drawn:
+    """Rows, evenly spaced by their probabilities: no chance is in it.
+
+    Args:
+        placed: blocks of rows with their places, in an order that says nothing of the rows; asked
+            twice.
+        codes: of a block's rows, from zero on, each of one column alone; shape (k, rows).
+        rows: how many at least are expected, at least one.
+        of: how many there are.
+
+    Returns:
+        All rows, where that is no more than asked for.
+    """
+    least = min(1.0, rows / of)
+    by_code = _by_code(placed, codes, rows=rows, of=of)
+
+    def probable(place: tuple[slice, ScaledTable]) -> tuple[slice, ScaledTable, Array]:
+        at, block = place
+        rarest = by_code.take(codes(block), mode="clip").max(axis=0, initial=least)
+        return at, block, rarest
+
+    indices, tables, logs, reached = [], [], [], 0.5
+    for at, block, probabilities in in_threads(probable, placed()):
+        marks = reached + np.cumsum(probabilities)
+        chosen = np.flatnonzero(np.diff(np.floor(marks), prepend=np.floor(reached)))
+        indices.append(at.start + chosen)
+        tables.append(block.take(chosen))
+        logs.append(-np.log(probabilities[chosen]))
+        reached = float(marks[-1])
+    return Drawn(
+        indices=np.concatenate(indices),
+        rows=ScaledTable.concatenate(tables),
+        log_weights=np.concatenate(logs),
+    )
+
+
+def _by_code(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Array:
+    """What each code's rows are drawn with, at least, by the counts of the first rows."""
+    counts, seen = np.zeros(0, dtype=np.int64), 0
+    for at, block in takewhile(lambda place: place[0].start < rows, placed()):
+        met = np.bincount(codes(block).ravel(), minlength=counts.size)
+        met[: counts.size] += counts
+        counts, seen = met, at.stop
+    # One more than was counted: of a code that few of the first rows hold, or none, there may be
+    # many. The last is of all codes beyond those that were met.
+    expected = (np.append(counts, 0) + 1) * (of / seen)
+    return np.asarray(np.minimum(1.0, _SHARE * rows / expected.size / expected))
+
+
+_STEPS = 4
+"""Most, a pass over all rows each. From the minimum over a million one or two are enough."""
+
+_FINER = 0.1
+"""Gap that is left over some rows, as a share of that over all."""
+
+
+def led(
+    some: BaseRows, solved: Tilt, base: BaseRows, targets: Targets, *, gap: float
+) -> Tilt | None:
+    """The minimum over all rows; None if steps lead on slowly, or nowhere.
+
+    Args:
+        some: rows that stand for all.
+        solved: their tilting, to near the minimum, with a covariance near its own.
+        base: all rows.
+        targets: what the weighted means of all should come close to.
+        gap: small enough, as of `reached`.
+
+    Returns:
+        With the covariance that was given, corrected by what steps over all told.
+
+    Raises:
+        WeightError: a covariance that rounding has made indefinite.
+    """
+    ridge = solved.credit * targets.ridge
+    ridge_factor = factor_of(ridge)
+    curvature, decrement, before = Curvature(solved.covariance + ridge), math.inf, None
+    for steps in range(_STEPS + 1):
+        point = Point.at(base, solved.coefficients)
+        gradient = point.gradient(targets, ridge)
+        if before is not None:
+            curvature.learn(point.theta - before[0], gradient - before[1])
+        fallen, decrement = decrement, float(-gradient @ curvature.step(gradient))
+        bound = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
+        if bound <= gap or (curvature.is_right and 0 <= decrement / 2 < gap):
+            covariance = curvature.corrected() - ridge
+            return point.solved(solved.credit, covariance, gap=bound, steps=steps)
+        if steps == _STEPS or not decrement < SLOW * fallen:
+            break
+        before = point.theta, gradient
+        moved_targets = replace(targets, means=targets.means + solved.means - point.means)
+        moved = reached(
+            some, moved_targets, solved.credit, Point.of(solved),
+            covariance=solved.covariance, gap=_FINER * gap, is_guide=True,
+        )  # fmt: skip
+        if moved is None:
+            break
+        solved = moved
+    return None
+
+
+MOST_FITTED = 100_000
+"""Rows that a tilting is solved on, by passes over their features; the others are corrected to."""
+
+_BLOCK, _CODED = 1024, 16_384
+"""Rows of a thread: their features, and their codes alone."""
+
+_RARE, _FAINT = 0.1, 10.0
+"""A kurtosis as a share of the fitted rows: a variance's own squared relative error. And a variance
+as a multiple of the ridge: below it rows that were not fitted may add as much."""
+
+_CLOSE, _NEARER = 0.025, 0.1
+"""Largest gap that is left, as a share of d/M: twice what chance makes of it. And over some of the
+rows, of which the next step begins."""
+
+_GROWTH, _WORTH = 10, 4
+"""How many times as many rows lead as were fitted, and how many times as many all are at least."""
+
+
+class Scored(Protocol):
+    """Tiltings of rows whose features are not written down."""
+
+    @property
+    def rows(self) -> int:
+        """Of a block, at most."""
+
+    def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
+        """What tilts a block of rows that have log weights of their own, or None."""
+
+
+class StreamedRows(BaseRows):
+    """The features of rows that are read batch by batch at every pass, and never held.
+
+    Args:
+        rows: M, how many there are, at least one.
+        batches: the rows in order; asked again at every pass, and to give the same each time.
+        features: of rows, shape (n, d), each a function of its own row; computed in threads.
+        codes: of what in rows may be rare, as of `drawn`.
+        log_weights: as of `BaseRows`.
+        scored: of the same features, where they need not be written down (`scoring`).
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        batches: Callable[[], Iterable[ScaledTable]],
+        features: Callable[[ScaledTable], Array],
+        *,
+        codes: Callable[[ScaledTable], Indices],
+        log_weights: Array | None = None,
+        scored: Scored | None = None,
+    ) -> None:
+        self._passes, self._of, self._codes, self._scored = batches, features, codes, scored
+        row = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
+        super().__init__(1, lambda *_: features(row))
+        self.rows, self._log_weights = rows, log_weights
+
+    def some(self, rows: int) -> StreamedRows:
+        """About so many, and more of what is rare: held, and weighted to stand for all."""
+        most = _CODED if self._scored is None else self._scored.rows
+        found = drawn(partial(self._placed, most), self._codes, rows=rows, of=self.rows)
+        logs = found.log_weights
+        if self._log_weights is not None:
+            logs = logs + self._log_weights[found.indices]
+        logs = logs - math.log(np.exp(logs).mean())
+        return StreamedRows(
+            logs.size, lambda: (found.rows,), self._of,
+            codes=self._codes, log_weights=logs, scored=self._scored,
+        )  # fmt: skip
+
+    @cached_property
+    def leading(self) -> StreamedRows | None:
+        """Ten times as many as are fitted, that stand for all, where there are far more."""
+        rows = _GROWTH * MOST_FITTED
+        return self.some(rows) if self.rows >= _WORTH * rows else None
+
+    @cached_property
+    def few(self) -> StreamedRows:
+        """As of `BaseRows`: about as many as are fitted."""
+        return self.some(MOST_FITTED) if self.leading is None else self.leading.few
+
+    def mapped(
+        self, function: Callable[[slice, Array], Found], *, is_large: bool = False
+    ) -> Iterator[Found]:
+        """As of `BaseRows`."""
+
+        def of(placed: tuple[slice, ScaledTable]) -> Found:
+            block = self._of(placed[1])
+            if not np.isfinite(block).all():
+                raise WeightError("base rows: expected finite features")
+            return function(placed[0], block)
+
+        return in_threads(of, self._placed(_BLOCK), is_large=is_large)
+
+    def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
+        """As of `BaseRows`."""
+        if self._scored is None:
+            return super()._tilted(theta)
+        tilted, logs = self._scored(theta), self._log_weights
+
+        def of(placed: tuple[slice, ScaledTable]) -> tuple[slice, Tilted]:
+            at, rows = placed
+            return at, tilted(rows, None if logs is None else logs[at])
+
+        return in_threads(of, self._placed(self._scored.rows))
+
+    def _placed(self, most: int) -> Iterator[tuple[slice, ScaledTable]]:
+        """Where a block of at most so many rows stands, and its rows."""
+        start = 0
+        for batch in self._passes():
+            for rows in batch.batches(most) if batch.rows else ():
+                yield slice(start, start + rows.rows), rows
+                start += rows.rows
+        if start != self.rows:
+            raise WeightError("base rows: expected as many as were stated")
+
+
+def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
+    """A tilting of some rows of a base, moved to the minimum over all of them.
+
+    First to that over ten times as many, if all are many more; steps over these then lead to all
+    (`led`). Steps end at a gap that is small beside what the base's own sampling
+    makes of it. Where they lead nowhere over all rows, `tilt` from the beginning.
+
+    Args:
+        solved: on rows of the same law; of it the coefficients, the covariance, the credit and,
+            as a centre, the means are read.
+        base: all rows, in an order that says nothing.
+        targets: as of `solved`.
+
+    Returns:
+        With a covariance that led there, as of `reached`.
+
+    Raises:
+        WeightError: the minimum was not reached.
+    """
+    gap, solution = _CLOSE * base.dimension / base.rows, None
+    if (some := base.leading) is not None:
+        near = _moved(
+            solved, some, targets, gap=_NEARER * base.dimension / some.rows, is_guide=True
+        )
+        if near is not None:
+            solved, solution = near, _led(some, near, base, targets, gap=gap)
+    if solution is None:
+        solution = _moved(solved, base, targets, gap=gap)
+    return tilt(base, targets, credit=solved.credit) if solution is None else solution
+
+
+def _led(
+    some: StreamedRows, solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float
+) -> Tilt | None:
+    try:
+        return led(some, solved, base, targets, gap=gap)
+    except WeightError:  # as of `_moved`
+        return None
+
+
+def _moved(
+    solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_guide: bool = False
+) -> Tilt | None:
+    """To the minimum over a base by a few steps, or None; `gap` and `is_guide` as of `reached`.
+
+    Steps from the solved one, with its covariance; where that leads on slowly, with one that knows
+    of what the rows it is of hardly show (`_seen_by_all`), and where it leads nowhere from a start
+    that does too, or from where nothing is tilted.
+    """
+    ridge = solved.credit * targets.ridge
+    renewed = cache(partial(_seen_by_all, solved, base, ridge))
+    ask = partial(reached, base, targets, solved.credit, gap=gap, is_guide=is_guide)
+    try:
+        solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
+        if solution is None:
+            # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
+            slopes = (solved.covariance + ridge) @ solved.coefficients
+            shrunk = Curvature(renewed() + ridge).step(-slopes)
+            for start in (shrunk, np.zeros(base.dimension)):
+                solution = solution or ask(start, covariance=renewed())
+    except WeightError:  # a covariance that rounding has made indefinite; of all else `tilt` tells
+        return None
+    return solution
+
+
+def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
+    """A tilting's covariance, with that of a base along axes of which its own rows tell little.
+
+    Those on which few of `MOST_FITTED` rows vary, as of a rare level, or none. The base's is that
+    of some that stand for all (`StreamedRows.few`).
+    """
+    few = base.few
+    variances, axes = np.linalg.eigh(solved.covariance)
+
+    def moments(at: slice, block: Array) -> tuple[Array, Array]:
+        squares = ((block - solved.means) @ axes) ** 2
+        return few.own[at] @ squares, few.own[at] @ squares**2
+
+    squares, fourths = np.zeros((2, base.dimension))
+    for block_squares, block_fourths in few.mapped(moments):
+        squares += block_squares
+        fourths += block_fourths
+    is_faint = variances < _FAINT * ((axes.T @ ridge) * axes.T).sum(axis=1)
+    is_rare = is_faint | (fourths > _RARE * MOST_FITTED * squares**2)
+    if not is_rare.any():
+        return solved.covariance
+    rare, common = axes[:, is_rare], axes[:, ~is_rare]
+    of_few = _covariance_along(rare, few, solved.means)
+    kept = common * np.maximum(variances[~is_rare], 0.0) @ common.T
+    return np.asarray(kept + rare @ of_few @ rare.T)
+
+
+def _covariance_along(axes: Array, base: BaseRows, centre: Array) -> Array:
+    """Under the rows' own weights, along k axes of shape (d, k): shape (k, k).
+
+    The centre, shape (d,), is near their mean: nothing is lost to cancellation.
+    """
+
+    def moments(at: slice, block: Array) -> tuple[Array, Array]:
+        places = (block - centre) @ axes
+        weighted = base.own[at, None] * places
+        return weighted.sum(axis=0), weighted.T @ places
+
+    count = axes.shape[1]
+    sums, products = np.zeros(count), np.zeros((count, count))
+    for block_sums, block_products in base.mapped(moments, is_large=True):
+        sums += block_sums
+        products += block_products
+    return np.asarray(products - np.outer(sums, sums))

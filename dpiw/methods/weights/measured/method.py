@@ -1,0 +1,413 @@
+"""Measured weights: one noisy sum of features is paid for; all fitting uses public numbers.
+
+`measure` releases sum_i phi(x_i) and the number of rows, in one Gaussian event. The rest is free:
+noisy means, an exponential tilting of base rows (`tilting`), the credit of the base (`credit`), and
+a table of published rows with mild weights (`thinning`).
+Source: docs/method.md section 14; closest relatives: Balog et al. (2018), Harder et al. (2021,
+DP-MERF), Liu et al. (2021, PMW-Pub), McKenna et al. (2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.row_weights import MOST_NUMBERS
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.base import (
+    FEATURE_SECONDS,
+    FEWER_LEVELS,
+    MOST_FEATURES,
+    TILT_SECONDS,
+    Running,
+    calibrated_for,
+    check_effort,
+)
+from dpiw.methods.one_way import MOST_INDICATORS, OneWayMarginals
+from dpiw.methods.weights.base import (
+    Normalisation,
+    SampledRows,
+    Weighing,
+    WeightEstimator,
+    check_measurement,
+    real,
+    whole,
+)
+from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
+from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
+from dpiw.methods.weights.measured.targets import Targets, means_noise
+from dpiw.privacy.events import GaussianEvent, PrivacyEvent
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.mechanisms import noisy_vector
+from dpiw.privacy.randomness import NoiseSource
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+if TYPE_CHECKING:
+    from dpiw.data.row_weights import ReplicateWeights
+    from dpiw.methods.weights.weigh import Weights
+
+MEASUREMENT_KIND = "measured"
+
+REPLICATES = (20, 1000)
+"""Fewest and most: the relative error of a variance from R replicates is about sqrt(2/R)."""
+
+MOST_FEATURES_HELD = 2**30
+"""Most rows times features while replicates are made: 8 GiB."""
+
+_MOST_FITTED = 100_000
+"""`dpiw.methods.weights.measured.many_rows.MOST_FITTED`, which is imported late."""
+
+MOST_ROWS = 2**28
+"""Of norm one: their sums are far from being clipped."""
+
+Array = NDArray[np.float64]
+
+
+def shares_of_parts(given: object) -> dict[str, float]:
+    """Shares of a stack's norm by part, or SpecError."""
+    if not isinstance(given, Mapping) or not given:
+        raise SpecError("weights.settings.features: expected shares of the norm by part")
+    return {
+        str(part): real(f"features.{part}", share, above=1e-4, at_most=100)
+        for part, share in given.items()
+    }
+
+
+def frequency_scales(given: object) -> tuple[float, ...]:
+    """A few scales > 0, or SpecError."""
+    if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
+        raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
+    return tuple(real("scales", scale, above=0, at_most=1e3) for scale in given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(WeightEstimator):
+    """Settings of measured weights; frozen and public.
+
+    Attributes:
+        features: shares of the norm of the stack's parts (`features.Stack`); None: by
+            a rule of schema and noise (`features.with_first_moments`), set by `calibrate`.
+        scales: of the Fourier frequencies, in public scales; None: by the same rule.
+        frequencies: of the Fourier features, and of the patches; two features each.
+        omega_seed: public integer that fixes the frequencies.
+        credit: `evidence`, `risk`, or alpha itself.
+        base_rows: how many rows of the generator are weighted; None: `base_rows_for`.
+        design_effect: most that the published weights' may be; the rest is in which rows are
+            published. 1: no weights at all.
+        debias: whether the mean effect of theta's noise is divided out. Off by default: with and
+            without it on Banknote, Breast and Boston at epsilon 1 and 3 (5 runs), models were
+            better than without weights in 8 of 12 settings with it and in 11 without it.
+        replicates: how many replicate weights are published beside the weights; 0: none.
+        calibrated: what `calibrate` found.
+        ranges: of columns of numbers, set by `for_rows` unless the noise is loud; None: bounds.
+    """
+
+    features: Mapping[str, float] | None = None
+    scales: tuple[float, ...] | None = None
+    frequencies: int = 300
+    omega_seed: int | None = None
+    credit: str | float = "evidence"
+    base_rows: int | None = None
+    design_effect: float = 2.0
+    debias: bool = False
+    replicates: int = 0
+    calibrated: SumNoise | None = None
+    ranges: Ranges | None = None
+
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges"})
+    method: ClassVar[str] = "measured"
+    private: ClassVar[bool] = True
+    in_batches: ClassVar[bool] = True
+    keeps_one_way: ClassVar[bool] = True
+    effort: ClassVar[float] = 0.3
+    """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
+    and the generator's own marginals are kept. `dpiw rehearse` compares it with others, free."""
+
+    def __post_init__(self) -> None:
+        """Raises SpecError: a setting is unknown or out of range."""
+        if self.features is not None:
+            object.__setattr__(self, "features", shares_of_parts(self.features))
+        if self.scales is not None:
+            object.__setattr__(self, "scales", frequency_scales(self.scales))
+        whole("frequencies", self.frequencies, low=1, high=2048)
+        if self.omega_seed is not None:
+            whole("omega_seed", self.omega_seed, low=0, high=2**64 - 1)
+        elif self.features is None or {"fourier", "patches"} & set(self.features):
+            raise SpecError(
+                "weights.settings.omega_seed: `fourier` needs a public whole number >= 0"
+            )
+        if self.credit not in ("evidence", "risk"):
+            credit = self.credit
+            if isinstance(credit, str):
+                raise SpecError("weights.settings.credit: expected evidence, risk or a number > 0")
+            object.__setattr__(self, "credit", real("credit", credit, above=0, at_most=1e15))
+        if self.base_rows is not None:
+            whole("base_rows", self.base_rows, low=100, high=10**7)
+        effect = real("design_effect", self.design_effect, above=1 - 1e-12, at_most=1e6)
+        object.__setattr__(self, "design_effect", max(1.0, effect))
+        if not isinstance(self.debias, bool):
+            raise SpecError("weights.settings.debias: expected true or false")
+        if self.replicates != 0 or isinstance(self.replicates, bool):
+            whole("replicates", self.replicates, low=REPLICATES[0], high=REPLICATES[1])
+
+    def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
+        """The public feature map on this schema, within ranges that public rows told."""
+        shares, scales = public_shares(schema)
+        return Stack(
+            schema=schema,
+            shares=shares if self.features is None else self.features,
+            scales=scales if self.scales is None else self.scales,
+            frequencies=self.frequencies,
+            omega_seed=self.omega_seed or 0,
+            ranges=ranges,
+        )
+
+    def base_rows_for(self, published_rows: int) -> int:
+        """How many rows of the generator are weighted; free, and not published.
+
+        As set, or five for each published one, at least 10,000 and at most a million: a low share
+        of effective rows then still leaves many. No fewer than are published, whatever is set: a
+        base row that is published twice tells nothing more.
+        """
+        usual = max(10_000, min(5 * published_rows, 10**6))
+        return max(self.base_rows or usual, published_rows)
+
+    def calibrate(
+        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
+    ) -> Self:
+        """Set the noise for effort `rho`: a multiplier of 1/sqrt(2 rho).
+
+        Raises:
+            SpecError: `rho` or `nominal_rows` is not positive, or a part that the schema lacks.
+        """
+        check_effort("weights", rho=rho, nominal_rows=nominal_rows)
+        stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * rho)
+        if self.features is None:
+            stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)
+        if stack.dimension > MOST_FEATURES:
+            raise SpecError(
+                f"weights.settings.features: {stack.dimension} features on this schema; expected at"
+                f" most {MOST_FEATURES}: {FEWER_LEVELS}, or name `fourier` features alone"
+            )
+        if nominal_rows * stack.norm > MOST_ROWS:
+            most = int(MOST_ROWS / stack.norm)
+            raise SpecError(
+                f"nominal_rows={nominal_rows}: expected at most {most} with these features' shares"
+            )
+        noise = sum_noise(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
+        return replace(self, features=stack.shares, scales=stack.scales, calibrated=noise)
+
+    def _ready(self) -> SumNoise:
+        return calibrated_for(self.calibrated, method=self.method)
+
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One draw of the sum.
+
+        Raises:
+            UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
+        """
+        ready, stack = self._ready(), self.stack(schema)
+        calibrated_for(ready, ready.unit == unit, ready.is_of(stack), method=self.method)
+        return (GaussianEvent(noise_multiplier=ready.multiplier),)
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Of the sum."""
+        ready, law = self._ready(), self._ready().law
+        return (
+            ReleasedNoise(
+                values=self.method,
+                law=law.kind,
+                scale=law.scale,
+                sensitivity=ready.sensitivity,
+                event=0,
+            ),
+        )
+
+    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
+        """Standard deviation of a mean's noise over a row's norm: what one feature is known to."""
+        ready = self._ready()
+        return ready.law.scale / ready.nominal_rows / ready.norm
+
+    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
+        """l/(l + s^2), in [0, 1]: l a feature's share of the squared norm, s the noise of a mean.
+
+        As if all features had one variance; near zero where a mean's noise is larger than what a
+        feature can vary, so that nothing can be learned.
+        """
+        ready = self._ready()
+        spread = (ready.law.scale / nominal_rows) ** 2
+        mean = ready.norm**2 / ready.dimension
+        return mean / (mean + spread)
+
+    def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
+        """Measured weights are made of a base, and are not worked over row by row.
+
+        Replicates are made from the features of all published rows, held at once.
+
+        Raises:
+            SpecError: steps, unnormalised weights, or too many numbers for the replicates.
+        """
+        if weighing.post_processing.steps:
+            raise SpecError(
+                "weights.post_processing: expected no steps with weights.method=measured"
+            )
+        if weighing.normalisation is not Normalisation.SELF:
+            raise SpecError("weights.normalisation: expected self with weights.method=measured")
+        if not self.replicates:
+            return
+        if weighing.rows * self.replicates > MOST_NUMBERS:
+            raise SpecError(
+                f"weights.settings.replicates={self.replicates}: expected at most {MOST_NUMBERS:,}"
+                " numbers, synthetic_rows times replicates"
+            )
+        features = self.stack(schema).dimension + MOST_INDICATORS
+        if weighing.rows * features > MOST_FEATURES_HELD:
+            raise SpecError(
+                f"synthetic_rows={weighing.rows}: expected at most"
+                f" {MOST_FEATURES_HELD // features} with replicates, which take {features} features"
+                " a row"
+            )
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
+        """As `Forecasts`: rows' features are summed, then a base is tilted on some rows."""
+        d, base = self._ready().dimension, self.base_rows_for(published)
+        fitted = min(base, _MOST_FITTED)
+        return Running(
+            seconds=FEATURE_SECONDS * d * (nominal_rows + 2 * base) + TILT_SECONDS * fitted * d * d,
+            held_bytes=min(24 * fitted * d, 1 << 30) + 80 * d * d,
+        )
+
+    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
+        """What no feature reaches, and which intervals hold it."""
+        return (
+            "Weights move the generator's rows towards noisy means of public features; what none"
+            " reaches keeps its error. dpiw.analysis.confidence_interval includes a guess of it"
+            " (most of it: no `use`); ordinary standard errors leave it and the noise out.",
+        )
+
+    def sampled(self, published: int) -> tuple[int, int]:
+        """A base, of which the published rows are chosen; nothing is fitted on other rows."""
+        return self.base_rows_for(published), 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Public settings and, once calibrated, every number of the noise; JSON values."""
+        parameters: dict[str, Any] = {
+            "features": None if self.features is None else dict(self.features),
+            "scales": None if self.scales is None else list(self.scales),
+            "frequencies": self.frequencies,
+            "omega_seed": self.omega_seed,
+            "noise": NoiseKind.GAUSSIAN.value,
+            "credit": self.credit,
+            "base_rows": self.base_rows,
+            "design_effect": self.design_effect,
+            "debias": self.debias,
+            "replicates": self.replicates,
+        }
+        return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
+
+    def _facts(self) -> dict[str, Any]:
+        """What a measurement is of; what is done with it afterwards is not in it."""
+        after = ("credit", "base_rows", "design_effect", "debias", "replicates")
+        return {name: value for name, value in self.parameters().items() if name not in after}
+
+    def measure(
+        self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
+    ) -> Measurement:
+        """Draw the noisy sum of the private rows' features, and of their number.
+
+        Args:
+            table: the private rows.
+            synthetic: not looked at: `for_rows` took the features' ranges, kept with the sum.
+            noise: draws the noise.
+
+        Privacy:
+            Unit: `max_rows` rows, under the relation of `calibrate`. L2 sensitivity: `sum_noise`.
+            Event: one `GaussianEvent(scale / sensitivity)`.
+
+        Raises:
+            UncalibratedError: before `calibrate`, or for another schema.
+        """
+        ranges = self.ranges or Ranges(bounds={})
+        ready, stack = self._ready(), self.stack(table.schema, ranges)
+        calibrated_for(ready, ready.is_of(stack), method=self.method)
+        exact = exact_sum(stack, table, constant=ready.constant)
+        return Measurement(
+            kind=MEASUREMENT_KIND, publishable=noise.publishable,
+            arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
+            facts={**self._facts(), "schema": table.schema.name, "ranges": ranges.to_json()},
+            noise=self.released_noise(schema=table.schema, unit=ready.unit),
+        )  # fmt: skip
+
+    def for_rows(self, published: SyntheticTable) -> Self:
+        """With the ranges that the generator's rows tell: before anything is armed or read."""
+        return self if self._ready().is_loud else replace(self, ranges=Ranges.of(published))
+
+    def weigh(
+        self,
+        measurement: Measurement,
+        rows: SampledRows,
+        weighing: Weighing,
+        *,
+        rng: np.random.Generator,
+    ) -> Weights:
+        """As `WeightEstimator.weigh`: `dpiw.methods.weights.measured.weighing`."""
+        from dpiw.methods.weights.measured.weighing import weigh_measured
+
+        return weigh_measured(
+            self, measurement, rows.weighed, rows=weighing.rows, rng=rng, known=rows.one_way
+        )
+
+    def replicates_of(
+        self,
+        measurement: Measurement,
+        rows: SyntheticTable,
+        log_weights: Array,
+        facts: Mapping[str, Any],
+    ) -> ReplicateWeights | None:
+        """As many as were asked for, of the law of the published weights; the same every time."""
+        from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
+
+        if not self.replicates:
+            return None
+        law = law_of_measured(self, rows, log_weights, facts["measured"])
+        return replicate_measured(law, measurement, count=self.replicates)
+
+    def targets(
+        self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
+    ) -> Targets:
+        """Noisy means and the covariance of their noise (`means_noise`); free.
+
+        Args:
+            measurement: the noisy sum.
+            about: public means near the true ones, such as the base's, shape (d,): of the stack's
+                features, and after them of those of the known marginals.
+            known: one-way distributions that the generator knows, further targets.
+
+        Raises:
+            WeightError: the measurement is of another kind, or does not fit these settings.
+        """
+        ready = self._ready()
+        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
+        noisy_sums = np.asarray(measurement.arrays["sum"], dtype=np.float64)
+        if noisy_sums.shape != (ready.law.dimension,):
+            raise WeightError(f"{self.method}: the measurement does not fit this schema")
+        rows, sums = float(ready.nominal_rows), noisy_sums
+        if ready.constant:  # noise may leave less than a row
+            rows, sums = max(1.0, float(noisy_sums[-1]) / ready.constant), noisy_sums[:-1]
+        shares, law = (np.zeros(0), None) if known is None else (known.shares, known.law)
+        noise = means_noise(
+            scale=ready.law.scale, rows=rows, constant=ready.constant, about=about, known=law
+        )
+        means = np.concatenate([sums / rows, shares])
+        return Targets(
+            means=means, covariance=noise, rows=rows, fresh=sums.size, max_rows=ready.unit.max_rows
+        )

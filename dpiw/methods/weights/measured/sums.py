@@ -1,0 +1,207 @@
+"""A sum of rows' features, exact to the last bit, and the noise that one row of it needs.
+
+Source: docs/method.md section 14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.passes import Totals
+from dpiw.data.schema import ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.data.threads import in_threads
+from dpiw.methods.weights.measured.features import Stack
+from dpiw.privacy.mechanisms import calibrated_law
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+Array = NDArray[np.float64]
+
+UNIT = 2.0**-24
+"""Every feature of a private row is rounded to a multiple of it, so that sums are exact integers:
+what the other rows are changes nothing in a row's part, and no order of adding does."""
+
+_LARGEST = 2**53
+"""Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
+
+LOUD = 0.1
+"""Expected squared noise of all features' means together, over R_phi^2, from which on features see
+columns within their bounds, and products have no credit of their own: a narrow range, or a low
+credit, fits what is then noise. Chosen on Boston and Breast (docs/method.md section 14)."""
+
+_BLOCK, _FEW = 8192, 4096
+"""Rows of a thread, and of a matrix: with fewer, threads wait for one another's short calls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumNoise:
+    """Every public number of one calibrated measurement.
+
+    Attributes:
+        unit: the unit and relation of the sensitivity.
+        nominal_rows: n0; under replace-one the public number of rows.
+        dimension: d, features of a row.
+        norm: R_phi, bound on a row's features.
+        constant: c, by which a row counts beside its features; 0 where the number is public.
+        multiplier: noise scale over sensitivity, as accounted.
+        sensitivity: of the sum in L2, rounding of the rows included.
+        law: of the noise; its scale covers the lattice rounding as well.
+    """
+
+    unit: PrivacyUnit
+    nominal_rows: int
+    dimension: int
+    norm: float
+    constant: float
+    multiplier: float
+    sensitivity: float
+    law: NoiseLaw
+
+    @property
+    def is_loud(self) -> bool:
+        """Whether the means' noise is more than `LOUD`: public."""
+        return self.share > LOUD
+
+    @property
+    def share(self) -> float:
+        """Expected squared noise of all features' means together, over R_phi^2."""
+        return self.dimension * (self.law.scale / self.nominal_rows / self.norm) ** 2
+
+    def is_of(self, stack: Stack) -> bool:
+        """Whether it was calibrated for features of these sizes."""
+        return (self.dimension, self.norm) == (stack.dimension, stack.norm)
+
+    def to_json(self) -> dict[str, Any]:
+        """Public numbers for the certificate."""
+        return {
+            "relation": self.unit.relation.value,
+            "max_rows": self.unit.max_rows,
+            "nominal_rows": self.nominal_rows,
+            "dimension": self.dimension,
+            "norm_bound": self.norm,
+            "constant": self.constant,
+            "sensitivity": self.sensitivity,
+            "noise_multiplier": self.multiplier,
+            "scale": self.law.scale,
+        }
+
+
+def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_rows: int) -> SumNoise:
+    """Sensitivity and noise of the sum of a stack's features.
+
+    Add or remove k rows: k sqrt(R_phi^2 + c^2), as the row count is a coordinate of its own, c per
+    row. Replace one row: the diameter, at most 2 R_phi; the count does not change and is not
+    measured. Rounding moves a row's d (+ 1) coordinates by at most half a unit each.
+    """
+    replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
+    # Half the norm, as a power of two: a multiple of the unit, and then rounded by nothing.
+    constant = 0.0 if replaced else 2.0 ** round(math.log2(stack.norm / 2))
+    length = stack.dimension + (0 if replaced else 1)
+    slack = math.sqrt(length) * UNIT / 2
+    reach = 2 * (stack.norm + slack) if replaced else math.hypot(stack.norm + slack, constant)
+    sensitivity = unit.max_rows * reach * (1 + 1e-12)
+    law = calibrated_law(
+        kind=NoiseKind.GAUSSIAN,
+        noise_multiplier=multiplier,
+        sensitivity=sensitivity,
+        dimension=length,
+    )
+    return SumNoise(
+        unit=unit,
+        nominal_rows=nominal_rows,
+        dimension=stack.dimension,
+        norm=stack.norm,
+        constant=constant,
+        multiplier=multiplier,
+        sensitivity=sensitivity,
+        law=law,
+    )
+
+
+def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
+    """Of each row what `Stack.matrix` has for it, in units, rounded.
+
+    Of a row that is longer than the stack's norm, or whose length is no number, nothing. Fourier
+    features are rounded where they are read, in a table: their sum needs no matrix of them.
+    """
+    beside = tuple(part for part in stack.parts if part != "fourier")
+    places = {part: stack.places(part) for part in stack.parts}
+    places_beside = np.concatenate([np.zeros(0, dtype=np.int64), *(places[p] for p in beside)])
+    longest = (stack.norm * (1 + 1e-12)) ** 2
+    if "fourier" in places:  # whose length is its share, whatever a row's cells are
+        longest -= stack.shares["fourier"] ** 2
+    total = np.zeros(stack.dimension, dtype=np.int64)
+    for few in rows.batches(_FEW):
+        with np.errstate(all="ignore"):  # of rows outside the box, which may be too long
+            if beside:
+                features = np.empty((few.rows, places_beside.size), order="F")  # made by columns
+                stack.write(few, features, beside)
+                inside = _squared_lengths(features) <= longest
+                if not inside.all():
+                    few, features = few.take(np.flatnonzero(inside)), features[inside]
+                features *= 1 / UNIT
+                units = np.rint(features, out=features).sum(axis=0)  # exact: below 2^53
+                total[places_beside] += units.astype(np.int64)
+            if "fourier" in places:
+                total[places["fourier"]] += stack.waves_sum(few, unit=UNIT)
+    return total
+
+
+def _squared_lengths(features: Array) -> Array:
+    """Of each row, added column by column: to the last bit the same whatever rows are beside it."""
+    squares = np.zeros(len(features))
+    for column in features.T:
+        squares += column * column
+    return squares
+
+
+def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
+    """The rounded features in units, shape (d,), and the number of rows, shape (1,)."""
+    total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
+
+    def of(block: ScaledTable) -> tuple[NDArray[np.int64], int]:
+        return _block_sum(stack, block), block.rows
+
+    blocks = (block for batch in batches for block in batch.batches(_BLOCK))
+    with _matrix_threads().limit(limits=1):
+        for part, count in in_threads(of, blocks):
+            total += part
+            rows += count
+    return total, np.array([rows], dtype=np.int64)
+
+
+@cache
+def _matrix_threads() -> ThreadpoolController:
+    """Of the libraries that NumPy has loaded: to look for them takes longer than a small sum."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def exact_sum(
+    stack: Stack, rows: PrivateTable | Iterable[ScaledTable], *, constant: float
+) -> Array:
+    """Sum of the rounded features, and c times the number of rows; exact in doubles.
+
+    The same whatever the batches, the threads and the processes: sums of whole numbers.
+
+    Privacy:
+        Unprotected: of private rows it is confidential. One row changes it by that row's rounded
+        features alone, to the last bit. A row of more than the stack's norm, or of none, adds
+        nothing but its count: the schema's box holds no such row, and a table from elsewhere may.
+    """
+    tally = partial(_sums, stack)
+    total, count = rows.added(tally) if isinstance(rows, PrivateTable) else tally(rows)
+    if constant:
+        total = np.append(total, count * round(constant / UNIT))
+    return np.asarray(np.clip(total, -_LARGEST, _LARGEST) * UNIT, dtype=np.float64)

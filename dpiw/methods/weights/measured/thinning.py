@@ -1,0 +1,164 @@
+"""From many weighted base rows to the rows that are published, with mild weights; free.
+
+Choosing rows costs precision: their means differ from the base's by chance. `calibrated` takes that
+back where the base knows better, by a second tilting of the few rows to the base's means.
+
+Rows are drawn with probabilities q_j in proportion to w_j^tau and keep the weights w_j/q_j: the
+weighted table means the same for every tau. tau = 0 leaves all to the weights, tau = 1 all to the
+choice of rows. The smallest tau is taken at which the weights' design effect is admissible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.errors import WeightError
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import solvable
+from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.tilting import Tilt
+from dpiw.methods.weights.resampling import resample
+from dpiw.methods.weights.weigh import normalised
+
+Array = NDArray[np.float64]
+
+_HALVINGS = 50
+
+_TRIALS, _MARGIN = 4, 0.97
+"""How often fewer weights are left to the rows, so that calibrated ones are mild enough."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Thinned:
+    """Rows chosen from a base, and what is left of their weights.
+
+    Attributes:
+        chosen: indices in the base, ascending, shape (n,); rows may repeat.
+        log_weights: of the chosen rows, of mean one, shape (n,).
+        exponent: tau.
+        distinct: how many of the chosen rows differ.
+    """
+
+    chosen: NDArray[np.int64] = field(repr=False)
+    log_weights: Array = field(repr=False)
+    exponent: float
+    distinct: int
+
+
+def thin(
+    log_weights: Array, rows: int, *, design_effect: float, rng: np.random.Generator
+) -> Thinned:
+    """Choose `rows` rows of the base, spread evenly.
+
+    Args:
+        log_weights: of the base rows, shape (M,), natural log, any scale.
+        rows: how many to choose, >= 1.
+        design_effect: most that rows sum(v^2)/sum(v)^2 of the kept weights v may be expected to
+            be, >= 1.
+        rng: no privacy noise; may be seeded from public values.
+
+    Raises:
+        WeightError: no rows, a log weight that is not finite, or a design effect below one.
+    """
+    if not design_effect >= 1:
+        raise WeightError(f"design effect {design_effect:g}: expected at least 1")
+    logs = normalised(log_weights)
+    tau = _exponent(logs, design_effect)
+    chosen = resample(tau * logs, rows, rng=rng)
+    return Thinned(
+        chosen=chosen,
+        log_weights=normalised((1 - tau) * logs[chosen]),
+        exponent=tau,
+        distinct=1 + int(np.count_nonzero(np.diff(chosen))),  # they ascend
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibrated:
+    """Rows chosen from a base, their weights calibrated to its means.
+
+    Attributes:
+        rows: the choice.
+        log_weights: of mean one, shape (n,).
+        credit: effective number of the rows chosen, against which the means' noise was weighed, or
+            the least larger one that can be solved for; infinite where the choice was left as it
+            was.
+    """
+
+    rows: Thinned
+    log_weights: Array = field(repr=False)
+    credit: float
+
+
+def calibrated(
+    log_weights: Array,
+    rows: int,
+    targets: Targets,
+    *,
+    taken: Callable[[NDArray[np.int64], Array], BaseRows],
+    design_effect: float,
+    law: Tilt,
+    rng: np.random.Generator,
+) -> Calibrated:
+    """Choose rows and bring their means back to the base's; free.
+
+    The base's means are known to within the noise S of what they were fitted to, and no closer
+    need those of the chosen rows come: they are tilted to them with S and a credit of as many rows
+    as they are worth. Generalised regression estimation of survey statistics (Deville & Sarndal
+    1992), with its ridge.
+
+    Args:
+        log_weights: of the base rows, shape (M,).
+        rows: how many to choose.
+        targets: the base's weighted means, with the noise S.
+        taken: features of some rows of the base, by their indices and log weights.
+        design_effect: most that the weights' may be, but for rounding.
+        law: of the features under the base's weights: steps begin with its covariance. All rows of
+            a base of more than `MOST_FITTED` need no calibration.
+        rng: of the choice; no privacy noise.
+    """
+    aim = design_effect
+    for _ in range(_TRIALS):
+        choice = thin(log_weights, rows, design_effect=aim, rng=rng)
+        credit = 1 / float((np.exp(choice.log_weights) ** 2).sum()) * rows**2
+        if rows == choice.distinct == log_weights.size > MOST_FITTED:  # all rows, as they are
+            return Calibrated(rows=choice, log_weights=choice.log_weights, credit=math.inf)
+        if design_effect == 1:
+            break  # no weights at all
+        chosen = taken(choice.chosen, choice.log_weights)
+        try:
+            if isinstance(chosen, StreamedRows) and chosen.rows > MOST_FITTED:
+                start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
+                solved = corrected(start, chosen, targets)
+            else:
+                solved = solvable(chosen, targets, credit, covariance=law.covariance)
+        except WeightError:  # the rows as they were chosen serve as well
+            break
+        logs = normalised(solved.log_weights)
+        effect = float(np.mean(np.exp(logs) ** 2))
+        if effect <= design_effect:
+            return Calibrated(rows=choice, log_weights=logs, credit=solved.credit)
+        aim = max(1.0, aim * design_effect / effect * _MARGIN)
+    choice = thin(log_weights, rows, design_effect=design_effect, rng=rng)
+    return Calibrated(rows=choice, log_weights=choice.log_weights, credit=math.inf)
+
+
+def _exponent(logs: Array, design_effect: float) -> float:
+    """Smallest tau whose expected design effect, sum(q) sum(w^2/q) / sum(w)^2, is admissible."""
+
+    def expected(tau: float) -> float:
+        return float(np.mean(np.exp(tau * logs)) * np.mean(np.exp((2 - tau) * logs)))
+
+    if expected(0.0) <= design_effect:
+        return 0.0
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if expected(middle) <= design_effect else (middle, high)
+    return high

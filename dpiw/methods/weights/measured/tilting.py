@@ -1,0 +1,371 @@
+"""Exponential tilting: weights of public rows whose feature means come close to noisy ones.
+
+With base rows x_j of weight u_j = 1/M, noisy means m of the features phi and the ridge R, which is
+the covariance S of their noise where all features have one credit (`Targets.ridge`), the weights
+are w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of
+
+    F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'R theta.
+
+It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'R^-1(m(w)-m)/2: strictly convex, and
+solvable whatever the noise. alpha, the *credit*, says how many rows' worth of belief the base
+deserves.
+
+All of it is post-processing of public numbers. Source: docs/method.md section 14; KLIEP
+(Sugiyama et al. 2008), entropy balancing (Hainmueller 2012), calibration (Deville & Sarndal 1992).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from dpiw.errors import WeightError
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.targets import Targets
+
+Array = NDArray[np.float64]
+
+_RIGHT, _ROUNDING = 1.5, 1e-10
+"""A Hessian that every step found right to such a factor, and corrected, tells how far the minimum
+is."""
+
+
+def factor_of(matrix: Array) -> tuple[Array, bool]:
+    """A Cholesky factor, for `cho_solve`; WeightError unless the matrix is positive definite."""
+    try:
+        factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        raise WeightError("targets: expected a positive definite covariance") from None
+    return factor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Told:
+    """What a step told.
+
+    Attributes:
+        step: shape (d,).
+        change: of the gradient, shape (d,), and `along` the step.
+        expected: the same by what was known before, and `expected_along`.
+    """
+
+    step: Array
+    change: Array
+    along: float
+    expected: Array
+    expected_along: float
+
+
+class Curvature:
+    """A Hessian from one near it and what steps have told: BFGS, its inverse in two loops.
+
+    Source: Nocedal & Wright (2006), Numerical Optimization, algorithm 7.4 and formula 6.19.
+    """
+
+    def __init__(self, near: Array) -> None:
+        self._matrix, self._near = near, factor_of(near)
+        self._told: list[_Told] = []
+
+    def renewed(self, near: Array) -> Curvature:
+        """With another Hessian near it: what steps told stays true."""
+        renewed = Curvature(near)
+        for told in self._told:
+            renewed.learn(told.step, told.change)
+        return renewed
+
+    def learn(self, step: Array, change: Array) -> None:
+        """A step, and by what it changed the gradient; what rounding has spoilt tells nothing."""
+        along = float(step @ change)
+        if along <= _ROUNDING * np.linalg.norm(step) * np.linalg.norm(change):
+            return
+        expected = self._matrix @ step
+        for told in self._told:
+            expected += told.change * (float(told.change @ step) / told.along)
+            expected -= told.expected * (float(told.expected @ step) / told.expected_along)
+        if (expected_along := float(step @ expected)) > 0:
+            told = _Told(
+                step=step, change=change, along=along,
+                expected=expected, expected_along=expected_along,
+            )  # fmt: skip
+            self._told.append(told)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether there were steps, and each found what was known before it right to `_RIGHT`."""
+        ratios = [told.along / told.expected_along for told in self._told]
+        return bool(ratios) and all(1 / _RIGHT < ratio < _RIGHT for ratio in ratios)
+
+    def corrected(self) -> Array:
+        """The Hessian that was given, corrected by what steps told: positive definite, (d, d)."""
+        matrix = self._matrix.copy()
+        for told in self._told:
+            matrix += np.outer(told.change / told.along, told.change)
+            matrix -= np.outer(told.expected / told.expected_along, told.expected)
+        return matrix
+
+    def step(self, gradient: Array) -> Array:
+        """Minus the inverse Hessian times a gradient."""
+        left, shares = gradient, []
+        for told in reversed(self._told):
+            shares.append(float(told.step @ left) / told.along)
+            left = left - shares[-1] * told.change
+        found: Array = cho_solve(self._near, left)
+        for told, share in zip(self._told, reversed(shares), strict=True):
+            found = found + (share - float(told.change @ found) / told.along) * told.step
+        return -found
+
+
+_GAP = 1e-10
+"""Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
+
+_STEPS, _PASSES, _TRIALS, _FALL = 100, 30, 60, 4.0
+_LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
+"""Credits on the way to a small one, as multiples of it."""
+
+SLOW, _FAR = 0.2, 1.0
+"""A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
+decrement that no start near the minimum has."""
+
+_SHORTEST, _LONGEST = 0.1, 0.9
+"""Of a length that went too far, shares that the next may be."""
+
+_RENEWAL, _LEAST = 3, 1e-300
+"""Passes over a million rows that a better Hessian costs. And a decrement that rounding has not
+taken."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tilt:
+    """A solved tilting.
+
+    Attributes:
+        coefficients: theta, shape (d,).
+        log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
+        log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
+        means: of the features under the weights, shape (d,).
+        covariance: C of the features under the weights, shape (d, d). Where steps corrected one
+            that was given: positive definite with the ridge alone, and near C along the steps.
+        credit: alpha.
+        gap: certified bound on F(theta) - min F.
+        steps: Newton steps taken.
+    """
+
+    coefficients: Array = field(repr=False)
+    log_weights: Array = field(repr=False)
+    log_mass: float
+    means: Array = field(repr=False)
+    covariance: Array = field(repr=False)
+    credit: float
+    gap: float
+    steps: int
+
+    @property
+    def weights(self) -> Array:
+        """Of the base rows, shape (M,), summing to one."""
+        return np.asarray(np.exp(self.log_weights))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Point:
+    """F's exponential part at a theta.
+
+    Attributes:
+        theta: shape (d,).
+        log_weights, log_mass, means: as of `Tilt`.
+    """
+
+    theta: Array
+    log_weights: Array
+    log_mass: float
+    means: Array
+
+    @classmethod
+    def at(cls, base: BaseRows, theta: Array) -> Point:
+        """In one pass over the base."""
+        logs, log_sum, means = base.tilted(theta)
+        mass = log_sum - math.log(base.rows)
+        return cls(theta=theta, log_weights=logs, log_mass=mass, means=means)
+
+    @classmethod
+    def of(cls, solved: Tilt) -> Point:
+        """That of a tilting."""
+        return cls(
+            theta=solved.coefficients, log_weights=solved.log_weights,
+            log_mass=solved.log_mass, means=solved.means,
+        )  # fmt: skip
+
+    def gradient(self, targets: Targets, ridge: Array) -> Array:
+        """Of F, shape (d,); `ridge` is alpha R."""
+        return np.asarray(self.means - targets.means + ridge @ self.theta)
+
+    def solved(self, credit: float, covariance: Array, *, gap: float, steps: int) -> Tilt:
+        """As a minimum."""
+        return Tilt(
+            coefficients=self.theta, log_weights=self.log_weights, log_mass=self.log_mass,
+            means=self.means, covariance=covariance, credit=credit, gap=gap, steps=steps,
+        )  # fmt: skip
+
+
+def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
+    """Minimise F by Newton steps with a line search, to a certified gap.
+
+    F is alpha R-strongly convex, so F(theta) - min F <= g'(alpha R)^-1 g / 2 with g the gradient:
+    the certificate needs no trust in the steps. Where the targets lie outside of all that weights
+    can reach, and the credit is small, the steps are many; then the credit is lowered to its value
+    by and by, each solution the start of the next.
+
+    Args:
+        base: the rows to weight.
+        targets: what their weighted means should come close to.
+        credit: alpha > 0.
+
+    Raises:
+        WeightError: shapes do not fit, alpha is not positive and finite, or the minimum was not
+            reached.
+    """
+    if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
+        raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
+    theta = np.zeros(base.dimension)
+    solution = reached(base, targets, credit, theta)
+    if solution is not None:
+        return solution
+    for higher in credit * _LADDER:
+        for guess in (theta, _FALL * theta):  # theta stays, or grows as 1/alpha: beyond reach
+            solution = reached(base, targets, higher, guess)
+            if solution is not None:
+                theta = solution.coefficients
+                break
+    if solution is None:
+        raise WeightError("tilting: the minimum was not reached")
+    return solution
+
+
+def reached(
+    base: BaseRows, targets: Targets, credit: float, start: Array | Point,
+    *, covariance: Array | None = None, renewed: Callable[[], Array] | None = None,
+    gap: float = 0.0, is_guide: bool = False) -> Tilt | None:  # fmt: skip
+    """The minimum from a start, or None; one Hessian is kept for as long as steps lead on fast.
+
+    Args:
+        base: the rows to weight.
+        targets: what their weighted means should come close to.
+        credit: alpha > 0.
+        start: theta, shape (d,), or what is known of the base there.
+        covariance: near that of many rows, shape (d, d): the answer's is it, corrected by what
+            steps told.
+        renewed: a better one, asked once, when that one leads on so slowly that it is worth it.
+        gap: small enough if larger than `_GAP`: as certified, or as half of Newton's decrement says
+            where steps found the Hessian right.
+        is_guide: the answer only leads on: Newton's decrement tells it, however right steps found
+            the Hessian.
+    """
+    ridge = credit * targets.ridge
+    ridge_factor = factor_of(ridge)
+    point = start if isinstance(start, Point) else Point.at(base, start)
+    decrement = math.inf
+    curvature = None if covariance is None else Curvature(covariance + ridge)
+    gradient = point.gradient(targets, ridge)
+    for steps in range(_STEPS if covariance is None else _PASSES):
+        certified = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
+        limit = max(gap, _GAP * (1 + abs(_objective(point, targets, ridge))))
+        is_small = certified <= limit
+        if curvature is None and not is_small:
+            try:
+                curvature = Curvature(_covariance_at(base, point) + ridge)
+            except WeightError:  # a credit so small that the features' own rounding outweighs it
+                return None
+        if curvature is not None:
+            step = curvature.step(gradient)
+            fallen, decrement = decrement, float(-gradient @ step)
+            is_told = is_guide or curvature.is_right
+            is_small = is_small or (is_told and 0 <= decrement / 2 < gap)
+        if is_small or curvature is None:
+            if covariance is None or curvature is None:
+                covariance = _covariance_at(base, point)
+            else:
+                covariance = curvature.corrected() - ridge
+            return point.solved(credit, covariance, gap=certified, steps=steps)
+        is_far = covariance is not None and decrement > _FAR
+        left, speed = decrement / 2 if is_told else certified, fallen / max(decrement, _LEAST)
+        if renewed is not None and not is_far and _is_long(left / limit, speed):
+            covariance, renewed, decrement = renewed(), None, fallen
+            curvature = curvature.renewed(covariance + ridge)
+            continue
+        if is_far or not (moved := _line_search(base, point, step, decrement, targets, ridge)):
+            return None
+        moved_gradient = moved.gradient(targets, ridge)
+        is_full = np.array_equal(moved.theta, point.theta + step)
+        curvature.learn(moved.theta - point.theta, moved_gradient - gradient)
+        if covariance is None and (decrement > SLOW * fallen or not is_full):
+            curvature = None  # the next step has a Hessian of its own
+        point, gradient = moved, moved_gradient
+    return None
+
+
+def _is_long(above: float, speed: float) -> bool:
+    """Whether more steps than a better Hessian costs are left.
+
+    Args:
+        above: how many times the gap is what may be left.
+        speed: by how many times the last step lowered it.
+    """
+    return math.log(max(above, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
+
+
+def _covariance_at(base: BaseRows, point: Point) -> Array:
+    """Of the features under a tilting, shape (d, d)."""
+    if base.is_even and not point.theta.any():
+        return base.even[1]
+    return base.covariance(np.exp(point.log_weights), point.means)
+
+
+def rough_covariance(base: BaseRows, theta: Array) -> Array:
+    """Of the features under a tilting, shape (d, d); of few of many rows (`BaseRows.few`)."""
+    return _covariance_at(base.few, Point.at(base.few, theta))
+
+
+def _line_search(
+    base: BaseRows, point: Point, step: Array, decrement: float, targets: Targets, ridge: Array
+) -> Point | None:
+    """The next point on the way, or None if no step lowers the objective.
+
+    It may lie beyond the lowest of the way, but not where F rises again at more than half the rate
+    at which it fell: from there steps are short, and each asks for a Hessian.
+    """
+    start = _objective(point, targets, ridge)
+    length = 1.0
+    for _ in range(_TRIALS):
+        trial = Point.at(base, point.theta + length * step)
+        fall = start - _objective(trial, targets, ridge)
+        slope = float(trial.gradient(targets, ridge) @ step)
+        is_lower = fall >= 1e-4 * length * decrement and slope <= decrement / 2
+        if is_lower or decrement * length < 1e-14 * (1 + abs(start)):
+            return trial
+        least = _least_of_cubic(fall / length, decrement, slope)  # no number: then the shortest
+        length *= max(_SHORTEST, min(least, _LONGEST))
+    return None
+
+
+def _least_of_cubic(fall: float, decrement: float, slope: float) -> float:
+    """Where, of a way of length one, a cubic is least that falls by `fall` in all; or no number.
+
+    Args:
+        fall: of its value, from beginning to end.
+        decrement: minus its slope at the beginning, > 0.
+        slope: at the end.
+
+    Source: Nocedal & Wright (2006), Numerical Optimization, formula 3.59.
+    """
+    bend = slope - decrement + 3 * fall
+    root = math.sqrt(max(bend * bend + decrement * slope, 0.0))
+    return 1 - (slope + root - bend) / max(slope + decrement + 2 * root, _LEAST)
+
+
+def _objective(point: Point, targets: Targets, ridge: Array) -> float:
+    theta = point.theta
+    return point.log_mass - float(theta @ targets.means) + float(theta @ ridge @ theta) / 2

@@ -1,0 +1,301 @@
+"""From a measurement of means to weighted rows and their verdict: post-processing, free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpiw.data.row_weights import ReplicateWeights
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import UncalibratedError
+from dpiw.methods.one_way import OneWayMarginals
+from dpiw.methods.weights.diagnostics import Diagnostics, Stability, Verdict, diagnose
+from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.credit import Reweighted, reweight
+from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
+from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
+from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.sums import SumNoise
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.thinning import calibrated
+from dpiw.methods.weights.measured.tilting import rough_covariance
+from dpiw.methods.weights.measured.verdict import base_objections
+from dpiw.methods.weights.weigh import Weights, normalised
+from dpiw.privacy.measurement import Measurement
+
+Array = NDArray[np.float64]
+
+P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
+GAIN_USE = 0.2
+
+_WRITTEN = 2**24
+"""Entries of a feature matrix that is written down, at most, where passes need none: 128 MiB."""
+
+_TOLD = 20_000
+"""Rows of whose weights the noise is told, at least: its mean square is that of all to a hundredth
+or so."""
+
+RULE = (
+    "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, k-hat of the"
+    " base weights < 0.7, and of the published rows at least 25, effective ones >= 30% and k-hat <"
+    " min(1 - 1/log10(rows), 0.7). use with care: p <= 0.05, effective base rows >= 50, k-hat < 1,"
+    " effective published rows >= 5% and >= 50. do not use:"
+    " otherwise. Evidence test: whether the noisy means are further from the generator's than"
+    " privacy noise and sampling error bring about, by the ratio of the evidences, simulated;"
+    " a generator that is right on the features is told to be wrong with probability p. Expected"
+    " gain: Stein's estimate of the share of the means' squared error that the weights remove."
+    " Effective rows: Kish's; the base: the rows that the published ones were chosen from. k-hat:"
+    " shape of a generalised Pareto law fitted to the largest weights; none, which passes, when"
+    " they are all equal, or when it is too large and the five largest exceed the others by less"
+    " than a quarter of the sum of squared weights. Intervals ask the same of both kinds of rows."
+)
+"""The verdict's rule. Its numbers are the constants of this module, `ROWS_*` of `means_verdict`."""
+
+
+class Fitted(Protocol):
+    """The settings of `measured` weights, as the fit reads them."""
+
+    @property
+    def calibrated(self) -> SumNoise | None:
+        """The noise of the sum; None before `calibrate`."""
+
+    @property
+    def credit(self) -> str | float:
+        """A rule, or alpha itself."""
+
+    @property
+    def design_effect(self) -> float:
+        """Largest design effect of the published weights."""
+
+    @property
+    def debias(self) -> bool:
+        """Whether the mean effect of theta's noise is divided out."""
+
+    def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
+        """The public feature map."""
+
+    def targets(
+        self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
+    ) -> Targets:
+        """Noisy means and the covariance of their noise."""
+
+
+def weigh_measured(
+    estimator: Fitted,
+    measurement: Measurement,
+    base: SyntheticTable,
+    *,
+    rows: int,
+    rng: np.random.Generator,
+    known: OneWayMarginals | None = None,
+) -> Weights:
+    """Weight a base, and choose from it the rows to publish.
+
+    Args:
+        estimator: calibrated, as it drew the measurement.
+        measurement: the noisy sum.
+        base: rows of the generator, public.
+        rows: how many to publish.
+        rng: of the choice and of the test's simulation; no privacy noise. The same state gives
+            the same rows.
+        known: one-way distributions that the generator knows; the weights keep to them as far as
+            their noise allows.
+
+    A base of more than `MOST_FITTED` rows is read batch by batch: judged and fitted on its first
+    rows, and the fit corrected to all. Published rows beyond as many are brought to the base's
+    means by one such correction. The noise of weights is told of rows evenly spaced (`_TOLD`).
+
+    Returns:
+        Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
+        `facts` holds what was measured and fitted.
+
+    Raises:
+        WeightError: the measurement does not fit, or the tilting cannot be solved.
+    """
+    stack = stack_of(estimator, measurement, base.schema)
+    law = None if known is None else known.law
+    dimension = stack.dimension + (0 if law is None else law.dimension)
+    features, scored = partial(all_features, stack, law), Scoring(stack=stack, known=law)
+    codes = RareCodes(schema=base.schema, known=law)
+    streamed = partial(StreamedRows, features=features, codes=codes, scored=scored)
+
+    def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
+        if chosen.size > MOST_FITTED:
+            return streamed(chosen.size, partial(base.taken, chosen), log_weights=log_weights)
+        held = base.chosen(chosen).scaled
+        if scored.is_quick and chosen.size > _WRITTEN // dimension:
+            return streamed(chosen.size, lambda: (held,), log_weights=log_weights)
+        return BaseRows(
+            chosen.size,
+            lambda start, stop: features(held.take(np.arange(start, stop))),
+            log_weights=log_weights,
+        )
+
+    base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
+    targets = estimator.targets(measurement, about=base_rows.even[0], known=known)
+    noise_of_sum = estimator.calibrated
+    pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
+    reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)
+    targets = reweighted.targets
+    steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
+    if base_rows.rows < base.rows:
+        base_rows = streamed(base.rows, base.batches)
+        solved = corrected(reweighted.tilt, base_rows, targets)
+        if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
+            covariance = base_rows.covariance(solved.weights, solved.means)
+        else:
+            covariance = rough_covariance(base_rows, solved.coefficients)
+        reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
+        steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
+    logs, means = normalised(reweighted.tilt.log_weights), reweighted.tilt.means
+    noise: np.ndarray | None = None
+    if estimator.debias:
+        noise = reweighted.log_weight_noise(base_rows)
+        logs = normalised(reweighted.tilt.log_weights - noise**2 / 2)
+        means = base_rows.means(np.exp(logs) / base.rows)
+        steps.append("debias b(x - mu)")
+    del base_rows  # its features, of which those of the chosen rows take the place
+    calibration = calibrated(
+        logs,
+        rows,
+        replace(targets, means=means, relative=None),
+        taken=taken,
+        design_effect=estimator.design_effect,
+        law=reweighted.tilt,
+        rng=rng,
+    )
+    tau = calibration.rows.exponent
+    steps.append(f"choose {rows} rows with probability in proportion to weight^{tau:.4g}")
+    if np.isfinite(calibration.credit):
+        steps.append("calibrate their means to the base's")
+    steps.append("self-normalise")
+    chosen = calibration.rows.chosen
+    subset = slice(None, None, max(1, rows // _TOLD))
+    if noise is None:
+        noise = reweighted.log_weight_noise(taken(chosen[subset]))
+    else:
+        noise = noise[chosen[subset]]
+    return Weights(
+        log_weights=calibration.log_weights,
+        steps=tuple(steps),
+        noise=noise,
+        diagnostics=_judged(reweighted, calibration.log_weights, logs, noise, subset),
+        chosen=chosen,
+        facts={
+            "measured": reweighted.to_json()
+            | {"base_rows": base.rows, "ranges": measurement.facts.get("ranges", {})}
+            | {"exponent": tau, "distinct_rows": calibration.rows.distinct}
+            | ({} if law is None else {"one_way": law.to_json()})
+            | ({"calibration": calibration.credit} if np.isfinite(calibration.credit) else {}),
+        },
+    )
+
+
+def _credits(reweighted: Reweighted) -> str:
+    """The credit, and that of products where it is another."""
+    credit, pairs = reweighted.tilt.credit, reweighted.pairs_credit
+    products = "" if pairs == credit else f", of products {pairs:.4g}"
+    return f"credit {credit:.4g}{products}"
+
+
+def stack_of(estimator: Fitted, measurement: Measurement, schema: PublicSchema) -> Stack:
+    """The feature map that a sum is of, with the ranges that were kept with it.
+
+    Raises:
+        ReleaseError: it states ranges that this schema cannot have.
+    """
+    return estimator.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
+
+
+def law_of_measured(
+    estimator: Fitted,
+    rows: SyntheticTable,
+    log_weights: np.ndarray,
+    facts: Mapping[str, Any],
+) -> MeansLaw:
+    """The law of the published weights, from what a release says of them.
+
+    Args:
+        estimator: calibrated, as it drew the measurement.
+        rows: as published.
+        log_weights: theirs, shape (n,).
+        facts: `Weights.facts["measured"]`.
+
+    Raises:
+        UncalibratedError: the estimator is not calibrated.
+    """
+    noise = estimator.calibrated
+    if noise is None:
+        raise UncalibratedError("measured: calibrate before asking for a law")
+    return law_of_means(
+        estimator.stack(rows.schema),
+        rows.scaled,
+        log_weights,
+        scale=noise.law.scale,
+        constant=noise.constant,
+        max_rows=noise.unit.max_rows,
+        facts=facts,
+    )
+
+
+def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
+    """Replicate weights of published rows; free, and the same every time.
+
+    Args:
+        law: of the published weights.
+        measurement: the noisy sum, which fixes the draws.
+        count: how many.
+    """
+    seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
+    return law.replicates(count, np.random.default_rng(seed))
+
+
+def _judged(
+    reweighted: Reweighted,
+    published: np.ndarray,
+    base: np.ndarray,
+    noise: np.ndarray,
+    subset: slice,
+) -> Diagnostics:
+    """Diagnostics of the published weights, with the verdict of `RULE`.
+
+    Their noise is given of those in `subset`.
+    """
+    shares = np.exp(published[subset] - published.max())
+    stable, of_base = diagnose(published), Stability.of(base)
+    diagnostics = replace(
+        stable,
+        noise=math.sqrt(np.average(noise**2, weights=shares)),
+        k_hat=of_base.k_hat,
+        rule=RULE,
+    )
+    findings = [
+        *base_objections(
+            stable.effective_sample_size, of_base.effective_sample_size, of_base.k_hat
+        ),
+        *_too_high("evidence test p", reweighted.p_value, P_VALUE_USE, P_VALUE_CARE),
+        *_too_low("expected gain", reweighted.gain, GAIN_USE, -1.0),
+    ]
+    return diagnostics.judged_with(findings, rule="")
+
+
+def _too_low(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
+    if value >= use:
+        return []
+    verdict = Verdict.CARE if value >= care else Verdict.DO_NOT_USE
+    return [(verdict, f"{name} {value:.3g} (expected >= {use:g})")]
+
+
+def _too_high(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
+    if value <= use:
+        return []
+    verdict = Verdict.CARE if value <= care else Verdict.DO_NOT_USE
+    return [(verdict, f"{name} {value:.2g} (expected <= {use:g})")]
