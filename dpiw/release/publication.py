@@ -217,14 +217,12 @@ def _make_durable(folder: Path) -> None:
 
 
 def _write(path: Path, source: FileSource) -> FileEntry:
-    """Create a file, make it durable and describe it as stored."""
     size = _create(path, source)
     with _writing(path.name):
         return FileEntry(size=size, sha256=file_digest(path))
 
 
 def _create(path: Path, source: FileSource) -> int:
-    """Create a file and make it durable; return its size."""
     with _writing(path.name):
         if callable(source):
             source(path)

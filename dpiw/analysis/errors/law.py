@@ -31,15 +31,9 @@ _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-n
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PublishedWeights:
-    """Published weights, and what the release says of them.
+    """Published weights of a schema's scaled rows, and what the release says of them.
 
-    Attributes:
-        schema: the public schema.
-        rows: their rows, scaled.
-        log_weights: shape (n,).
-        steps: of their estimation.
-        nominal_rows: n0.
-        diagnostics: of the certificate.
+    `log_weights` has shape (n,); `nominal_rows` is n0.
     """
 
     schema: PublicSchema
@@ -81,11 +75,6 @@ def law_of_weights(
     method: str, parameters: Mapping[str, Any], published: PublishedWeights
 ) -> MeansLaw | None:
     """Return the law of published weights; None if there is none, or this version does not know it.
-
-    Args:
-        method: of the weights' stage.
-        parameters: of that stage, as in the plan and in the certificate.
-        published: the weights.
 
     Raises:
         ReleaseError: the weights contradict the parameters.

@@ -159,7 +159,6 @@ def linear_posterior(
 
 
 def _root(precision: Array) -> Array:
-    """A root of the inverse, shape (p, p)."""
     return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
 
 

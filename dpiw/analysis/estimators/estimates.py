@@ -220,7 +220,6 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
 
 
 def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
-    """Facts of the values at some places."""
     inside = estimate.facts.get("inside")
     return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
 

@@ -60,10 +60,7 @@ def as_in_r(formula: str) -> str:
 def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
     """Check that the right side has a term, and none with the target.
 
-    Args:
-        formula: as typed.
-        parsed: formulaic's result, with two sides.
-        names: columns by their private names.
+    `parsed` is formulaic's result with two sides, `names` the columns by private name.
 
     Raises:
         ReleaseError: no term, or the target is in one.
@@ -96,7 +93,6 @@ def _blind(text: str) -> str:
 
 
 def _bare(side: str) -> str:
-    """Remove brackets around a side."""
     while side.startswith("(") and _closes_last(_blind(side)):
         side = side[1:-1].strip()
     return side
@@ -130,12 +126,7 @@ def uncomputed(
 ) -> ReleaseError:
     """Return the error for a formula whose computation raised, with the term that did.
 
-    Args:
-        formula: as typed.
-        parsed: formulaic's result.
-        frame: its columns, in rows without missing values.
-        reason: the exception.
-        names: columns by their private names.
+    `frame` holds the columns in rows without missing values, `names` the columns by private name.
     """
     library = optional("formulaic", extra="formula")
     for factor in (f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors):

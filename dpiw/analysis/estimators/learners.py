@@ -93,7 +93,6 @@ def _parts(estimator: Any) -> list[Any]:
 
 
 def _takes(estimator: Any) -> bool:
-    """Whether its own fit has a `sample_weight`."""
     return "sample_weight" in inspect.signature(estimator.fit).parameters
 
 

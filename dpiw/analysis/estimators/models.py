@@ -34,11 +34,8 @@ Rows = NDArray[np.bool_]
 def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.DataFrame) -> str:
     """Describe what separates the target; empty if no single column or level does.
 
-    Args:
-        parts: the rows that count.
-        weights: shape (n,).
-        ends: values of the target that the model's mean never reaches, the least first.
-        table: the rows, for the names of levels.
+    `ends` are the values of the target that the model's mean never reaches, the least first;
+    `table` gives the names of levels.
     """
     if not ends:
         return ""
@@ -91,7 +88,6 @@ def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
 
 
 def _text(value: float) -> str:
-    """Whole numbers whole, others to ten digits."""
     return f"{value:.0f}" if value.is_integer() and abs(value) < 1e18 else f"{value:.10g}"
 
 
@@ -338,7 +334,6 @@ def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
 
 
 def _excludes(block: Array) -> bool:
-    """Whether the columns are indicators of levels that exclude each other."""
     return bool(np.isin(block, (0.0, 1.0)).all() and (block.sum(axis=1) <= 1).all())
 
 

@@ -127,12 +127,7 @@ def _quantile(
 def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below: bool) -> float:
     """Standard deviation of the share below `value`, from the positions of its bin's values.
 
-    Args:
-        values: of the rows, shape (n,).
-        weights: likewise.
-        bins: of each value, likewise.
-        value: one of the values.
-        below: whether ties count as above.
+    Values, weights and bins have shape (n,); `below`: ties count as above.
     """
     same_bin = bins == bins[int(np.argmax(values == value))]
     bin_weight = float(weights[same_bin].sum())

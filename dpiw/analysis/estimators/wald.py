@@ -161,7 +161,6 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 
 
 def _distance(values: Array, covariance: Array) -> float:
-    """Compute d' V^-1 d, on the scale of the standard errors."""
     errors = np.sqrt(np.diag(covariance))
     if not np.all(errors > _ROUNDING * np.abs(values)):
         raise ReleaseError("wald_test: a value has no error: it is the same in every row")

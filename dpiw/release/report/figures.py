@@ -118,7 +118,6 @@ def cost_of(certificate: Certificate) -> Cost:
 
 
 def _stages(certificate: Certificate) -> list[tuple[str, float, str]]:
-    """Each stage as the only one."""
     return [
         (f"{record.stage}: {record.method}", record.standalone_epsilon,
          f"{record.standalone_epsilon:.3g}")
@@ -128,7 +127,6 @@ def _stages(certificate: Certificate) -> list[tuple[str, float, str]]:
 
 
 def _attempts(certificate: Certificate) -> list[tuple[str, float, str]]:
-    """Cost of each attempt, if a draw was lost and paid again; they add up to the total."""
     if len(certificate.attempts) < 2:
         return []
     return [

@@ -222,7 +222,6 @@ def build_report(
 
 
 def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:
-    """The release, a column of numbers, and a discrete one with a level, if there are any."""
     usage = {"release": _code(certificate.release_id)}
     for column in reversed(schema.released):
         if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):  # dates need a function
@@ -253,5 +252,4 @@ def _settings(stage: CertifiedStage) -> tuple[str, str, str]:
 
 
 def _code(value: Any) -> str:
-    """A JSON value on one line."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
