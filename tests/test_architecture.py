@@ -448,6 +448,7 @@ def classes_of(folder: str) -> set[str]:
         if name.startswith(folder)
         for node in walked(path)
         if isinstance(node, ast.ClassDef)
+        if "Protocol" not in {ast.unparse(base) for base in node.bases}
     }
 
 

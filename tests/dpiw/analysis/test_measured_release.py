@@ -26,8 +26,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
+from dpiw.methods.weights.measured import method as measured_weights
 from dpiw.methods.weights.measured.law import MeansLaw
-from dpiw.methods.weights.measured.method import method as measured_weights
 from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
 from dpiw.plan.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
 from dpiw.plan.spec import load_schema, load_spec

@@ -18,14 +18,13 @@ differ, each by one: at most min(max_rows, k) votes for `real`, in L1 and in L2.
 keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as many
 come.
 
-**Resuming.** No teacher is ever stored. A resumed run deals the rows anew and teaches new teachers
-on the synthetic rows that the student remembers; its votes are further adaptive steps, under
-another deal. The rounds it may repeat are charged in advance.
+**Resuming.** No teacher is stored. A resumed run deals the rows again and teaches new teachers on
+the student's synthetic rows: further adaptive steps, charged in advance.
 
 Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
 are functions of the private votes, and would need noise of their own.
 
-Source: Jordon et al. (2019), with the deal, the count and the accounting above.
+Source: Jordon et al. (2019); deal, count and accounting as above.
 """
 
 from __future__ import annotations
