@@ -188,7 +188,7 @@ class FindsLevels(Protocol):
         Args:
             measurement: of this generator.
             schema: of the table.
-            provenance: of the levels (`dpiw.data.provenance`).
+            provenance: of the levels (`Column.provenance`).
 
         Raises:
             SpecError: a measurement of something else.

@@ -58,7 +58,7 @@ class BayesDesign:
         domain: codes of every released column.
         given_target: whether columns are given the target's code, if there is a target.
         shaped: whether numeric columns have a shape, not splits.
-        prior, smallest: see `grid_laws.column_law`.
+        prior, smallest: see `column_law`.
     """
 
     domain: Domain
