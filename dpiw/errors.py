@@ -330,8 +330,13 @@ class AlreadyPaidError(PrivacyError):
 
 
 class LedgerError(DPIWError):
-    """The ledger is missing, locked or unusable; spending fails closed."""
+    """The ledger is missing, locked or unusable; spending fails closed.
 
+    Attributes:
+        absent: what was found if there is no ledger, without advice; empty for other errors.
+    """
+
+    absent: str = ""
     exit_code = 30
     advice = "nothing is drawn without the ledger: make it reachable, and start the run again"
 

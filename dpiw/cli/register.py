@@ -126,11 +126,10 @@ def run_register(arguments: argparse.Namespace) -> int:
 def _read(path: Path) -> ReleaseSpec:
     from dpiw.data.yaml import told_in
     from dpiw.plan.spec import load_schema, load_spec
-    from dpiw.plan.spec_paths import check_publish_to
 
     with told_in(path, SpecError):
         spec = load_spec(path)
-        check_publish_to(spec)
+        spec.check_publish_to()
         load_schema(spec)  # the unit's column is one that it declares
     return spec
 
@@ -233,25 +232,22 @@ def _there(arguments: argparse.Namespace) -> Ledger | None:
     try:
         return Ledger.open(arguments.ledger)
     except LedgerError as error:
-        message = str(error)  # of a file, or of a database
-        if "no such file" in message or "no ledger there" in message:
+        if error.absent:
             return None  # `_opened` tells it, or makes one
         raise
 
 
 def _opened(arguments: argparse.Namespace) -> Ledger:
     from dpiw.ledger import Ledger
-    from dpiw.ledger.location import BEGIN, HOW_TO_BEGIN
+    from dpiw.ledger.location import how_to_begin, no_ledger
 
     make = Ledger.create if arguments.create else Ledger.open
     try:
         return make(arguments.ledger, key=signing_key(arguments))
     except LedgerError as error:
-        message = str(error)
-        if "no such file" not in message:
+        if not error.absent:
             raise
-        message += "" if HOW_TO_BEGIN in message else f"; {HOW_TO_BEGIN}"
-        raise LedgerError(message.replace(BEGIN, _as_typed(arguments))) from None
+        raise no_ledger(error.absent, advice=how_to_begin(_as_typed(arguments))) from None
 
 
 def _terms_text(terms: Population, typed: str | None) -> str:

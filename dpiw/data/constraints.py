@@ -68,7 +68,13 @@ class Repair(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Never:
-    """A structural zero: a row that meets all conditions breaks it."""
+    """A structural zero: a combination of cells that cannot occur.
+
+    Attributes:
+        name: of the constraint.
+        never: conditions by column; a row that meets all of them breaks it.
+        repair: of rows that break it.
+    """
 
     name: str
     never: tuple[tuple[str, Condition], ...]
@@ -92,8 +98,12 @@ class Lookup:
     """A functional dependency: a public function of the column `of` decides `column`.
 
     Attributes:
+        name: of the constraint.
+        column: whose cell follows.
+        of: from which it follows.
         cases: a condition on `of`, and the cell that follows; None: a missing one. Every possible
             cell of `of` meets exactly one.
+        repair: of rows that break it.
     """
 
     name: str
@@ -120,8 +130,11 @@ class Total:
     """A bound on a sum of columns, or a fixed sum.
 
     Attributes:
+        name: of the constraint.
+        parts: the columns that are added up; one is enough.
         total: a column, or a number.
         exact: whether the sum equals the total; otherwise it is at most the total.
+        repair: of rows that break it.
     """
 
     name: str

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
+from dpiw.errors import LedgerError
+
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
 _TERMS = "--epsilon E --delta D --relation RELATION"
@@ -22,18 +24,30 @@ REGISTER = f"dpiw ledger register {{name}} --ledger {{ledger}} {_TERMS}"
 AS_IN_THE_SPEC = " (RELATION, --id-column and --max-rows as in the spec)"
 """Added to the command where no spec is known."""
 
-BEGIN = f"{REGISTER.format(name='NAME', ledger='PATH')} --create"
-
 CHARGED_THERE = (
     "a new ledger knows nothing of what was spent before: people who have one already are charged"
     " there, so set state: (or ledger:) of the spec to it, such as state: ../gardens/state"
 )
 """Warning for a user who begins a ledger."""
 
-HOW_TO_BEGIN = (
-    "a ledger is never created by opening it; to read or audit one, name its curator's file;"
-    f" {CHARGED_THERE}; to begin one: {BEGIN}"
-)
+
+def how_to_begin(command: str) -> str:
+    """Advice where there is no ledger, with the command that makes one."""
+    return (
+        "a ledger is never created by opening it; to read or audit one, name its curator's file;"
+        f" {CHARGED_THERE}; to begin one: {command}"
+    )
+
+
+HOW_TO_BEGIN = how_to_begin(f"{REGISTER.format(name='NAME', ledger='PATH')} --create")
+
+
+def no_ledger(found: str, *, advice: str = "") -> LedgerError:
+    """The error for a ledger that does not exist; its `absent` is `found`."""
+    error = LedgerError(f"{found}{f'; {advice}' if advice else ''}")
+    error.absent = found
+    return error
+
 
 SQLITE_OPTIONS = frozenset({"local_file_system"})
 

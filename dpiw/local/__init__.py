@@ -1,7 +1,7 @@
-"""Local privacy: each person's report is noised where they are, before anybody collects it.
+"""Local privacy: each person's device adds the noise, before anybody collects the report.
 
-Stands alone: importing it loads NumPy only; SciPy comes with the first calibration and OpenDP with
-the first draw (`pip install './dpiw[local]'`).
+Importing this package loads NumPy only. SciPy loads with the first calibration, OpenDP with the
+first draw (`pip install './dpiw[local]'`).
 
 >>> from dpiw.local import LocalParameters, report_once
 >>> parameters = LocalParameters.read("parameters.json")  # doctest: +SKIP

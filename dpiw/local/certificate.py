@@ -1,6 +1,6 @@
-"""The certificate of a local collection, and what the manifest of its reports says.
+"""The signed folder of a local collection: its certificate, its manifest, and their verification.
 
-Another certificate than a curator's: nobody was trusted with a table and no ledger paid.
+The certificate differs from a curator's: nobody was trusted with a table and no ledger paid.
 """
 
 from __future__ import annotations
@@ -82,18 +82,14 @@ _CAVEATS = (
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFacts(Facts):
-    """What the manifest of reports says.
-
-    Attributes:
-        parameters_digest: SHA-256 of the public parameters (`parameters.json`).
-    """
+    """Facts of a local manifest; `parameters_digest` is the SHA-256 of `parameters.json`."""
 
     parameters_digest: Sha256
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalManifest(SignedManifest):
-    """The manifest of reports."""
+    """The manifest of a folder of reports."""
 
     format = LOCAL_FORMAT
     facts: LocalFacts
@@ -107,11 +103,11 @@ class LocalCertificate:
         model: `local`: each report was noised before it left its person.
         release_id: name of the collection.
         unit: one record, replaced by any other.
-        epsilon: of one person's whole report, decimal text; nobody else's matters to it.
+        epsilon: of one person's whole report, decimal text.
         delta: likewise.
-        rows: number of reports; public, as under every replace-one promise.
+        rows: number of reports; public.
         mechanisms: what each client ran, as `client:mechanism`.
-        noise: the laws of the noise, JSON values: all that an estimator must undo.
+        noise: the laws of the noise, JSON values.
         unprotected: features that are told as they are; the promise is for the rest.
         parameters_digest: SHA-256 of `parameters.json`, which every report named.
         trust: sentences: who was trusted with what.
@@ -144,13 +140,7 @@ class LocalCertificate:
     def of(
         cls, parameters: LocalParameters, *, rows: int, versions: Mapping[str, str]
     ) -> LocalCertificate:
-        """The certificate of reports: what each person was promised, and what undoes the noise.
-
-        Args:
-            parameters: that every report named.
-            rows: number of reports.
-            versions: of the software that collected.
-        """
+        """Return the certificate of `rows` reports made under `parameters`."""
         mechanisms, noise = [], {}
         if parameters.dimension:
             mechanisms.append("client:gaussian")
@@ -189,7 +179,7 @@ class LocalCertificate:
         )
 
     def to_json(self) -> bytes:
-        """Write canonical JSON; the same certificate always gives the same bytes."""
+        """Return canonical JSON."""
         return document_json(plain(self))
 
     @classmethod
@@ -210,7 +200,7 @@ class LocalCertificate:
         return hashlib.sha256(self.to_json()).hexdigest()
 
     def footer_facts(self) -> dict[str, str]:
-        """What the footer of `reports.parquet` says, all of it from the certificate."""
+        """Return the metadata in the footer of `reports.parquet`."""
         return {
             "dpiw.certificate_sha256": self.digest,
             "dpiw.delta": self.delta,
@@ -221,7 +211,7 @@ class LocalCertificate:
         }
 
     def manifest_facts(self, *, columns: tuple[ArrowField, ...], published_at: str) -> LocalFacts:
-        """Everything the manifest says of a collection, from its certificate."""
+        """Return the manifest's facts, all of them from the certificate."""
         return LocalFacts(
             release_id=self.release_id, unit=self.unit, epsilon=self.epsilon, delta=self.delta,
             mechanisms=self.mechanisms, rows=self.rows, columns=columns, versions=self.versions,
@@ -238,12 +228,7 @@ _FILES = {REPORTS, PARAMETERS, CERTIFICATE}
 class VerifiedLocal:
     """A folder of reports that passed every check.
 
-    Attributes:
-        folder: where it lies.
-        manifest: what it lists.
-        certificate: what it promises.
-        parameters: whose noise keeps that promise, computed anew.
-        pinned: whether the signing key was given by the caller.
+    `pinned`: whether the caller gave the public key.
     """
 
     folder: Path
@@ -269,7 +254,7 @@ class VerifiedLocal:
 
 
 def is_local(folder: Path) -> bool:
-    """Whether a folder says of itself that it holds reports; nothing is checked."""
+    """Whether the manifest names the local format; checks nothing."""
     from dpiw.release.manifest import MANIFEST
 
     try:
@@ -294,7 +279,7 @@ def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = Non
 
 
 def verify_local_and_read(folder: Path, *, public_key: Path | None) -> tuple[VerifiedLocal, Any]:
-    """As `verify_local`, and the Arrow table of the reports, from the bytes that were compared."""
+    """Verify, and return the Arrow table of the reports from the verified bytes."""
     return _verified(Path(folder), public_key=public_key, rows=True)
 
 
@@ -341,7 +326,7 @@ def _verified(
 
 
 def _check_promise(certificate: LocalCertificate, parameters: LocalParameters) -> None:
-    """Whether all that a certificate promises is what the parameters do; its sentences are free."""
+    """Compare the certificate's promise with the parameters; its sentences may differ."""
     meant = LocalCertificate.of(parameters, rows=certificate.rows, versions=certificate.versions)
     for name in ("release_id", "unit", "epsilon", "delta", "mechanisms", "noise", "unprotected",
                  "parameters_digest"):  # fmt: skip
@@ -350,7 +335,7 @@ def _check_promise(certificate: LocalCertificate, parameters: LocalParameters) -
 
 
 def _agree(one: Any, other: Any) -> bool:
-    """Equal, but for the last digits of floats: another machine's logarithm."""
+    """Whether values are equal; floats may differ in the last digits (another machine's log)."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_agree(one[key], other[key]) for key in one)
     if isinstance(one, float) and isinstance(other, float):

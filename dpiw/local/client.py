@@ -1,6 +1,6 @@
-"""A client's side: one report for one person, kept, so that asking again draws no new noise.
+"""The client: one report for one person, kept in a file so that nobody draws it twice.
 
-Each further draw about the same person would cost as much again; the file is what prevents it.
+Each further draw about the same person would cost as much again.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ def report_once(
     bare: Collection[str] = (),
     noise: NoiseSource | None = None,
 ) -> dict[str, Any]:
-    """The report of a person: drawn and kept if the file is not there, else the one in it.
+    """Return the person's report: draw and keep it, unless the file already holds one.
 
     Args:
-        path: the person's file for this collection. It holds nothing but the report, which may be
-            sent as it is.
-        person: a number for each feature, a level for the label, by name. Not looked at if there
-            is a report already: a record that changed makes no second one.
-        parameters: of the collection, checked again before anything is drawn.
-        bare: names of the features that the person agrees to tell as they are, unprotected. No
-            other feature is sent without noise.
+        path: the person's file for this collection. It holds the report alone, as it is sent.
+        person: a number for each feature, a level for the label, by name. Ignored if there is a
+            report already: a changed record makes no second one.
+        parameters: of the collection, checked before the draw.
+        bare: names of the features that the person agrees to send unprotected.
         noise: None: the operating system's, exact (`SecureNoise`).
 
     Returns:
         `parameters` (their digest), `report_id` (random, so that a report that arrives twice counts
-        once), and what is told by name: features in [-1, 1] with noise, the label's level.
+        once), and by name the noisy features in [-1, 1] and the label's level.
 
     Raises:
         PrivacyError: the parameters do not keep their promise, or leave a feature unprotected that
@@ -66,14 +64,9 @@ def report_once(
 
 
 def refuse_unnamed(parameters: LocalParameters, bare: Collection[str]) -> None:
-    """Refuse parameters that leave a feature unprotected, unless it is named.
+    """Raise PrivacyError if an unprotected feature is not named in `bare`.
 
-    Args:
-        parameters: of the collection.
-        bare: names of features, each exact; a single text is one name.
-
-    Raises:
-        PrivacyError: names the features; nothing was drawn.
+    A single text is one name.
     """
     agreed = {bare} if isinstance(bare, str) else set(bare)
     unnamed = [name for name in parameters.bare if name not in agreed]
@@ -99,7 +92,7 @@ def _new_report(
 
 
 def _keep(path: Path, report: dict[str, Any]) -> None:
-    """Durable before anybody sees it; of two at once, one is kept and both return that one."""
+    """Write durably, then link: of two processes at once one report stays, for both."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     write_durably(draft, document_json(report))
     try:

@@ -1,7 +1,6 @@
-"""Reports as they arrived: each is checked against the public parameters, and named if refused.
+"""The collector: check the reports, and publish them in a signed folder, once.
 
-They are private already, so a message names the report that no honest client sends by its file or
-row; what it says is not repeated.
+Reports are private already. A message names a refused report by its file or row, never its values.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from dpiw.release.verification import file_digest
 from dpiw.run.publish import make_root, today
 
 _FARTHEST = 40.0
-"""Standard deviations of noise beyond the ball: no honest report lies there (e^-800)."""
+"""Most standard deviations of noise beyond the ball (probability e^-800)."""
 
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError, pa.ArrowException)
 _REPORT_ID = re.compile(r"[0-9a-f]{32}")
@@ -46,11 +45,11 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reports:
-    """Reports that could be an honest client's, each person's once.
+    """Checked reports, each person's once.
 
     Attributes:
         parameters: that every report names.
-        features: shape (n, features), as told.
+        features: with noise, shape (n, features).
         labels: indices of levels, shape (n,); (0,) where there is no label.
     """
 
@@ -60,13 +59,13 @@ class Reports:
 
 
 def read_reports(spec: LocalSpec) -> Reports:
-    """Read a file of reports, and refuse it if one of them cannot be an honest client's.
+    """Read all reports; refuse them if an honest client cannot have made one of them.
 
-    A folder holds a JSON file for each report, as clients made them; CSV and Parquet have a column
-    for each of its keys. A report that arrived twice counts once.
+    A folder holds one JSON file a report; CSV and Parquet have one column a key. A report that
+    arrived twice counts once.
 
     Raises:
-        SourceError: not such a file, another collection's report, or a value that no client tells;
+        SourceError: unreadable, another collection's report, or a value that no client sends;
             names the reports by their files or rows.
         SpecError, ReleaseError, PrivacyError: as `read_parameters`.
     """
@@ -95,7 +94,7 @@ def read_reports(spec: LocalSpec) -> Reports:
 
 
 def reports_so_far(spec: LocalSpec) -> int | None:
-    """How many have arrived, unchecked; None where nothing can be counted."""
+    """Return how many reports have arrived, unchecked; None if they cannot be counted."""
     path = Path(spec.reports)
     with contextlib.suppress(*_UNREADABLE):
         if path.is_dir():
@@ -112,7 +111,7 @@ _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
 
 
 def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
-    """A row of texts for each report, by the keys that each of them has; indexed by file or row."""
+    """One row of texts a report, indexed by file or row."""
     if not path.exists():
         raise SourceError("reports: no such file or folder; paths start at the collection's")
     frame = pd.DataFrame()
@@ -134,7 +133,7 @@ def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
 
 
 def _keys_of(path: Path, keys: set[str]) -> dict[str, Any]:
-    """A report's file, by its keys."""
+    """Read one report's file."""
     report = None
     with contextlib.suppress(*_UNREADABLE):
         report = json.loads(path.read_bytes())
@@ -151,7 +150,7 @@ def _listed(keys: set[str]) -> str:
 
 
 def _refuse(frame: pd.DataFrame, bad: Any, expected: str) -> None:
-    """SourceError that says which reports are not as expected, if any."""
+    """Raise SourceError that names the bad reports, if any."""
     bad = np.asarray(bad, dtype=bool)
     if bad.any():
         names, count = [str(name) for name in frame.index[bad][:_MOST_NAMED]], int(bad.sum())
@@ -196,7 +195,7 @@ _PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")
 
 
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
-    """Publish reports in a signed folder, in an order that tells nothing; returns the folder.
+    """Publish reports in a signed folder, sorted by value; return the folder.
 
     Raises:
         SourceError: they are fewer than the spec waits for.
@@ -251,7 +250,7 @@ def _same(folder: Path, path: Path, key: PrivateKey) -> Path:
 
 
 def _table(reports: Reports) -> Any:
-    """Sorted by what is told: neither order of arrival nor report_id is published."""
+    """Sort by value: neither the order of arrival nor a report_id is published."""
     parameters = reports.parameters
     keys = [*reports.features.T, *([] if parameters.label is None else [reports.labels])]
     order = np.lexsort(keys[::-1])

@@ -31,22 +31,21 @@ Array = NDArray[np.float64]
 INTERCEPT = "(intercept)"
 
 USE_BIAS, CARE_BIAS = 0.25, 0.5
-"""Largest bias, in standard deviations of a coefficient: 95% intervals cover 94% and 92% then.
-Our choice, as the next, from simulations: docs/method.md section 17."""
+"""Largest bias, in standard errors: 95% intervals then cover 94% and 92% (simulated)."""
 
 USE_SPREAD, CARE_SPREAD = 4.0, 2.0
-"""Least spread of the features, net of the noise, in its own standard errors."""
+"""Least spread of the features, net of the noise, in standard errors (simulated)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LocalSample:
-    """Reports, and the noise in them.
+    """Reports, and the law of their noise.
 
     Attributes:
-        parameters: of the collection, public.
-        features: as told, in [-1, 1] before the noise, shape (n, features).
-        labels: told levels as indices, shape (n,); (0,) where there is no label.
-        certificate: what every person was promised; None: a simulation.
+        parameters: of the collection.
+        features: with noise, in [-1, 1] before it, shape (n, features).
+        labels: drawn levels as indices, shape (n,); (0,) without a label.
+        certificate: None: a simulation.
     """
 
     parameters: LocalParameters
@@ -66,12 +65,12 @@ class LocalSample:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the features."""
+        """Names of the features."""
         return tuple(feature.name for feature in self.parameters.features)
 
     @property
     def indicators(self) -> Array:
-        """Unbiased indicators of the levels, shape (n, levels): numbers outside [0, 1], too.
+        """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1].
 
         Raises:
             ReleaseError: there is no label.
@@ -92,7 +91,7 @@ class LocalSample:
         return np.asarray(indicators[:, self.parameters.levels.index(level)])
 
     def chosen(self, names: Sequence[str] | None) -> list[int]:
-        """Places of features; None: all.
+        """Indices of features; None: all.
 
         Raises:
             ReleaseError: no such feature.
@@ -103,7 +102,7 @@ class LocalSample:
         return [self.names.index(name) for name in (self.names if names is None else names)]
 
     def units(self, places: Sequence[int]) -> tuple[Array, Array]:
-        """Features in their own units are half * told + middle: both of shape (p,)."""
+        """Return half and middle, shape (p,): own units are half * reported + middle."""
         features = [self.parameters.features[place] for place in places]
         half = np.array([(feature.high - feature.low) / 2 for feature in features])
         return half, np.array([feature.low for feature in features]) + half
@@ -114,7 +113,7 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
 
     Args:
         folder: the release.
-        public_key: the collector's public key file, obtained apart from the release.
+        public_key: the collector's public key file, from another channel.
 
     Raises:
         ReleaseError: as `dpiw.local.certificate.verify_local`.
@@ -139,16 +138,15 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalEstimate:
-    """Estimates from reports, and how far chance and noise may have moved them.
+    """Estimates from reports, with their errors.
 
     Attributes:
         names: length p.
         values: shape (p,).
-        covariance: of the values, shape (p, p): sampling and privacy noise together; NaN where
-            nothing can be said.
-        method: how it was made.
-        verdict: of the intervals: `use`, `use with care`, or `do not use`, where there are none.
-        reasons: why it is not `use`.
+        covariance: shape (p, p), of sampling and privacy noise together; NaN if not known.
+        method: of the covariance.
+        verdict: of the intervals: `use`, `use with care`, or `do not use` (no intervals).
+        reasons: why the verdict is not `use`.
     """
 
     names: tuple[str, ...]
@@ -162,7 +160,7 @@ class LocalEstimate:
     def judged(
         cls, names: tuple[str, ...], values: Array, covariance: Array, doubts: Sequence[Objection]
     ) -> LocalEstimate:
-        """Estimates with the verdict that these objections leave."""
+        """Return estimates with the worst verdict of `doubts`."""
         verdict = worst(doubts)
         if verdict is Verdict.DO_NOT_USE:
             covariance = np.full_like(covariance, np.nan)
@@ -172,7 +170,7 @@ class LocalEstimate:
         )  # fmt: skip
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Normal intervals: the estimates are means, or roots of means, of independent reports.
+        """Return normal intervals: estimates are means, or roots of means, of independent reports.
 
         Raises:
             ReleaseError: the level is outside (0, 1).
@@ -189,7 +187,7 @@ class LocalEstimate:
 
 
 def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstimate:
-    """Means of features in their own units; the noise has mean zero, and only widens the interval.
+    """Return means of features in their own units.
 
     Raises:
         ReleaseError: no such feature.
@@ -202,7 +200,7 @@ def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstim
 
 
 def frequencies(sample: LocalSample) -> LocalEstimate:
-    """Shares of the label's levels: means of unbiased indicators, which add up to one.
+    """Return shares of the label's levels, which add up to one.
 
     Raises:
         ReleaseError: there is no label.
@@ -218,13 +216,12 @@ def _mean(names: tuple[str, ...], rows: Array) -> LocalEstimate:
 def covariance(
     sample: LocalSample, names: Sequence[str] | None = None, *, repair: bool = True
 ) -> pd.DataFrame:
-    """Covariance of features in their own units: that of the told values, less the noise's.
+    """Return the covariance of features in their own units, less the noise's.
 
     Args:
         sample: reports.
         names: features; None: all.
-        repair: whether negative eigenvalues on the scale of the reports, which noise may leave,
-            are set to zero; unbiased without.
+        repair: set negative eigenvalues (on the scale of the reports) to zero; unbiased without.
 
     Raises:
         ReleaseError: no such feature.
@@ -249,7 +246,7 @@ def least_squares(
     *,
     level: str | None = None,
 ) -> LocalEstimate:
-    """Least squares with an intercept, in the features' own units, of corrected second moments.
+    """Fit least squares with an intercept, in own units, by corrected second moments.
 
     Minimises the mean of (v - w.b)^2 / 2 - b' S b / 2, S the noise's variances: unbiased for the
     loss of the records as they were before the noise.
@@ -315,14 +312,14 @@ def sandwich(hessian: Array, scores: Array) -> Array:
 
 
 def edge_objection(values: Array, norm: float) -> list[Objection]:
-    """That parameters, shape (d,), lie at the edge of their ball."""
+    """Object to parameters, shape (d,), at the edge of their ball."""
     if float(np.linalg.norm(values)) < norm * (1 - 1e-9):
         return []
     return [Objection(Verdict.DO_NOT_USE, f"at the edge of the ball of norm {norm:g}")]
 
 
 def curvature_objection(hessian: Array, mu: float) -> list[Objection]:
-    """That some curvature of H, shape (d, d), is not above mu / 2: steps forget too slowly."""
+    """Object to a curvature of H, shape (d, d), at most mu / 2: steps forget too slowly."""
     least = float(np.linalg.eigvalsh(hessian).min())
     if least > mu / 2:
         return []
@@ -330,12 +327,7 @@ def curvature_objection(hessian: Array, mu: float) -> list[Objection]:
 
 
 def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
-    """That start and ball still show in some coefficient beside its error of chance.
-
-    Args:
-        bias: of the coefficients, shape (d,).
-        covariance: of the coefficients, shape (d, d).
-    """
+    """Object to a bias, shape (d,), that is large beside the standard errors."""
     ratio = float((np.abs(bias) / np.sqrt(np.diag(covariance))).max())
     if ratio <= USE_BIAS:
         return []
@@ -345,19 +337,15 @@ def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
 
 
 def net_spread(told: Array, variances: Array) -> tuple[float, float]:
-    """Least spread of told features net of the noise, over all directions, after scaling.
+    """Return the least spread of features net of the noise, over all directions.
 
-    Features are centred and scaled to unit told variance. In each eigenvector v of their
-    covariance less the noise's the net spread is an average over reports of (v'w)^2 - v'S v, whose
-    standard error is that of (v'w)^2.
-
-    Args:
-        told: shape (n, p).
-        variances: of the noise, shape (p,).
+    Features, shape (n, p), are centred and scaled to unit variance. In each eigenvector v of their
+    covariance less the noise's, the net spread is the mean of (v'w)^2 - v'S v; its standard error
+    is that of (v'w)^2.
 
     Returns:
-        The least net spread, as a share of the told one, and the least of net spread over standard
-        error: near or below 2 the matrix may be positive by luck. Infinite without features.
+        The least net spread, as a share of the reported one, and the least ratio of net spread to
+        standard error: below 2 the matrix may be positive by luck. Infinite without features.
     """
     if not told.shape[1]:
         return np.inf, np.inf
@@ -371,7 +359,7 @@ def net_spread(told: Array, variances: Array) -> tuple[float, float]:
 
 
 def spread_objection(ratio: float) -> list[Objection]:
-    """That a net spread is too few of its standard errors above zero."""
+    """Object to a net spread that is too few standard errors above zero."""
     if ratio >= USE_SPREAD:
         return []
     leaves = Verdict.CARE if ratio >= CARE_SPREAD else Verdict.DO_NOT_USE

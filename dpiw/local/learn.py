@@ -1,9 +1,11 @@
 """Learning a linear classifier from local reports by unbiased gradients (IWP-SGD).
 
-A loss of the margin t = y x'b needs an unbiased estimate when x is told with Gaussian noise. For
-noise of variance s^2 in t, W f(t) = E f(t + s Z); the inverse is the sum over k of
-(-s^2 / 2)^k / k! times the 2k-th derivative. It exists for entire functions alone: the
-exponential and polynomials have it in closed form, and the logistic loss has none (Stefanski 1989).
+A loss of the margin t = y x'b needs an unbiased estimate from a noisy x. For noise of variance s^2
+in t, W f(t) = E f(t + s Z), and W's inverse is the sum over k of (-s^2 / 2)^k / k! times the 2k-th
+derivative. It exists for entire functions only: the exponential and polynomials have it in closed
+form, the logistic loss has none (Stefanski 1989). Each report so gives an unbiased gradient, at the
+price of variance. The corrected empirical risk is not convex and may be negative: hence the ball,
+and one pass over fresh reports.
 
 Source: docs/method.md section 17.
 """
@@ -37,34 +39,31 @@ Array = NDArray[np.float64]
 
 
 class Loss(Protocol):
-    """A convex loss of the margin, and its unbiased estimate from a noised one."""
+    """A convex loss of the margin, and its unbiased estimate from a noisy margin."""
 
     @property
     def name(self) -> str:
-        """As people say it."""
+        """Name for people."""
         ...
 
     @property
     def usable(self) -> float:
-        """Largest noise in the margin, s, at which the variance is still bearable."""
+        """Largest noise s in the margin that a fit accepts."""
         ...
 
     @property
     def reach(self) -> float:
-        """Largest |t| of a record before the noise for which it is the loss it is named after."""
+        """Largest |t| before the noise at which a surrogate's error holds."""
         ...
 
     def clean(self, t: Array) -> Array:
-        """The loss itself."""
+        """Return the loss."""
         ...
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """The unbiased estimate from t + s Z, or its derivative by t.
+        """Return the unbiased estimate from noisy margins `t`, or a derivative by t.
 
-        Args:
-            t: told margins.
-            noise: s^2.
-            order: of the derivative.
+        `noise` is s^2, `order` the derivative's.
         """
         ...
 
@@ -78,11 +77,11 @@ class Exponential:
     reach: float = math.inf
 
     def clean(self, t: Array) -> Array:
-        """See `Loss`."""
+        """Return exp(-t)."""
         return np.asarray(np.exp(-t))
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """See `Loss`; one exponent, so that neither factor overflows alone."""
+        """Return the estimate; one exponent, so that no factor overflows alone."""
         return np.asarray((-1) ** order * np.exp(-t - noise / 2))
 
 
@@ -92,7 +91,7 @@ class PolynomialLoss:
 
     Attributes:
         coefficients: of t^0, t^1, ...
-        error: largest distance from the loss it is named after, for |t| <= `reach`; 0: it is it.
+        error: largest distance from the loss that it approximates, for |t| <= `reach`.
     """
 
     coefficients: tuple[float, ...]
@@ -102,11 +101,11 @@ class PolynomialLoss:
     error: float = 0.0
 
     def clean(self, t: Array) -> Array:
-        """See `Loss`."""
+        """Return the polynomial."""
         return np.asarray(polyval(t, self.coefficients))
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """See `Loss`."""
+        """Return the Hermite estimate."""
         terms, degrees = self._terms
         coefficients = (-noise / 2) ** degrees @ terms
         for _ in range(order):
@@ -124,7 +123,7 @@ class PolynomialLoss:
 
 EXPONENTIAL = Exponential()
 SQUARED = PolynomialLoss(coefficients=(0.5, -1.0, 0.5), name="squared", usable=math.inf)
-"""(1 - t)^2 / 2: least squares for labels of -1 and 1. Its variance grows slowly with s."""
+"""(1 - t)^2 / 2; its variance grows slowly with s."""
 
 LOSSES: dict[str, Loss] = {"exponential": EXPONENTIAL, "squared": SQUARED}
 
@@ -135,7 +134,7 @@ NO_LOGISTIC = (
 
 
 def loss_named(loss: str | Loss) -> Loss:
-    """A loss by its name, or the loss itself.
+    """Return a loss by its name, or the loss itself.
 
     Raises:
         ReleaseError: no such loss, or one that has no unbiased estimate.
@@ -150,14 +149,13 @@ def loss_named(loss: str | Loss) -> Loss:
 
 
 def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
-    """A polynomial near log(1 + exp(-t)) for |t| <= reach: interpolated at Chebyshev's points.
+    """Return a polynomial near log(1 + exp(-t)) for |t| <= reach (Chebyshev interpolation).
 
-    What is learnt with it is unbiased for the polynomial; its `error` bounds how far that is from
-    the logistic loss of records before the noise.
+    A fit is unbiased for the polynomial; `error` bounds its distance from the logistic loss.
 
     Args:
         reach: radius of the ball of records times the norm of the parameters, > 0, at most 20.
-        degree: even, from 2 to 20; a higher one is nearer, and noisier.
+        degree: even, from 2 to 20; higher is nearer and noisier.
 
     Raises:
         ReleaseError: reach or degree is out of range.
@@ -171,9 +169,8 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
     near = Chebyshev.interpolate(logistic, degree, domain=[-reach, reach])
     polynomial = near.convert(domain=[-1, 1], kind=Polynomial, window=[-1, 1])
     grid = np.linspace(-reach, reach, 20_001)
-    # Where the difference is largest its slope is 0, or an end of the grid. So half a step of the
-    # grid from there it is less by at most step^2 / 8 times its second derivative: 1/4 for the loss
-    # and, of the polynomial, the sum of its Chebyshev coefficients.
+    # Between grid points the difference exceeds it by at most step^2 / 8 times its curvature,
+    # 1/4 of the loss plus the sum of the polynomial's Chebyshev coefficients.
     curve = 0.25 + float(np.abs(near.deriv(2).coef).sum())
     error = (
         float(np.abs(polynomial(grid) - logistic(grid)).max())
@@ -194,9 +191,9 @@ class CorrectedRisk:
     """The unbiased estimate of a risk, row by row.
 
     Attributes:
-        matrix: told design, shape (n, d).
-        indicator: unbiased indicator of y = +1, shape (n,); 1 minus it is that of -1.
-        variances: of the noise in each column of the design, shape (d,); 0: told as it is.
+        matrix: noisy design, shape (n, d).
+        indicator: unbiased indicator of y = +1, shape (n,).
+        variances: of the noise in each column, shape (d,).
         loss: of the margin.
     """
 
@@ -206,13 +203,13 @@ class CorrectedRisk:
     loss: Loss
 
     def values(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
-        """Loss of each row, shape (rows,)."""
+        """Return the loss of each row, shape (rows,)."""
         plus, minus = self._both(theta, rows, 0)
         c = self.indicator[rows]
         return np.asarray(c * plus + (1 - c) * minus)
 
     def gradients(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
-        """Gradient of each row's loss, shape (rows, d): phi'(t) y x - phi''(t) S theta."""
+        """Return each row's gradient, shape (rows, d): phi'(t) y x - phi''(t) S theta."""
         w, c = self.matrix[rows], self.indicator[rows]
         plus, minus = self._both(theta, rows, 1)
         second_plus, second_minus = self._both(theta, rows, 2)
@@ -220,7 +217,7 @@ class CorrectedRisk:
         return np.asarray(slope[:, None] * w - np.outer(curve, self.variances * theta))
 
     def hessian(self, theta: Array) -> Array:
-        """Mean second derivative, shape (d, d)."""
+        """Return the mean second derivative, shape (d, d)."""
         w, c, n = self.matrix, self.indicator, len(self.matrix)
         pull = self.variances * theta
         (p2, m2), (p3, m3), (p4, m4) = (self._both(theta, slice(None), k) for k in (2, 3, 4))
@@ -239,14 +236,13 @@ class CorrectedRisk:
 
 @dataclass(frozen=True, kw_only=True)
 class Feasibility:
-    """Whether parameters of some norm can be learnt from so many reports.
+    """Whether a model of some norm can be learnt from so many reports.
 
     Attributes:
         noise: standard deviation of the noise in a margin at the ball's edge, sigma times norm.
-        inflation: what that does to the variance of the exponential loss, exp(noise^2).
-        standard_error: of a gradient there, averaged over all reports; a step that matters is
-            larger than this.
-        usable: whether a fit is admitted.
+        inflation: of the exponential loss's variance, exp(noise^2).
+        standard_error: of the mean gradient there.
+        usable: whether `fit_margin` accepts it.
         reason: why, or why not.
     """
 
@@ -260,16 +256,16 @@ class Feasibility:
 def feasibility(
     parameters: LocalParameters, *, norm: float, rows: int, loss: str | Loss = "exponential"
 ) -> Feasibility:
-    """What can be expected before a fit: public numbers alone.
+    """Return what to expect of a fit, from public numbers alone.
 
     Args:
         parameters: of the collection.
-        norm: of the ball in which parameters are sought, for features in [-1, 1].
+        norm: radius of the ball of models, for features in [-1, 1].
         rows: number of reports.
-        loss: a loss or its name; `logistic` is answered, too.
+        loss: a loss or its name.
 
     Raises:
-        ReleaseError: a norm or number of rows that is none, or no such loss.
+        ReleaseError: a norm, number of rows or loss that is not admissible.
     """
     if not (0 < norm < math.inf and rows > 0):
         raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")
@@ -363,14 +359,14 @@ def fit_margin(
 
 
 def _law(risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float) -> PassLaw:
-    """Of this pass over all reports of the risk."""
+    """Return the law of this pass."""
     spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
     noise = spread * len(descent.pushes) / len(risk.matrix)
     return pass_law(hessian, noise, descent.pushes, mu=mu)
 
 
 def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
-    """Longest design row before the noise: intercept, ball, and features told as they are."""
+    """Return the norm of the longest design row before the noise, intercept included."""
     private = parameters.private[list(places)]
     ball = min(parameters.radius**2, float(private.sum()))
     return math.sqrt(1 + ball + float((~private).sum()))
@@ -380,12 +376,10 @@ def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
 
 
 def batch_count(rows: int) -> int:
-    """Batches of one pass over so many reports: at least 100 sqrt(n), or one a report.
+    """Return the batches of one pass: at least 100 sqrt(n), or one a report.
 
-    After K of them an axis of curvature mu still misses about 50 / K of the way from the start: at
-    most 1 / (2 sqrt(n)). As mu b is at most the mean gradient at zero, that is below the errors of
-    chance unless reports are nearly certain; where the curvature is above mu it shrinks faster than
-    they do. Batches are of one size, but for a few that have one report more.
+    After K batches an axis of curvature mu still misses about 50 / K of the way from the start, at
+    most 1 / (2 sqrt(n)): below the standard errors unless reports are nearly certain.
     """
     size = max(1, rows // max(1, math.isqrt((2 * OFFSET) ** 2 * rows)))
     return rows // size
@@ -393,12 +387,7 @@ def batch_count(rows: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Descent:
-    """One pass.
-
-    Attributes:
-        end: the parameters, shape (d,).
-        pushes: by which the ball moved them after each step, shape (K, d).
-    """
+    """One pass: its `end`, shape (d,), and the ball's `pushes` after each step, shape (K, d)."""
 
     end: Array
     pushes: Array
@@ -412,13 +401,12 @@ def descend(
     norm: float,
     mu: float,
 ) -> Descent:
-    """One pass from zero over disjoint batches, projected onto the ball after each step.
+    """Descend from zero over disjoint batches; project onto the ball after each step.
 
     Args:
-        gradient: of the risk at given parameters, shape (dimension,), from the reports at given
-            places; unbiased.
-        order: places of the reports, each once, shape (n,).
-        dimension: of the parameters.
+        gradient: unbiased gradient, shape (dimension,), at a model, from the reports at indices.
+        order: indices of the reports, each once, shape (n,).
+        dimension: of the model.
         norm: radius of the ball.
         mu: of the steps 1 / (mu (k + 50)).
     """
@@ -436,12 +424,12 @@ def descend(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PassLaw:
-    """Where a pass ends that began at zero: at b - missing b + pushed + noise, b the minimiser.
+    """The law of a pass's end: b - missing b + pushed + noise, b the minimiser.
 
     Attributes:
         covariance: of the noise, shape (d, d).
-        missing: share of the way from the start that is not gone, by direction, shape (d, d).
-        pushed: what is left at the end of all that the ball did, shape (d,).
+        missing: share of the way from zero that is left, by direction, shape (d, d).
+        pushed: what the ball's pushes leave at the end, shape (d,).
     """
 
     covariance: Array
@@ -449,21 +437,21 @@ class PassLaw:
     pushed: Array
 
     def bias(self, end: Array) -> Array:
-        """Pushes less missing b, of the b that this end, shape (d,), tells of; shape (d,)."""
+        """Return pushed - missing b, shape (d,), for the b that this end implies."""
         minimiser = np.linalg.solve(np.eye(end.size) - self.missing, end - self.pushed)
         return np.asarray(end - minimiser)
 
 
 def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float) -> PassLaw:
-    """The law of `descend`, to first order around a minimiser inside the ball.
+    """Return the law of `descend`, to first order around a minimiser inside the ball.
 
     The error moves by e <- (1 - H / (mu (k + 50))) e + noise / (mu (k + 50)). So in H's own axes
     the last iterate misses the product of 1 - h / (mu (k + 50)) over all steps, about
     (50 / (K + 50))^(h / mu), and K times its covariance tends to S_ij / (mu (h_i + h_j - mu)) where
-    every h is above mu / 2. All is summed exactly here, for these steps.
+    every h is above mu / 2. The sums here are exact.
 
     Args:
-        hessian: H, shape (d, d); not finite results where some h / mu is beyond all reason.
+        hessian: H, shape (d, d); an extreme h / mu gives results that are not finite.
         noise: S, covariance of one step's gradient, shape (d, d).
         pushes: of the ball after each step, shape (K, d).
         mu: of the steps.

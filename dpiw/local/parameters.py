@@ -1,7 +1,8 @@
-"""The public parameters of a local collection: all that a client must know to make its report.
+"""The public parameters of a local collection, and the noise that keeps its promise.
 
-The collector writes them once, before anybody reports. A client believes none of it: it computes
-the promise from the noise itself (`LocalParameters.check`).
+The collector writes them once, before anybody reports. A client does not trust them: it computes
+the promise from the noise (`LocalParameters.check`). Features and label compose exactly, so no
+epsilon of the features alone is stated (docs/method.md section 17).
 """
 
 from __future__ import annotations
@@ -37,31 +38,28 @@ FORMAT = "dpiw-local-parameters 1"
 NAME = "parameters.json"
 
 MIN_EPSILON, MAX_EPSILON = Decimal("0.001"), Decimal(20)
-"""Policy range of a report; more is no privacy, whatever is promised, and less no statistics."""
+"""Policy range of a report's epsilon."""
 
 MIN_DELTA, MAX_DELTA = Decimal("1E-30"), Decimal("0.001")
-"""Policy range where there is Gaussian noise: above it, one person in 1,000 may be unprotected."""
+"""Policy range with Gaussian noise: above it, one person in 1,000 may be unprotected."""
 
 RADIUS, STDDEV = (1e-6, 1e6), (1e-9, 1e12)
-"""Ranges of ball and noise, in units of features in [-1, 1]; every total above lies well inside."""
+"""Ranges of ball and noise, in units of features in [-1, 1]."""
 
 USABLE = 1.5
-"""Largest stddev times norm of parameters to learn: e^(1.5^2) = 9.5 times the clean variance."""
+"""Largest stddev times norm of a model: variance is e^(1.5^2) = 9.5 times the clean one."""
 
 RESERVED = ("parameters", "report_id")
 """Names in a report that no feature or label may have."""
 
 ROUNDING = 1e-12
-"""By how much a projected record's norm may pass the radius, relative: arithmetic of doubles."""
+"""By how much a projected norm may exceed the radius, relative: double arithmetic."""
 
 
 def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> str | None:
-    """What a report may not promise, as text that names the field and its range; None: it may.
+    """Return why a report may not promise this total; None if it may.
 
-    Args:
-        epsilon: of a whole report.
-        delta: likewise.
-        noised: whether a feature has Gaussian noise; if not, delta is 0.
+    `noised`: whether a feature has Gaussian noise; if not, delta must be 0.
     """
     if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
         return f"epsilon: expected a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
@@ -99,14 +97,13 @@ class Feature:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalParameters:
-    """What every client applies to its own record, and what undoes the noise on average.
+    """What every client applies to its own record.
 
     Attributes:
         collection: name of the collection; one person reports to it once.
         features: told as numbers in [-1, 1], private ones with Gaussian noise.
-        radius: of the public ball onto which the vector of private features is projected; 0: no
-            feature is private.
-        stddev: of the noise in each private feature, in the same units; 0: there is none.
+        radius: of the ball onto which private features are projected; 0: none is private.
+        stddev: of the noise in each private feature, in the same units; 0: no noise.
         label: name of the label; None: there is none.
         levels: what the label may be.
         kept: the label is kept with probability kept / 2^60, else exchanged for any other level;
@@ -147,7 +144,7 @@ class LocalParameters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all that a report tells, the label last."""
+        """Names of features, then of the label."""
         label = () if self.label is None else (self.label,)
         return (*(feature.name for feature in self.features), *label)
 
@@ -158,7 +155,7 @@ class LocalParameters:
 
     @property
     def bare(self) -> tuple[str, ...]:
-        """Names of the features that are told as they are: nothing protects them."""
+        """Names of the unprotected features, which are sent without noise."""
         return tuple(feature.name for feature in self.features if not feature.private)
 
     @property
@@ -168,32 +165,29 @@ class LocalParameters:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Variance of the noise in each feature as told, shape (features,): 0 if not private."""
+        """Variance of the noise in each feature, shape (features,)."""
         return np.where(self.private, self.stddev**2, 0.0)
 
     @property
     def largest_norm(self) -> float:
-        """Of a model's parameters that reports can still teach; infinite without noise.
-
-        Source: docs/method.md section 17.
-        """
+        """Largest norm of a model that reports can teach; infinite without noise."""
         return USABLE / self.stddev if self.stddev else math.inf
 
     @cached_property
     def response(self) -> RandomisedResponse | None:
-        """How the label is told; None: there is none."""
+        """The label's mechanism; None without a label."""
         if self.label is None:
             return None
         return RandomisedResponse(levels=len(self.levels), kept=self.kept)
 
     def law(self, records: int) -> NoiseLaw:
-        """Of the noise in the private features of as many records."""
+        """Law of the noise in the private features of `records` records."""
         return NoiseLaw(
             kind=NoiseKind.GAUSSIAN, scale=self.stddev, dimension=records * self.dimension
         )
 
     def exact_delta(self) -> float:
-        """The delta of one report at `epsilon`, computed from noise, radius and probabilities.
+        """Return the delta of one report at `epsilon`, from noise, radius and probabilities.
 
         Privacy:
             Unit: one record, replaced by any other with the same features that are not private.
@@ -210,12 +204,7 @@ class LocalParameters:
         return self.response.joint_delta(multiplier, epsilon)
 
     def check(self) -> None:
-        """What a client asks before it reports.
-
-        Raises:
-            PrivacyError: the noise does not keep the stated epsilon and delta, or these are outside
-                the range of the policy.
-        """
+        """Raise PrivacyError unless the noise keeps a promise inside the policy's range."""
         epsilon, delta = Decimal(self.epsilon), Decimal(self.delta)
         fault = total_fault(epsilon, delta, noised=self.dimension > 0)
         if fault is not None:
@@ -227,21 +216,21 @@ class LocalParameters:
             )
 
     def to_json(self) -> bytes:
-        """Write canonical JSON; the same parameters always give the same bytes."""
+        """Return canonical JSON."""
         return document_json({**{f.name: plain(getattr(self, f.name)) for f in fields(self)},
                               "format": FORMAT})  # fmt: skip
 
     @property
     def digest(self) -> str:
-        """SHA-256 of `to_json()`, hexadecimal: the name by which reports refer to these."""
+        """SHA-256 of `to_json()`, hexadecimal, which every report states."""
         return hashlib.sha256(self.to_json()).hexdigest()
 
     @classmethod
     def from_json(cls, data: bytes) -> LocalParameters:
-        """Read what `to_json` wrote, and check that it keeps its promise.
+        """Read canonical JSON, and check the promise.
 
         Raises:
-            ManifestError: not such a file.
+            ManifestError: it is not canonical JSON of parameters.
             PrivacyError: as `check`.
         """
         value = parse_canonical(data, what=NAME, error=ManifestError)
@@ -269,7 +258,7 @@ class LocalParameters:
 
 
 MAX_NORM = 1e6
-"""Largest guess at a norm of parameters; nothing can be learnt far below it."""
+"""Largest guess at a model's norm."""
 
 
 def calibrated(
@@ -283,7 +272,7 @@ def calibrated(
     radius: float | None = None,
     parameter_norm: float = 0.0,
 ) -> LocalParameters:
-    """The public parameters of a collection with the least noise that keeps the promise.
+    """Return the parameters with the least noise that keeps the promise.
 
     Args:
         collection: its name.
@@ -332,12 +321,9 @@ def calibrated(
 
 
 def noise_multiplier(epsilon: float, delta: float, response: RandomisedResponse | None) -> float:
-    """Smallest Gaussian noise, over L2 sensitivity, that meets a total together with a response.
+    """Return the smallest Gaussian noise, over L2 sensitivity, for the total with a response.
 
-    Args:
-        epsilon: of both together, at least the response's own.
-        delta: in (0, 1).
-        response: None: the Gaussian mechanism alone.
+    `epsilon` is of both together, at least the response's own.
     """
     if response is None:
         return gaussian_noise_multiplier(epsilon, delta)
@@ -345,9 +331,9 @@ def noise_multiplier(epsilon: float, delta: float, response: RandomisedResponse 
 
 
 def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -> float:
-    """The label's part of epsilon, in (0, 1), under which a gradient step has least variance.
+    """Return the label's share of epsilon, in (0, 1), that gives a gradient step least variance.
 
-    Minimises a(e)^2 sigma^2 exp(sigma^2 r^2), with a(e) = (exp(e) + k - 1) / (exp(e) - 1) of the
+    It minimises a(e)^2 sigma^2 exp(sigma^2 r^2), with a(e) = (exp(e) + k - 1) / (exp(e) - 1) of the
     response (coth(e / 2) for two levels) and sigma the noise of features in a ball of radius 1.
 
     Args:
@@ -367,7 +353,7 @@ def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -
         gap = response.keep - response.exchange
         return 2 * math.log(sigma / gap) + (sigma * norm) ** 2
 
-    # On a scale of log odds, where neither end is special; coarse first, as r may hide the valley.
+    # Coarse grid of log odds first: a large r leaves only a narrow valley.
     odds = [-6.0 + 0.5 * step for step in range(21)]
     best = min(odds, key=lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))))
     solved = minimize_scalar(

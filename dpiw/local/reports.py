@@ -1,7 +1,6 @@
-"""From a record to what is told of it: bounds, ball, noise; nothing of the record is left behind.
+"""From a record to its private report: bounds, ball, noise.
 
-The only place where somebody's numbers meet noise. A record is a row here, so that a simulation of
-a million clients is one call; a client has one row.
+A record is a row: a client has one, a simulation may have a million.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from dpiw.privacy.randomness import NoiseSource
 def told_record(
     record: Mapping[str, Any], parameters: LocalParameters
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """A record's features and label as `privatise` takes them.
+    """Return a record's features and label in the form that `privatise` takes.
 
     Args:
-        record: a number for each feature, a level for the label; other keys are not looked at.
+        record: a number for each feature, a level for the label; other keys are ignored.
         parameters: of the collection.
 
     Returns:
@@ -34,8 +33,7 @@ def told_record(
         (1,), or (0,) where there is no label.
 
     Raises:
-        SourceError: a name is missing, a feature no finite number, or a label no level. The text
-            holds the name, never the value.
+        SourceError: a value is missing or not admissible; the text never holds it.
     """
     numbers = [_number(record, feature.name) for feature in parameters.features]
     labels = [] if parameters.label is None else [_level(record, parameters)]
@@ -43,7 +41,7 @@ def told_record(
 
 
 def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> NDArray[np.float64]:
-    """Features in [-1, 1] by their public bounds; what lies outside is clipped.
+    """Clip features to their public bounds, and scale them to [-1, 1].
 
     Args:
         numbers: shape (records, features), in the features' own units.
@@ -61,7 +59,7 @@ def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> N
 
 
 def projected(private: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-    """Rows scaled back onto the ball where they lie outside, shape as given.
+    """Project rows onto the ball; the shape stays.
 
     Raises:
         SourceError: a number is not finite.
@@ -81,7 +79,7 @@ def privatise(
     parameters: LocalParameters,
     noise: NoiseSource,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """What is told of records: features with noise, labels by randomised response.
+    """Add noise to features, and draw labels by randomised response.
 
     Args:
         features: shape (records, features), in [-1, 1].

@@ -1,7 +1,4 @@
-"""The spec of a local collection: what is decided before anybody reports.
-
-A YAML file of the collector's, read as strictly as a release spec; see docs/local.md.
-"""
+"""The collector's spec, a YAML file, and the public parameters made from it (docs/local.md)."""
 
 from __future__ import annotations
 
@@ -17,15 +14,14 @@ from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import DPIWError, SpecError
 from dpiw.local import Feature, LocalParameters, calibrated
 from dpiw.plan.json_schema import model_schema
-from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_paths import located
-from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section
+from dpiw.plan.spec import located
+from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section, told
 
 LEAST_REPORTS = 1000
-"""Usual `least_reports`: an average of so many still has a thirtieth of one report's noise."""
+"""Default `least_reports`: their average still has a thirtieth of one report's noise."""
 
 _FIELDS = {"collection": "name", "levels": "label"}
-"""What a spec calls parameters that it does not call as they are."""
+"""Fields of the parameters that have another name in the spec."""
 
 
 def _number(value: object) -> float:
@@ -102,7 +98,7 @@ class LocalSpec(Section):
     least_reports: Annotated[Count, Field(ge=1, le=10**12)] = LEAST_REPORTS
 
     def calibrated(self) -> LocalParameters:
-        """The public parameters with the least noise that keeps the promise.
+        """Return the parameters with the least noise that keeps the promise.
 
         Raises:
             SpecError: epsilon, delta, a bound or a name is not admissible.
@@ -159,10 +155,10 @@ def load_local_spec(path: Path) -> LocalSpec:
 
 
 def write_parameters(spec: LocalSpec) -> LocalParameters:
-    """Write the public parameters for clients, once; those that are there are kept.
+    """Write the public parameters for clients, unless the file is there.
 
     Raises:
-        SpecError: the file that is there promises something else, or cannot be written.
+        SpecError: the existing file promises something else, or it cannot be written.
     """
     path = Path(spec.parameters)
     if path.exists():
@@ -176,9 +172,9 @@ def write_parameters(spec: LocalSpec) -> LocalParameters:
 
 
 def read_parameters(spec: LocalSpec) -> LocalParameters:
-    """The parameters that clients were given, checked against the spec.
+    """Read the clients' parameters, and compare them with the spec.
 
-    Their noise is not asked to be today's: another version of SciPy may solve for it otherwise.
+    The noise may differ: another version of SciPy may solve for another value.
 
     Raises:
         SpecError: they are of another promise.
@@ -199,7 +195,7 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
 
 
 def told_plan(parameters: LocalParameters) -> list[str]:
-    """What a collection costs and allows, as lines for people."""
+    """Return lines for people: what a collection costs and allows."""
     lines = [
         f"collection {parameters.collection}: epsilon={parameters.epsilon},"
         f" delta={parameters.delta} a person, replace-one",

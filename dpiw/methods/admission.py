@@ -1,14 +1,14 @@
-"""Which rows of a generator are let through: those that satisfy the dictionary's constraints.
+"""Admission of a generator's rows: only rows that satisfy the dictionary's constraints.
 
-Rows are rejected or projected after they were drawn from a fitted model: post-processing, free. No
-confidential row is looked at, and what is said of how often constraints bound is public. Whatever
-the model is, rows come out: what is paid is never lost.
+Rows are rejected or projected after they were drawn from a fitted model: free post-processing that
+reads no confidential row. How often constraints bound is public. Every model yields rows, so a paid
+measurement is never lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -18,20 +18,19 @@ from dpiw.data.lattice import Mask
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.weigh import Weights
 
 MOST_DRAWN = 16
-"""Rows drawn for each one wanted; where so few satisfy the constraints, the rest are projected."""
+"""Rows drawn for each one wanted, before the rest are projected."""
 
 _LEAST_DRAWN = 100
-"""At once, after the first rows, and wanted at least as far as `MOST_DRAWN` goes."""
+"""Least rows drawn at once after the first, and least count that `MOST_DRAWN` multiplies."""
 
 MOST_FORCED = 0.5
-"""Share of the rows that may be projected for want of others before weights are not to be used."""
+"""Share of rows projected because too few were good, above which weights are `do not use`."""
 
 ADMITTED = "satisfy declared constraints: "
-"""How the step begins that a certificate tells of rejection and projection: rows stay independent,
-and what is known of the noise of their weights stays true (docs/method.md section 15)."""
+"""First words of the certificate's step on rejection and projection: rows stay independent, and
+the noise law of their weights still holds (docs/method.md section 15)."""
 
 RULE = (
     " Constraints: at best `use with care` if rows had to be projected as too few satisfied the"
@@ -43,18 +42,18 @@ RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
-    """How often constraints bound the rows of a generator; of synthetic rows alone, so public.
+    """How often constraints bound a generator's rows; of synthetic rows alone, so public.
 
     Attributes:
-        rows: let through.
-        drawn: rows that the model gave.
-        rejected: of these, left out.
-        projected: of these, replaced by the nearest rows that satisfy the constraints.
-        forced: rows let through that were projected onto all constraints, as rejection was too
-            rare; with those that were `replaced`.
-        replaced: of these, rows that no projection mended: they became rows made of the dictionary
-            alone, with the cells that could stay.
-        broken: by constraint, rows that broke it as they were drawn.
+        rows: admitted.
+        drawn: from the model.
+        rejected: drawn and left out.
+        projected: drawn and replaced by the nearest rows that satisfy the constraints.
+        forced: admitted rows that were projected onto all constraints because rejection was too
+            rare, or `replaced`.
+        replaced: rows that no projection repaired; made from the dictionary, with the cells that
+            could stay.
+        broken: by constraint, rows that broke it as drawn.
     """
 
     rows: int
@@ -67,7 +66,7 @@ class Admission:
 
     @classmethod
     def together(cls, several: Sequence[Admission]) -> Self:
-        """Of several tables of one model; at least one."""
+        """Sum over several tables of one model; at least one."""
         names = ("rows", "drawn", "rejected", "projected", "forced", "replaced")
         return cls(
             **{name: sum(getattr(admission, name) for admission in several) for name in names},
@@ -79,7 +78,7 @@ class Admission:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """What was done to the rows, as a certificate says it."""
+        """What was done to the rows, in the certificate's words."""
         shares = ((self.rejected, "rejected"), (self.projected, "projected"))
         rates_text = ", ".join(f"{count / self.drawn:.3g} {what}" for count, what in shares)
         return (
@@ -89,7 +88,7 @@ class Admission:
 
     @property
     def findings(self) -> tuple[tuple[Verdict, str], ...]:
-        """By `RULE`: what keeps the verdict on weights from `use`."""
+        """By `RULE`: what lowers the verdict on weights below `use`."""
         if not self.forced:
             return ()
         text = (
@@ -106,7 +105,7 @@ class Admission:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """About the use of the rows."""
+        """Caveats on the use of the rows."""
         if not self.forced:
             return ()
         text = (
@@ -117,17 +116,8 @@ class Admission:
             text += f", and {self.replaced} of them have constrained cells of a few public rows"
         return (f"{text}. Weights of such rows have no noise-aware intervals.",)
 
-    def judged(self, weights: Weights) -> Weights:
-        """Weights of these rows that say what constraints did; the verdict by `RULE` too."""
-        return replace(
-            weights,
-            steps=(*self.steps, *weights.steps),
-            diagnostics=weights.diagnostics.judged_with(self.findings, rule=RULE),
-            facts={**weights.facts, "constraints": self.to_json()},
-        )
-
     def to_json(self) -> dict[str, Any]:
-        """Shares of the rows drawn, and numbers of rows let through; JSON values."""
+        """Shares of the rows drawn, and numbers of admitted rows; JSON values."""
         return {
             "drawn": self.drawn,
             "rejected": self.rejected / self.drawn,
@@ -139,7 +129,7 @@ class Admission:
 
 
 def forced_rows(diagnostics: Mapping[str, Any]) -> str:
-    """Which constraints forced rows of a release, as its certificate tells; empty if none did."""
+    """Constraints that forced rows of a release, by its certificate; empty if none did."""
     bound = diagnostics.get("constraints", {})
     if not bound.get("forced"):
         return ""
@@ -150,21 +140,21 @@ def forced_rows(diagnostics: Mapping[str, Any]) -> str:
 def admitted(
     draw: Callable[[int], ScaledTable], rows: int, *, rules: Rules | None
 ) -> tuple[ScaledTable, Admission | None]:
-    """Rows that satisfy every constraint.
+    """Draw rows that satisfy every constraint.
 
-    Rows that break a constraint of the repair `project` become the nearest that do not; what then
-    breaks another constraint is left out, and further rows are drawn in its place. After
-    `MOST_DRAWN` rows for each one wanted, and 1,600 at least, further rows are drawn and projected
-    onto all constraints; one that cannot be mended is replaced (`Rules.replaced`).
+    Rows that break a constraint of the repair `project` become the nearest that do not. Rows that
+    then break another are left out, and further rows are drawn. After `MOST_DRAWN` rows for each
+    one wanted, and 1,600 at least, further rows are projected onto all constraints; those that
+    cannot be repaired are replaced (`Rules.replaced`).
 
     Args:
-        draw: independent admissible rows, as many as it is told; at first exactly `rows`, and no
-            more if all of them satisfy the constraints.
+        draw: gives that many independent admissible rows; first called for exactly `rows`, and only
+            once if all of them satisfy the constraints.
         rows: wanted.
-        rules: of the schema; None: there are none, and nothing is done.
+        rules: of the schema; None: every row is admitted.
 
     Returns:
-        The rows, and how often constraints bound; None where there are none, or no row is wanted.
+        The rows, and how often constraints bound; None without constraints or rows.
     """
     if rules is None or rows == 0:
         return draw(rows), None
@@ -191,7 +181,7 @@ def admitted(
 
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Rows drawn at once: how many, those let through, and what became of them."""
+    """Rows drawn at once, and their fate."""
 
     drawn: int
     good: ScaledTable
@@ -204,9 +194,10 @@ class _Batch:
 def _batch(
     draw: Callable[[int], ScaledTable], rows: int, rules: Rules, *, only: Repair | None, most: int
 ) -> _Batch:
-    """Rows, projected by the constraints of one repair, and the first good ones let through.
+    """Project rows by the constraints of one repair, and admit the first `most` good ones.
 
-    Of all repairs: every row is let through, and what is not mended is replaced.
+    Without `only`, all constraints project, every row is admitted, and rows that stay bad are
+    replaced.
     """
     table = draw(rows)
     faults = rules.broken(table)

@@ -1,4 +1,4 @@
-"""What generators and weights have in common, and the little that they may know of each other."""
+"""What generators and weights have in common, and the little they may know of each other."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ class Method(Protocol):
     """A method that a spec names, before it has seen data: frozen public settings.
 
     Formal guarantees:
-        `events` is known before any data is read and is what `measure` does to the data.
+        `events` is known before any data is read, and is what `measure` does to the data.
         `measure` reads the table and returns only noisy values.
-        What follows needs nothing but the measurement and the public settings: it is free, and may
-        be repeated.
+        Everything after it needs only the measurement and public settings: free and repeatable.
     """
 
     @property
@@ -39,6 +38,19 @@ class Method(Protocol):
     def private(self) -> bool:
         """False for methods without a guarantee, which no plan takes."""
         ...
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Distributions that its guarantee rests on, beyond those of every run."""
+        return ()
+
+    def check_fits(self) -> None:
+        """Try on public numbers what the fit needs, before anything is charged.
+
+        Raises:
+            StageFailedError: it does not work.
+        """
+        return
 
     @abc.abstractmethod
     def calibrate(
@@ -53,7 +65,11 @@ class Method(Protocol):
 
     @abc.abstractmethod
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
+        """What `measure` will do.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
         ...
 
     @abc.abstractmethod
@@ -73,27 +89,32 @@ class Method(Protocol):
         ...
 
 
+def own_libraries(*methods: Method | None) -> tuple[str, ...]:
+    """Sorted `libraries` of a plan's generator and weights."""
+    return tuple(sorted({name for method in methods if method for name in method.libraries}))
+
+
 TABLE_ROW_SECONDS, TABLE_SECONDS = 1e-8, 3e-4
-"""To count one row into one table of codes, and a table besides: `mst` on 60 columns of 8 codes
-and 100,000 rows counted 1,770 tables in 2.3 s on one core of a shared machine (November 2026)."""
+"""Seconds to count a row into a table of codes, and per table: `mst` on 60 columns of 8 codes and
+100,000 rows counted 1,770 tables in 2.3 s on one core of a shared machine (November 2026)."""
 
 DRAW_SECONDS, FEATURE_SECONDS, TILT_SECONDS = 3e-3, 1.5e-8, 5.5e-10
-"""To draw one parameter of `bayes`, to make one feature of a row, and of a tilting a row times the
-square of the features. As the next two by `python benchmarks/scale.py --rows 10000` (also with
-`--rows 100000`, and `--copies 3`) on one core of a shared machine (November 2026)."""
+"""Seconds per parameter of `bayes`, per feature of a row, and per row and squared feature of a
+tilting. These and the next by `python benchmarks/scale.py --rows 10000` (also with `--rows 100000`,
+and `--copies 3`) on one core of a shared machine (November 2026)."""
 
 STEP_SECONDS, NUMBER_SECONDS, MULTIPLY_SECONDS = 4.5e-3, 1.2e-7, 9e-10
-"""Of networks: a step, a number that a row is made of or seen by, and a parameter at a row."""
+"""Seconds of networks: per step, per number of a row made or read, per parameter and row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What a method takes beside reading the table, as public facts foretell, roughly.
+    """Rough forecast of what a method takes besides reading the table, from public facts.
 
-    Weights are made, and rows drawn, after the draw: what that takes is in it.
+    Includes weighing and drawing rows after the draw.
 
     Attributes:
-        seconds: on one core, of the kind the constants were measured on.
+        seconds: on one core of the machine of the constants.
         held_bytes: at once, besides the table.
     """
 
@@ -103,10 +124,10 @@ class Running:
 
 @runtime_checkable
 class Forecasts(Protocol):
-    """A method that knows how long it takes; a plan says of others that they are not forecast."""
+    """A method that forecasts its running; plans state none for others."""
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
-        """Return what it takes, once calibrated; None where that is not known. Nothing is read.
+        """Forecast of a calibrated method; None where unknown. Reads no data.
 
         Args:
             schema: it was calibrated for.
@@ -118,7 +139,7 @@ class Forecasts(Protocol):
 
 @runtime_checkable
 class ReadsBatches(Protocol):
-    """A method whose `measure` holds a batch of rows at a time; others hold all rows at once."""
+    """A method whose `measure` holds one batch of rows at a time; others hold all rows."""
 
     @property
     def in_batches(self) -> bool:
@@ -127,10 +148,10 @@ class ReadsBatches(Protocol):
 
 
 class CriticKind(enum.Enum):
-    """What the discriminator of a generator's model can say of a row.
+    """What a model's discriminator says about a row.
 
-    `NONE`: there is no discriminator, or no ratio follows from it, as from a Wasserstein critic.
-    `LOG_RATIO`: log(p_real/p_synthetic), up to a constant (docs/method.md section 12).
+    `NONE`: no discriminator, or no ratio follows from it (a Wasserstein critic). `LOG_RATIO`:
+    log(p_real/p_synthetic), up to a constant (docs/method.md section 12).
     """
 
     NONE = "none"
@@ -155,20 +176,19 @@ class Judge(Protocol):
 
 
 MOST_FEATURES = 8192
-"""Of a row that is held as numbers: rows times as many are held at once, and a regression takes
-their square in memory and their cube in time."""
+"""Numbers of a row at most: a regression takes their square in memory and their cube in time."""
 
 FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 
 
 def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
-    """Refuse what no method can be calibrated for.
+    """Refuse an effort or schema that no method can be calibrated for.
 
     Args:
         what: the method, by name.
         rho: the effort.
         nominal_rows: the public nominal size.
-        width: numbers by which the method holds a row, where these are the schema's.
+        width: numbers by which the method holds a row, where it is the schema's.
 
     Raises:
         SpecError: the effort or the nominal size is not positive, or a row is too wide.
@@ -188,7 +208,7 @@ _Ready = TypeVar("_Ready")
 
 
 def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Ready:
-    """What `calibrate` decided, if it is there and all `others` hold.
+    """Return what `calibrate` decided, if it is set and all `others` hold.
 
     Args:
         calibrated: of the method; None before `calibrate`.
@@ -196,7 +216,7 @@ def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Re
         method: by name.
 
     Raises:
-        UncalibratedError: it is not, or one does not hold.
+        UncalibratedError: it is None, or one of `others` does not hold.
     """
     if calibrated is None:
         raise UncalibratedError(f"{method}: calibrate before use")

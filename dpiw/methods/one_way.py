@@ -1,19 +1,18 @@
-"""What a generator knows of one-way distributions: targets for weights, and their noise.
+"""One-way distributions that a generator measured: free further targets for weights.
 
 A generator that measured one-way marginals knows every column's distribution up to noise of known
-variance. Weights that are fitted to other features move those distributions; with the marginals as
-further targets they do so only as far as either measurement allows. It costs nothing.
+variance. As further targets they keep fitted weights from moving those distributions beyond what
+either measurement allows.
 
-Of a column of s codes the first s - 1 indicators are features. Their targets are the generator's
-own shares p: noisy counts, all moved by one amount so that they sum to the generator's noisy number
-of rows T, cut at zero, and divided by T. Before the cut, which only brings them nearer to the truth
-(Wang et al. 2020, section 4), the noise of p has the covariance
+A column of s codes has its first s - 1 indicators as features. Targets are the generator's own
+shares p: noisy counts, all moved by one amount so that they sum to its noisy number of rows T, cut
+at zero, and divided by T. Before the cut, which only brings them nearer to the truth (Wang et al.
+2020, section 4), the noise of p has the covariance
 
     v/T^2 (I - 11'/s) + Var(T)/T^2 (p - 1/s)(p - 1/s)',
 
-v the variance of a count, the second part one error of all columns. Noise that two columns share
-beyond it, as they were measured in one table, is gone: it is in the totals alone. Source:
-docs/method.md section 14.
+v the variance of a count, the second part one error of all columns. Columns measured in one table
+share no other noise: the rest is in the totals alone. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from dpiw.errors import ReleaseError, SchemaError
 Array = NDArray[np.float64]
 
 MOST_CODES = 64
-"""Columns of more codes are left out: their cells are small, and every code is a feature."""
+"""Most codes of a column: larger columns have small cells and many features."""
 
 MOST_INDICATORS = 1024
-"""Of all columns together; those of fewest codes come first."""
+"""Most codes of all columns together; columns of fewest codes come first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneWayLaw:
-    """Which marginals are known, and how well.
+    """Which marginals are known, and their noise.
 
     Attributes:
         schema: the public schema.
         bins: of numeric columns that declare neither `bins` nor `cuts`.
-        columns: indices of the released columns that are known, ascending.
+        columns: indices of the known released columns, ascending.
         variances: of a noisy count of each of them, > 0.
         total_variance: of the number of rows that counts are divided by, >= 0.
     """
@@ -91,11 +90,11 @@ class OneWayLaw:
         return {n: codes[:, j] for n, j in indices.items() if self.schema.released[j].is_numeric}
 
     def covariance(self, shares: Array, rows: float) -> Array:
-        """Of the targets' noise, shape (dimension, dimension), positive definite.
+        """Covariance of the targets' noise, shape (dimension, dimension), positive definite.
 
         Args:
             shares: the targets, or means near them, shape (dimension,).
-            rows: how many there are, about.
+            rows: approximate number of rows.
         """
         parts = [
             v * (np.eye(s - 1) - 1 / s) / rows**2
@@ -119,10 +118,10 @@ class OneWayLaw:
 
     @classmethod
     def from_json(cls, facts: Any, schema: PublicSchema) -> Self:
-        """What `to_json` said.
+        """Read what `to_json` wrote.
 
         Raises:
-            ReleaseError: it says nothing that this schema could have.
+            ReleaseError: it does not fit this schema.
         """
         try:
             variances = dict(facts["variances"])
@@ -151,12 +150,12 @@ class OneWayLaw:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OneWayMarginals:
-    """One-way distributions of a generator, and how well they are known.
+    """One-way distributions of a generator, and their noise.
 
     Attributes:
-        law: which are known, and how well.
+        law: known columns and variances.
         shares: of the law's features, shape (dimension,).
-        total: noisy number of rows that they are shares of; 0 where no column is known.
+        total: noisy number of rows that they are shares of; 0 without known columns.
     """
 
     law: OneWayLaw
@@ -173,7 +172,7 @@ class OneWayMarginals:
         variances: Sequence[float],
         total_variance: float,
     ) -> Self:
-        """Of every released column; a rule of their sizes says which are kept.
+        """From the marginals of every released column; sizes decide which are kept.
 
         Args:
             domain: the codes.
@@ -195,7 +194,7 @@ class OneWayMarginals:
         return cls(law=law, shares=np.concatenate([np.zeros(0), *parts]), total=total)
 
     def counts(self) -> Iterator[tuple[int, Array, float]]:
-        """Of each known column its index, its codes' counts, non-negative, and their variance."""
+        """Index, counts (non-negative) and their variance of each known column."""
         law = self.law
         for column, part, variance in zip(law.columns, self._parts, law.variances, strict=True):
             yield column, self.total * np.maximum(np.append(part, 1 - part.sum()), 0.0), variance
@@ -206,7 +205,7 @@ class OneWayMarginals:
         return np.split(self.shares, ends)[:-1]
 
     def without(self, column: int) -> Self:
-        """Without a released column's, given by its index; the others' are what they were."""
+        """Without one released column, by its index; the others stay."""
         law, places = self.law, [j for j, other in enumerate(self.law.columns) if other != column]
         parts = self._parts
         new_law = replace(
@@ -230,7 +229,7 @@ def _small_columns(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def block_diagonal(*blocks: Array) -> Array:
-    """Square blocks along the diagonal, zeros elsewhere; analysts need no SciPy for it."""
+    """Square blocks along the diagonal, zeros elsewhere; avoids SciPy for analysts."""
     width = sum(len(block) for block in blocks)
     matrix, start = np.zeros((width, width)), 0
     for block in blocks:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.admission import Admission, admitted
+from dpiw.methods.admission import RULE, Admission, admitted
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.calibration import PublicRows
@@ -33,7 +33,7 @@ class Recipe:
         schema: the public schema.
         generator: calibrated.
         weights: calibrated; None where rows are published unweighted.
-        weighing: how weights are made of a measurement, and how many rows are published.
+        weighing: how weights follow from a measurement, and how many rows are published.
     """
 
     schema: PublicSchema
@@ -43,12 +43,12 @@ class Recipe:
 
     @property
     def sampled(self) -> tuple[int, int]:
-        """Rows to sample: to weigh, and to fit weights on."""
+        """Rows to weigh, and rows to fit weights on."""
         published = self.weighing.rows
         return (published, 0) if self.weights is None else self.weights.sampled(published)
 
     def with_public_rows(self, scaled: ScaledTable) -> Recipe:
-        """With rows of the real law that are public, if a beta calibration asks for them."""
+        """With public rows of the real law, if a beta calibration needs them."""
         step = self.weighing.post_processing.calibrate
         if step is None:
             return self
@@ -61,13 +61,15 @@ class Recipe:
     ) -> Iterator[tuple[SyntheticTable, Admission | None]]:
         """Rows of the model that satisfy the constraints: the one door of every generator's rows.
 
-        At most `DRAWN_ROWS` at a time, or all at once of a model that `draws_once`, and no more
-        than it has `at_hand`. Where rows had to be projected their order is chance: the first are
-        a sample of all. Costs nothing.
+        Yields at most `DRAWN_ROWS` at a time, or all at once of a model that has only rows
+        `at_hand`. Projected rows are in random
+        order: the first are a sample of all. Costs nothing.
         """
         rules = self.schema.rules
-        rows = min(rows, getattr(model, "at_hand", rows))
-        most = max(1, rows) if getattr(model, "draws_once", False) else DRAWN_ROWS
+        most = DRAWN_ROWS
+        if model.at_hand is not None:
+            rows = min(rows, model.at_hand)
+            most = max(1, rows)
         for start in range(0, max(1, rows), most):
             size = min(most, rows - start)
             if rules is None:
@@ -102,7 +104,7 @@ class Recipe:
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """Weights of the rows; one each where there are none. Costs nothing.
+        """Weights of the rows; one each where the recipe has none. Costs nothing.
 
         Args:
             weights: those of the recipe, informed.
@@ -118,13 +120,24 @@ class Recipe:
         return weights.weigh(measurement, rows, self.weighing, rng=rng)
 
 
+def judged(weights: Weights, admission: Admission) -> Weights:
+    """Weights whose steps, verdict and facts include what constraints did to the rows."""
+    return replace(
+        weights,
+        steps=(*admission.steps, *weights.steps),
+        diagnostics=weights.diagnostics.judged_with(admission.findings, rule=RULE),
+        facts={**weights.facts, "constraints": admission.to_json()},
+    )
+
+
 def ready_to_measure(
     weights: WeightEstimator, rows: SampledRows
 ) -> tuple[WeightEstimator, SyntheticTable]:
     """Weights that know the published rows if their noise depends on them, and rows to fit on.
 
-    Others than the published ones, so that a row's weight does not depend on its having been in
-    the fit; the published ones where the release is of their weights alone, or nothing is fitted.
+    Fitting uses other rows than the published ones, so that a row's weight does not depend on its
+    part in the fit. It uses the published ones where the release is of their weights alone, or
+    there are no others.
     """
     on_published = weights.bound_to_rows or rows.fitting.rows == 0
     return weights.for_rows(rows.weighed), rows.weighed if on_published else rows.fitting
@@ -132,14 +145,14 @@ def ready_to_measure(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Played:
-    """A release, in memory.
+    """A release in memory.
 
     Attributes:
         rows: as published.
         weights: theirs.
-        estimator: by which they were made; None where they are all one.
+        estimator: of the weights; None where they are all one.
         fitted: the generator's measurement.
-        measurement: that the weights are made of; the generator's where they draw nothing.
+        measurement: of the weights; the generator's where they draw nothing.
     """
 
     rows: SyntheticTable
@@ -152,17 +165,17 @@ class Played:
 def play(
     recipe: Recipe, table: PrivateTable, *, noise: SeededNoise, rng: np.random.Generator
 ) -> Played:
-    """Make a release.
+    """Make a release in memory.
 
     Args:
-        recipe: how.
+        recipe: of the release.
         table: in the place of the confidential one.
-        noise: of the measurements; seeded, so that nothing made of it can be published.
+        noise: of the measurements; seeded, so nothing made with it can be published.
         rng: of rows, and of choices among them; no privacy noise.
 
     Privacy:
-        The events of generator and weights, for tables that are public: nothing is charged here.
-        A confidential table goes through `dpiw.run`.
+        The events of generator and weights, for public tables: nothing is charged. Confidential
+            tables go through `dpiw.run`.
 
     Raises:
         WeightError: weights do not exist.
@@ -176,7 +189,7 @@ def play(
         measurement = ready.measure(table, fitting, noise=noise)
     weights = recipe.weigh(estimator, measurement, rows, rng=rng)
     if rows.admission is not None:
-        weights = rows.admission.judged(weights)
+        weights = judged(weights, rows.admission)
     weighed_rows = rows.weighed
     if weights.chosen is not None:
         weighed_rows = SyntheticTable(

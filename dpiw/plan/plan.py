@@ -18,12 +18,11 @@ from dpiw.data.levels import level_warning
 from dpiw.data.public_rows import FIELD, check_digest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.methods.base import ReadsBatches
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, check_running, forecast_of, infeasible
-from dpiw.plan.made_elsewhere import check_rows
-from dpiw.plan.promise import run_key, spec_digest
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
     GENERATOR_STAGE,
@@ -31,6 +30,7 @@ from dpiw.plan.stages import (
     WEIGHTS_STAGE,
     PrivateMethods,
     StagePlan,
+    check_rows,
     device_of,
     weighing_of,
 )
@@ -84,7 +84,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """SHA-256 of every public decision; two specs that promise the same share it."""
-        return spec_digest(self.spec, self.schema)
+        return self.spec.digest(self.schema)
 
     @property
     def recipe(self) -> Recipe:
@@ -98,12 +98,29 @@ class Plan:
         )
 
     def run_key(self, period: str) -> str:
-        """As `dpiw.plan.promise.run_key`."""
-        return run_key(self.spec, self.schema, period)
+        """Idempotency key of the run of one period."""
+        return self.spec.run_key(self.schema, period)
 
     def device(self, stage: str) -> str:
         """As `device_of`."""
         return device_of(self, stage)
+
+    def held_rows(self, stage: str) -> str:
+        """A sentence on the memory of a stage's draw; empty where it reads the rows in batches.
+
+        It says the same whatever the table is, so that it tells nothing of a draw that failed.
+        """
+        method = {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}.get(stage)
+        if method is None or isinstance(method, ReadsBatches):
+            return ""
+        # Read once, and put together once: scaled numbers have 8 bytes, levels 4.
+        least = 2 * sum(8 if column.is_numeric else 4 for column in self.schema.released)
+        limit = self.spec.source.max_memory_bytes
+        return (
+            f"{method.method} holds all rows at once, at least {least} bytes each:"
+            f" source.max_memory_bytes={limit} admits {limit // least:,} rows at most, and fewer"
+            " with what it computes of them"
+        )
 
     def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
         """What repeating just these stages costs, alone; used when a draw was lost."""

@@ -11,19 +11,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Protocol, Self
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import NotPublishableError, PrivacyError
+from dpiw.errors import NotPublishableError, PrivacyError, SpecError
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
-from dpiw.plan.found_levels import fitting
-from dpiw.plan.made_elsewhere import check_generator
-from dpiw.plan.promise import compact_json
-from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.spec import ReleaseSpec, compact_json
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.resumption import Resumption, Watched
@@ -200,3 +198,138 @@ def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighi
         normalisation=Normalisation(spec.weights.normalisation),
         resolution=resolution,
     )
+
+
+# --- what rows made elsewhere and found levels ask of a spec ---
+
+_LEAST_BASE = 100
+"""As a spec may state at least."""
+
+
+def check_generator(
+    spec: ReleaseSpec, generator: MadeElsewhere, weights: WeightEstimator | None
+) -> None:
+    """Refuse what rows of a file cannot do, or what their declared cost leaves no room for.
+
+    Raises:
+        NotPublishableError: no epsilon is declared.
+        SpecError: weights that need fresh rows of the generator, a total that the declared cost
+            uses up, or a release that draws nothing.
+    """
+    declared = generator.declared(spec.privacy_unit)
+    draws = weights is not None and weights.draws
+    if weights is not None and weights.sampled(spec.synthetic_rows)[1]:
+        raise SpecError(
+            f"weights.method={spec.weights.method}: is fitted on further rows of the generator, and"
+            " a file has no fresh ones; expected measured or none"
+        )
+    if generator.counted_by is not None:
+        if not draws:
+            raise SpecError(
+                "generator.settings.counted_by: another run paid for the rows, and nothing else is"
+                " drawn; expected weights that measure, such as measured"
+            )
+        return
+    remaining = spec.epsilon - written(declared.epsilon), spec.delta - written(declared.delta)
+    fits, spends_all = min(remaining) >= 0, min(remaining) == 0
+    if not fits or (draws and spends_all):
+        raise SpecError(
+            f"epsilon={spec.epsilon}, delta={spec.delta}: are the totals, with what the rows are"
+            f" declared to cost under this unit and relation, epsilon={declared.epsilon:.6g} and"
+            f" delta={declared.delta:.6g}; expected {'more' if draws else 'at least as much'}"
+        )
+
+
+def written(value: float) -> Decimal:
+    """The decimal that a float's shortest text says, as specs, ledgers and certificates do."""
+    return Decimal(repr(value))
+
+
+def check_rows(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    generator: MadeElsewhere,
+    weights: WeightEstimator | None,
+) -> list[str]:
+    """Read the file and refuse it if a cell is not as declared, or if it has too few rows.
+
+    Where nobody states how many rows are weighted, they are all of a file that has fewer than is
+    usual (`dpiw.methods.recipe.Recipe.draw`).
+
+    Args:
+        spec: of the release.
+        schema: public.
+        generator: of the file.
+        weights: that the rows get.
+
+    Returns:
+        What the plan says of a base that is smaller than usual.
+
+    Raises:
+        SpecError: names the column, or the settings that ask for more rows.
+    """
+    rows, published = generator.kept(schema)["rows"], spec.synthetic_rows
+    usual = published if weights is None else weights.sampled(published)[0]
+    is_set = "base_rows" in spec.weights.settings
+    least = usual if is_set else published if usual == published else max(published, _LEAST_BASE)
+    if least > rows:
+        cause = (
+            f"synthetic_rows={published}"
+            if least == published
+            else f"weights.settings.base_rows={usual}"
+            if is_set
+            else f"weights.method={spec.weights.method}: takes at least {least} rows"
+        )
+        raise SpecError(
+            f"{cause}: more than the {rows} rows of generator.settings.rows, of which each is taken"
+            f" at most once; expected base_rows or synthetic_rows of at most {rows}, or more rows"
+            " of the tool"
+        )
+    if usual <= rows:
+        return []
+    return [
+        f"weights.settings.base_rows is not stated: all {rows} rows of generator.settings.rows are"
+        f" weighted, each once, where {usual} are usual; with more rows of the tool there is more"
+        f" to choose the {published} published ones from"
+    ]
+
+
+def fitting(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    generator: Synthesizer,
+    weights: WeightEstimator | None,
+) -> Synthesizer:
+    """The generator, told of the total delta if it finds levels.
+
+    Raises:
+        SpecError: unseen levels and a method that needs to know them, or the other way round; or
+            what rows of found levels cannot have: weights, or the dictionary's constraints.
+    """
+    unseen = [column.name for column in schema.released if column.unseen]
+    if not isinstance(generator, FindsLevels):
+        if unseen:
+            raise SpecError(
+                f"generator.method={spec.generator.method}: column {unseen[0]} is declared"
+                " `unseen: true`, and this method needs its levels; find them in a release of"
+                " their own (generator.method: levels) and name its levels_file"
+            )
+        return generator
+    if not unseen:
+        raise SpecError(
+            "generator.method=levels: finds the levels of columns that the data dictionary declares"
+            " `unseen: true`; it has none"
+        )
+    if odd := [name for name in unseen if "=" in name]:  # `a=b` is a name of level b of a
+        raise SpecError(f"column {odd[0]}: unseen: expected a name without = in it")
+    if weights is not None:
+        raise SpecError(
+            f"weights.method={spec.weights.method}: rows of found levels are of these columns"
+            " alone; expected none"
+        )
+    if schema.constraints:
+        raise SpecError(
+            "constraints: rows of found levels lack the dictionary's other columns; expected a"
+            " dictionary without constraints for generator.method=levels"
+        )
+    return generator.within(spec.delta)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators.base import MadeElsewhere, Synthesizer, own_libraries
-from dpiw.plan.assumptions import assumptions, caveats
-from dpiw.plan.made_elsewhere import certified_facts
+from dpiw.methods.base import own_libraries
+from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
+from dpiw.plan.assumptions import assumptions, caveats, certified_facts
 from dpiw.plan.plan import Plan
-from dpiw.plan.promise import public_generator, public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.events import NoiseEvent
@@ -153,7 +152,7 @@ def _versions(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _generator_facts(plan: Plan, generator: Synthesizer) -> dict[str, Any]:
-    facts = public_generator(plan.spec)
+    facts = plan.spec.public_generator
     if isinstance(generator, MadeElsewhere):
         facts["made_elsewhere"] = certified_facts(plan, generator)
     return facts
@@ -161,7 +160,7 @@ def _generator_facts(plan: Plan, generator: Synthesizer) -> dict[str, Any]:
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:
     facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
-    facts["post_processing"] = public_steps(plan.spec)
+    facts["post_processing"] = plan.spec.public_steps
     facts["published"] = plan.weights is not None
     facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
     has_stage = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)

@@ -21,7 +21,7 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
 from dpiw.methods.base import ReadsBatches
-from dpiw.methods.generators.base import Synthesizer, check_fits
+from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.neural.backend import check_device, make_backend
 from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
@@ -229,7 +229,9 @@ def _check_before_drawing(
     if resumed is not None and not is_of(resumed, planned.settings):
         raise conflict(stage.stage)  # before a resume is used up
     check_noise_library()
-    check_fits(run.plan.generator if stage.stage == GENERATOR_STAGE else run.plan.weights)
+    method = run.plan.generator if stage.stage == GENERATOR_STAGE else run.plan.weights
+    if method is not None:
+        method.check_fits()
     promised_epsilon(run.spec, run.plan.stages)  # as decided, or nothing is drawn
 
 

@@ -31,9 +31,7 @@ from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
-from dpiw.plan.promise import compact_json, run_key
-from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
-from dpiw.plan.spec_paths import check_publish_to
+from dpiw.plan.spec import ReleaseSpec, compact_json, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.run.certifiable import check_certifiable
 from dpiw.run.periods import current_period, nearest_period, today_in
@@ -112,14 +110,14 @@ class _Named:
     def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
         with told_in(spec_path, SpecError):
             spec = load_spec(spec_path)
-            check_publish_to(spec)
+            spec.check_publish_to()
             schema = load_schema(spec)
         if period is not None:
             _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
         label = period or current_period(spec.cadence, today or today_in(spec.time_zone))
         spec = remembered(spec, schema, label, state=Path(spec.state))
-        return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
+        return cls(spec=spec, schema=schema, period=label, key=spec.run_key(schema, label))
 
     @property
     def directory(self) -> Path:

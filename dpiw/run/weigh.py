@@ -31,9 +31,10 @@ from dpiw.errors import (
 from dpiw.ledger import StageRecord, StageState
 from dpiw.methods.admission import Admission
 from dpiw.methods.generators.base import FindsLevels, GenerativeModel, MadeElsewhere
+from dpiw.methods.recipe import judged
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
-from dpiw.plan.promise import compact_json
+from dpiw.plan.spec import compact_json
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.measurement import Measurement
 from dpiw.run.locks import working
@@ -213,7 +214,7 @@ def _weights(run: ReleaseRun) -> Weights:
 def _store_weights(run: ReleaseRun, weights: Weights) -> None:
     admission = admission_of(run)
     if admission is not None:
-        weights = admission.judged(weights)
+        weights = judged(weights, admission)
     chosen = np.arange(weights.rows) if weights.chosen is None else weights.chosen
     with durable_file(run.directory / "weights.npz") as file:
         np.savez(file, log_weights=weights.log_weights, noise=weights.noise, chosen=chosen)

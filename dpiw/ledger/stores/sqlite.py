@@ -23,6 +23,7 @@ from sqlalchemy.pool import NullPool
 from dpiw.data import files
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger.entries import NO_ENTRY, Entry
+from dpiw.ledger.location import no_ledger
 from dpiw.ledger.stores.files import (
     APPLICATION_ID,
     DRAFT_PREFIX,
@@ -304,7 +305,7 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
         if "locked" in text or "busy" in text:
             raise LedgerError(f"ledger {path}: locked by another process") from error
         if not path.exists():
-            raise LedgerError(f"ledger {path}: no such file") from error
+            raise no_ledger(f"ledger {path}: no such file") from error
         if isinstance(original, sqlite3.IntegrityError):
             raise LedgerError(f"ledger {path}: the database refused the entry") from error
         if isinstance(original, sqlite3.OperationalError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import Field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -24,12 +25,17 @@ class GenerativeModel(Protocol):
 
     @property
     def one_way(self) -> OneWayMarginals | None:
-        """One-way distributions that it knows, and how well; None if none were measured."""
+        """Measured one-way distributions and their noise; None if none were measured."""
         ...
 
     @property
     def judge(self) -> Judge | None:
-        """Itself, if it can tell its rows from real ones; None if not."""
+        """Itself, if it can tell its rows from real ones; else None."""
+        ...
+
+    @property
+    def at_hand(self) -> int | None:
+        """Rows that it has: it is asked for them all at once. None: it makes any number."""
         ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
@@ -38,7 +44,24 @@ class GenerativeModel(Protocol):
 
 
 class Synthesizer(Method, Protocol):
-    """An SDGP before it has seen data: frozen public settings."""
+    """An SDGP before it has seen data: a frozen dataclass of public settings.
+
+    Generators inherit from it for the defaults of what most have nothing to say about.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    files: ClassVar[frozenset[str]] = frozenset()
+    """Settings that say where a file lies; its SHA-256 is the promise."""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Sentences about the use of its rows, for the certificate."""
+        return ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences about what its guarantee rests on, beyond what every run's does."""
+        return ()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -59,46 +82,24 @@ class Synthesizer(Method, Protocol):
         ...
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
-        """Read the private table and return noisy values."""
+        """Read the private table and return noisy values.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema.
+        """
         ...
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
-        """Post-process a measurement into a sampler. Costs nothing, repeatable."""
+        """Post-process a measurement into a sampler. Costs nothing, repeatable.
+
+        Raises:
+            SpecError: the measurement is of another method, schema or discretisation.
+        """
         ...
 
 
-def own_caveats(generator: Synthesizer) -> tuple[str, ...]:
-    """What a generator says about the use of its rows (`caveats`); most say nothing."""
-    return tuple(getattr(generator, "caveats", ()))
-
-
-def own_assumptions(generator: Synthesizer) -> tuple[str, ...]:
-    """What a generator's guarantee rests on (`assumptions`), beyond what every run's does."""
-    return tuple(getattr(generator, "assumptions", ()))
-
-
-def own_libraries(*methods: object) -> tuple[str, ...]:
-    """Distributions that the guarantees of methods rest on (`libraries`), beyond every run's.
-
-    Args:
-        methods: a plan's generator, and its weights or None.
-    """
-    return tuple(sorted({name for method in methods for name in getattr(method, "libraries", ())}))
-
-
-def check_fits(method: object) -> None:
-    """Let a method try on public numbers what its fit needs (`check_fits`); most need nothing.
-
-    Raises:
-        StageFailedError: it does not work; nothing is charged yet.
-    """
-    check = getattr(method, "check_fits", None)
-    if check is not None:
-        check()
-
-
 class CalibratedNoise(Protocol):
-    """What `calibrate` decided, and for whom."""
+    """What `calibrate` decided, and for which schema and unit."""
 
     @property
     def schema(self) -> PublicSchema:
@@ -117,7 +118,7 @@ _Noise = TypeVar("_Noise", bound=CalibratedNoise)
 def ready_for(
     calibrated: _Noise | None, schema: PublicSchema, unit: PrivacyUnit | None = None, *, method: str
 ) -> _Noise:
-    """What was calibrated, if it was for this schema and, if given, this unit.
+    """Return what was calibrated, if it was for this schema and, if given, this unit.
 
     Raises:
         UncalibratedError: it was not, or not at all.
@@ -130,7 +131,7 @@ def ready_for(
 
 @runtime_checkable
 class MadeElsewhere(Protocol):
-    """A generator that reads no private row: its rows lie in a public file, at a declared cost."""
+    """A generator that reads no private row: its rows are in a public file, at a declared cost."""
 
     @property
     def counted_by(self) -> str | None:
@@ -138,15 +139,15 @@ class MadeElsewhere(Protocol):
         ...
 
     def at(self, path: Path) -> Self:
-        """The same, with its rows at another place."""
+        """The same, with its rows at another path."""
         ...
 
     def check_file(self, source: Path) -> None:
-        """Refuse a file that is not the one meant, or the confidential `source`; SpecError."""
+        """Refuse another file than declared, or the confidential `source`; SpecError."""
         ...
 
     def kept(self, schema: PublicSchema) -> dict[str, int]:
-        """How many `rows` the file holds, and how many `distinct_rows`. Reads and checks it all.
+        """Read and check the file: its `rows` and `distinct_rows`.
 
         Raises:
             SpecError: the file or a cell is not as declared.
@@ -154,26 +155,26 @@ class MadeElsewhere(Protocol):
         ...
 
     def rows_model(self, schema: PublicSchema) -> GenerativeModel:
-        """The file's rows, read and checked as by `kept`, each to be had once; costs nothing."""
+        """The file's rows, read and checked as by `kept`; each is drawn once. Costs nothing."""
         ...
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """What the rows cost by declaration, as a cost for `unit`.
+        """Declared cost of the rows, converted to `unit`.
 
         Raises:
-            SpecError: it cannot be had from what was declared.
+            SpecError: the declaration cannot be converted.
             NotPublishableError: no epsilon was declared.
         """
         ...
 
     def declaration(self) -> dict[str, Any]:
-        """Who declares what, on what evidence, as declared: JSON values."""
+        """Who declares what, on what evidence: JSON values."""
         ...
 
 
 @runtime_checkable
 class FindsLevels(Protocol):
-    """A generator of the columns of unseen levels alone: its rows have a schema of their own."""
+    """A generator of the columns of unseen levels alone: its rows have their own schema."""
 
     def within(self, delta: Decimal) -> Self:
         """The same, with a total delta to divide between thresholds and noise."""
@@ -182,12 +183,12 @@ class FindsLevels(Protocol):
     def found_schema(
         self, measurement: Measurement, *, schema: PublicSchema, provenance: str
     ) -> PublicSchema:
-        """The schema of the rows: the unseen columns, with the levels that were shown.
+        """Schema of the rows: the unseen columns, with the levels that were shown.
 
         Args:
             measurement: of this generator.
             schema: of the table.
-            provenance: of the levels (`dpiw.data.declarations`).
+            provenance: of the levels (`dpiw.data.provenance`).
 
         Raises:
             SpecError: a measurement of something else.
@@ -195,5 +196,5 @@ class FindsLevels(Protocol):
         ...
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
-        """For each column in order a `levels_file`: its levels, and their noisy counts."""
+        """A `levels_file` for each column in order: its levels, and their noisy counts."""
         ...

@@ -18,18 +18,7 @@ from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.generators.unseen_levels import UnseenLevels
 
-GENERATORS: Mapping[
-    str,
-    type[PrivBayes]
-    | type[Histogram]
-    | type[MST]
-    | type[AIM]
-    | type[Bayes]
-    | type[DPGAN]
-    | type[PATEGAN]
-    | type[External]
-    | type[UnseenLevels],
-] = {
+GENERATORS: Mapping[str, type[Synthesizer]] = {
     "privbayes": PrivBayes,
     "histogram": Histogram,
     "mst": MST,
@@ -45,8 +34,8 @@ GENERATORS: Mapping[
 
 def public_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A spec's settings without those that say where a file lies; its SHA-256 stands for it."""
-    places: frozenset[str] = getattr(GENERATORS.get(method), "files", frozenset())
-    return {name: value for name, value in settings.items() if name not in places}
+    files = GENERATORS[method].files if method in GENERATORS else frozenset()
+    return {name: value for name, value in settings.items() if name not in files}
 
 
 def finds_levels(method: str) -> bool:

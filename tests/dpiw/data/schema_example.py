@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=60)
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)
 
 
 def mapping():

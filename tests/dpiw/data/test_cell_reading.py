@@ -15,7 +15,7 @@ from dpiw.data.cell_reading import UNREADABLE, WHITE_SPACE, canonical_cells, can
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.encoding import scale_cells
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=150)
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=80)
 
 PAIRS = [(d, t) for d in (".", ",") for t in THOUSANDS if d != t]
 DATES = ("%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d/%m/%Y", "%Y/%m/%d")

@@ -166,7 +166,7 @@ def test_what_became_of_a_cell_is_what_it_became(change, told, cell):
         assert str(became).removesuffix(" 00:00:00").casefold() == word[1].casefold()
 
 
-@settings(PROPERTY, max_examples=60)
+@settings(PROPERTY, max_examples=20)
 @given(
     name=st.sampled_from([column.name for column in SCHEMA.columns]),
     texts=st.lists(st.one_of(TEXTS, st.text(max_size=5)), max_size=12),

@@ -50,7 +50,7 @@ cells = st.text(alphabet='",;\nab é', max_size=8)
 texts = st.text(alphabet='",\nab é', max_size=40).map(lambda text: text + "\n")
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(texts, edges)
 @example('a,"b\n', [])
 @example('a,"b"c\n', [])
@@ -61,13 +61,13 @@ def test_of_plain_quotes_none_is_unbalanced(text: str, edges: list[int]) -> None
         assert strictly_read(text) is not None
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(texts, edges, edges)
 def test_how_a_text_is_cut_is_all_one(text: str, one: list[int], other: list[int]) -> None:
     assert scanned(text, one) == scanned(text, other)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(st.lists(cells, min_size=2, max_size=2), min_size=1),
     edges,

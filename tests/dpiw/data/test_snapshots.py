@@ -32,7 +32,7 @@ def _small(monkeypatch):
 def test_any_split_gives_the_same_snapshot(tmp_path_factory):
     folder, files = tmp_path_factory.mktemp("splits"), set()
 
-    @settings(max_examples=40, derandomize=True, database=None, deadline=None)
+    @settings(max_examples=20, derandomize=True, database=None, deadline=None)
     @given(st.sets(st.integers(0, ROWS)))
     def splits(cuts):
         edges = [0, *sorted(cuts), ROWS]
@@ -53,18 +53,18 @@ def test_any_split_gives_the_same_snapshot(tmp_path_factory):
 
 
 def test_a_flipped_bit_of_a_page_is_found(tmp_path):
-    """Every byte in turn: the rows are the same, or the file is refused."""
+    """Every third byte in turn: the rows are the same, or the file is refused."""
     path, found = tmp_path / "s", []
     with snapshot_writer(path) as append:
         append(SCALED)
     whole = path.read_bytes()
     pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    for place in range(pages):
+    for place in range(0, pages, 3):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
         read = read_snapshot(path)
         assert read is None or read.equals(SCALED)
         found.append(read is None)
-    assert sum(found) > 0.9 * pages
+    assert sum(found) > 0.9 * len(found)
 
 
 def test_a_snapshot_of_before_is_read(tmp_path):

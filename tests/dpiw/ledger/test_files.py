@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NOBODY = 65534
 
 # Spends the whole budget by one name while, inside its transaction, another process tries it by
-# the other name. Prints what each of them got.
+# the other name; that one was forked before any file was opened. Prints what each of them got.
 SPENDER = """
 import os, subprocess, sys, threading
 from decimal import Decimal
@@ -47,23 +47,32 @@ def tried(path, key):
     except DPIWError as error:
         return f"{type(error).__name__}: {error}"
 
-mine, other = sys.argv[1], sys.argv[2:]
-if other:
-    append = store.Store.append
-    def meanwhile(self, connection, entry):
-        store.Store.append = append
-        if os.environ["MEANWHILE"] == "link":
-            os.link(mine, other[0])
-        if os.environ["MEANWHILE"] == "open":
-            thread = threading.Thread(target=Ledger.open, args=(mine,))
-            thread.start()
-            thread.join()
-            reader = "import sys; from dpiw.ledger import Ledger; Ledger.open(sys.argv[1]).head()"
-            subprocess.run([sys.executable, "-c", reader, mine], check=True)
-        subprocess.run([sys.executable, "-c", os.environ["SPENDER"], *other], check=True)
-        append(self, connection, entry)
-    store.Store.append = meanwhile
-print(tried(mine, "1" if other else "2"), flush=True)
+mine, other, event = sys.argv[1:]
+wait, begin = os.pipe()
+second = os.fork()
+if not second:
+    os.close(begin)
+    if os.read(wait, 1):
+        print(tried(other, "2"), flush=True)
+    os._exit(0)
+
+append = store.Store.append
+def meanwhile(self, connection, entry):
+    store.Store.append = append
+    if event == "link":
+        os.link(mine, other)
+    if event == "open":
+        thread = threading.Thread(target=Ledger.open, args=(mine,))
+        thread.start()
+        thread.join()
+        reader = "import sys; from dpiw.ledger import Ledger; Ledger.open(sys.argv[1]).head()"
+        subprocess.run([sys.executable, "-c", reader, mine], check=True)
+    os.write(begin, b"x")
+    os.waitpid(second, 0)
+    append(self, connection, entry)
+
+store.Store.append = meanwhile
+print(tried(mine, "1"), flush=True)
 """
 
 
@@ -79,9 +88,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def race(one: Path, other: Path, *before: str, meanwhile: str = "") -> list[str]:
     """What two processes got that spend the last of the budget by two names at once."""
     done = subprocess.run(
-        [*before, sys.executable, "-c", SPENDER, str(one), str(other)],
+        [*before, sys.executable, "-c", SPENDER, str(one), str(other), meanwhile],
         capture_output=True, text=True, check=True, cwd=ROOT,
-        env=os.environ | {"SPENDER": SPENDER, "MEANWHILE": meanwhile},
     )  # fmt: skip
     return done.stdout.splitlines()
 

@@ -333,10 +333,10 @@ def compared(spends: int, seed: int) -> dict[str, int]:
 
 
 def test_random_spends_against_exact_fractions() -> None:
-    tally = compared(1_500, seed=1)
+    tally = compared(600, seed=2)
     assert tally["overspent"] == tally["falsely_denied"] == 0
-    assert tally["granted"] > 500
-    assert tally["spends"] - tally["granted"] > 300
+    assert tally["granted"] > 200
+    assert tally["spends"] - tally["granted"] > 120
 
 
 @pytest.mark.nightly

@@ -27,6 +27,7 @@ def ledger(postgresql_ledger: Ledger) -> Ledger:
     return postgresql_ledger
 
 
+@pytest.mark.crash_cases("full_page_writes")
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes"])
 def test_a_server_that_may_lose_pages_is_refused(
     mortal_postgresql_server: Any, mortal_ledger: Ledger, name: str

@@ -127,6 +127,7 @@ class _Uniform:
 
     one_way: ClassVar[None] = None
     judge: ClassVar[None] = None
+    at_hand: ClassVar[None] = None
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         scaled = ScaledTable({name: rng.integers(1000, size=rows) / 999 for name in "nm"}, rows)

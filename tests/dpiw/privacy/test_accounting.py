@@ -248,7 +248,7 @@ event_lists = st.lists(
 )
 
 
-@settings(max_examples=25, derandomize=True, database=None, deadline=None)
+@settings(max_examples=10, derandomize=True, database=None, deadline=None)
 @given(events=event_lists, more=strengths)
 def test_more_events_and_less_noise_never_cost_less(
     events: list[PrivacyEvent], more: float
@@ -272,15 +272,15 @@ def test_more_events_and_less_noise_never_cost_less(
     ],
 )  # fmt: skip
 def test_monotone_in_noise_and_count(make: Any) -> None:
-    totals = [epsilon([make(m), laplace(4.0)], delta=1e-6) for m in (0.8, 1.0, 1.3, 2.0, 5.0)]
+    totals = [epsilon([make(m), laplace(4.0)], delta=1e-6) for m in (0.8, 1.3, 5.0)]
     assert totals == sorted(totals, reverse=True)
     assert len(set(totals)) == len(totals)
-    counted = [epsilon([make(3.0)] * k, delta=1e-6) for k in (1, 2, 5, 10)]
+    counted = [epsilon([make(3.0)] * k, delta=1e-6) for k in (1, 2, 10)]
     assert counted == sorted(counted)
 
 
 def test_monotone_in_sampling_probability() -> None:
-    totals = [epsilon([sgd(1.0, 200, q)], delta=1e-6) for q in (0.001, 0.01, 0.05)]
+    totals = [epsilon([sgd(1.0, 200, q)], delta=1e-6) for q in (0.001, 0.05)]
     assert totals == sorted(totals)
     assert epsilon([sgd(2.0, 3, 1.0)], delta=1e-6) == epsilon([gaussian(2.0, 3)], delta=1e-6)
 

@@ -61,7 +61,7 @@ def law(kind: NoiseKind = NoiseKind.GAUSSIAN, scale: float = 1.0, dimension: int
 
 
 @given(scale=st.floats(min_value=2.0**-400, max_value=2.0**400), bits=st.integers(20, 40))
-@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+@settings(max_examples=100, derandomize=True, database=None, deadline=None)
 def test_the_step_is_a_power_of_two_just_below_its_share(scale: float, bits: int) -> None:
     step = lattice_step(scale, bits=bits)
     assert math.frexp(step)[0] == 0.5
@@ -101,7 +101,7 @@ def test_a_large_scale_keeps_counts_on_the_lattice() -> None:
     move=st.lists(st.floats(-1, 1), min_size=4, max_size=4),
     scale=st.floats(1e-3, 1e3),
 )
-@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+@settings(max_examples=100, derandomize=True, database=None, deadline=None)
 def test_rounding_adds_at_most_the_slack(
     first: list[float], move: list[float], scale: float
 ) -> None:

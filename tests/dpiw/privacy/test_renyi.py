@@ -41,8 +41,8 @@ from dpiw.privacy.renyi import (
 )
 
 EPSILON, DELTA = 10**12, 10**18
-few = settings(max_examples=20, derandomize=True, database=None, deadline=None)
-quick = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+few = settings(max_examples=10, derandomize=True, database=None, deadline=None)
+quick = settings(max_examples=30, derandomize=True, database=None, deadline=None)
 
 sizes = st.floats(0.05, 200)
 counts = st.integers(1, 50)

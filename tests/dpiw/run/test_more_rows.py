@@ -22,7 +22,7 @@ from dpiw.errors import (
 )
 from dpiw.ledger import EntryKind, Ledger
 from dpiw.ledger.from_releases import missing_releases
-from dpiw.plan import promise
+from dpiw.plan import spec as specs
 from dpiw.release import manifest
 from dpiw.release.folders import release_folders
 from dpiw.release.verification import verify
@@ -187,7 +187,7 @@ def test_another_version_makes_no_rows_of_these_draws(
 ) -> None:
     place = make_workplace(weights="none")
     publish_run(place.spec)
-    monkeypatch.setattr(promise, "__version__", "0.9.9")
+    monkeypatch.setattr(specs, "__version__", "0.9.9")
     with pytest.raises(LedgerConflictError, match="another version of dpiw"):
         more_rows(place.spec, None, rows=20)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.base import CriticKind
+from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.marginals import check_share
 from dpiw.methods.generators.gan.training import (
@@ -59,7 +60,7 @@ def check_widths(name: str, value: object) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GANSettings:
+class GANSettings(Synthesizer):
     """Public settings of a game of generator and discriminator.
 
     Attributes:
@@ -120,9 +121,6 @@ class GANSettings:
     device: str = "cpu"
     image: tuple[int, ...] = ()
 
-    if TYPE_CHECKING:  # an annotation would make them settings
-        method: ClassVar[str]
-        private: ClassVar[bool]
     conditional: ClassVar[bool] = False
 
     @classmethod
@@ -194,12 +192,12 @@ class GANSettings:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """As `dpiw.methods.generators.base.own_assumptions`: what images' norms rest on."""
+        """What images' norms rest on."""
         return (IMAGE_ASSUMPTION,) if self.image else ()
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """As `dpiw.methods.generators.base.own_libraries`: what finds norms."""
+        """See `Method`."""
         return ("opacus", "torch") if self.image else ("torch",)
 
     @property
@@ -236,8 +234,8 @@ class GameState:
         discriminator: a function of noisy sums and public values.
         generator: learns from the discriminator alone.
         proportions: shares of the labels' levels, public or noised, shape (levels,).
-        marginals: the histogram that was drawn before the training, if one was.
-        settings: digest of the public facts of the run; a state of other ones is refused.
+        marginals: the histogram drawn before the training, if any.
+        settings: digest of the run's public facts; a state of other facts is refused.
     """
 
     discriminator: TrainingState
@@ -247,7 +245,7 @@ class GameState:
     marginals: Measurement | None = None
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
+        """The same bytes for the same state, for a checkpoint in the confidential workspace."""
         player = self.generator
         return Measurement(
             kind=_KIND,
@@ -287,7 +285,7 @@ class GameState:
 
 
 def packed(marginals: Measurement | None) -> dict[str, NDArray[Any]]:
-    """A histogram as an array of a checkpoint; nothing where there is none."""
+    """A histogram as an array of a checkpoint; empty without one."""
     if marginals is None:
         return {}
     return {"marginals": np.frombuffer(marginals.to_bytes(), dtype=np.uint8)}
@@ -301,17 +299,17 @@ def unpacked(arrays: Mapping[str, NDArray[Any]]) -> Measurement | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """The order of play; everything in it is public.
+    """The order of play; public.
 
     Attributes:
         settings: of both players.
         training: the generator's.
         proportions: of the labels, shape (levels,).
-        marginals: the measured histogram that marginals are known by, if one was drawn.
-        backend: where the discriminator lives.
+        marginals: the measured histogram, if one was drawn.
+        backend: device of the discriminator.
         public_sum: from network and synthetic rows to the discriminator's gradient, in the unit of
             the private sum.
-        unit: what a mean over rows is multiplied by to be in that unit.
+        unit: factor from a mean over rows to that unit.
     """
 
     settings: GANSettings
@@ -330,13 +328,14 @@ class Game:
         resumed: GameState | None = None,
         watch: TrainingWatch = UNWATCHED,
     ) -> tuple[Array, Array]:
-        """Parameters of generator and discriminator at the end.
+        """Play the game; return the final parameters of generator and discriminator.
 
         Args:
             state: the discriminator's, before its first step.
             advance: one accounted step of the discriminator, given the gradient of public rows.
-            resumed: both players at the checkpoint that `watch` holds, if it holds one.
-            watch: told both players' state before the first step and every twentieth of the steps.
+            resumed: both players at the checkpoint of `watch`, if there is one.
+            watch: receives both players' state before the first step and every twentieth of the
+                steps.
         """
         settings, player, resting = self.settings, self.training.start(), self.resting
         training = self.training
@@ -364,7 +363,7 @@ class Game:
         return final, self._bounded(replace(state, parameters=state.average)).parameters
 
     def _levels(self, step: int) -> bool:
-        """Whether marginals are levelled before a step: where a resumed game begins, they are."""
+        """Whether to level marginals before a step; always where a resumed game begins."""
         settings = self.settings
         often = LEVELLING_EVERY * settings.discriminator_steps
         return step < self.resting and (step % often == 0 or step % interval(settings.steps) == 0)

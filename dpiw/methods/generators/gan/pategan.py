@@ -18,9 +18,8 @@ differ, each by one: at most min(max_rows, k) votes for `real`, in L1 and in L2.
 keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as many
 come.
 
-**Resuming.** No teacher is ever stored. A resumed run deals the rows anew and teaches new teachers
-on the synthetic rows that the student remembers; its votes are further adaptive steps, under
-another deal. The rounds it may repeat are charged in advance.
+**Resuming.** No teacher is stored. A resumed run deals the rows again and teaches new teachers on
+the student's synthetic rows: further adaptive steps, charged in advance.
 
 Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
 are functions of the private votes, and would need noise of their own.
@@ -48,7 +47,7 @@ from dpiw.methods.base import (
     calibrated_for,
     check_effort,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.game import check_real, check_whole, check_widths
 from dpiw.methods.generators.gan.marginals import (
@@ -122,7 +121,7 @@ class VoteNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PATEGAN:
+class PATEGAN(Synthesizer):
     """PATE-GAN before it has seen data.
 
     Attributes:
@@ -273,11 +272,7 @@ class PATEGAN:
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort that the histogram leaves evenly over the queries; set the teachers.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-        """
+        """Split the effort that the histogram leaves evenly over the queries; set the teachers."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         check_installed(f"generator.method={self.method}")
         rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
@@ -295,16 +290,12 @@ class PATEGAN:
         return replace(self, calibrated=noise)
 
     def check_fits(self) -> None:
-        """As `dpiw.methods.generators.base.check_fits`: its networks need torch."""
+        """See `Method`: its networks need torch."""
         schema = calibrated_for(self.calibrated, method=self.method).schema
         check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """A histogram of every column, and one noisy count per query, all of them.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """A histogram of every column, and one noisy count per query, all of them."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         votes = law(noise_multiplier=ready.multiplier, count=self.counts)
@@ -359,12 +350,11 @@ class PATEGAN:
             functions of a row and of noisy counts: only the row's teacher sees them.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint of other settings, or no round is reserved to be repeated.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
-        design = self.design(table.schema)
-        chance, marginals = self._chance(table.schema), ready.marginals
+        design, chance = self.design(table.schema), self._chance(table.schema)
+        marginals = ready.marginals
 
         def histogram() -> Measurement | None:
             return None if marginals is None else marginals.measure(table, noise=noise)
@@ -387,8 +377,8 @@ class PATEGAN:
             return mechanisms.noisy_counts(teachers.votes(queries), law=law, noise=noise)
 
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
-        training, none = self.generator_training(design, chance), np.zeros(0)
-        settled = training.settled(state.player.average, none)
+        none = np.zeros(0)
+        settled = self.generator_training(design, chance).settled(state.player.average, none)
         return Measurement(
             kind=self.method,
             arrays={
@@ -415,7 +405,6 @@ class PATEGAN:
         """The state of a checkpoint that the training may resume from.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: no round is reserved to be repeated, or the state is of other settings.
         """
         ready = ready_for(self.calibrated, schema, method=self.method)
@@ -493,9 +482,5 @@ class PATEGAN:
         return state
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks, the student as the discriminator; it is no log ratio.
-
-        Raises:
-            SpecError: the measurement is of another method or schema.
-        """
+        """The fitted networks, the student as the discriminator; it is no log ratio."""
         return gan_model(measurement, kind=self.method, schema=schema)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from dpiw.errors import SpecError, StageFailedError
-from dpiw.methods.generators.base import check_fits, own_libraries
+from dpiw.methods.base import own_libraries
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.registry import GENERATORS
@@ -96,7 +96,7 @@ def test_no_mode_of_torch_s_decides(name):
     for chosen in MODES.values():
         with chosen(torch):
             before = torch_state()
-            check_fits(READY[name]())
+            READY[name]().check_fits()
             np.testing.assert_array_equal(used(name), expected)
             assert torch_state() == before
 
@@ -119,10 +119,10 @@ def test_a_library_that_does_not_work_is_found_before_the_draw(name, monkeypatch
         raise OSError("undefined symbol")
 
     method = READY[name]()
-    check_fits(method)
+    method.check_fits()
     monkeypatch.setattr(backend, "library", fails)
     with pytest.raises(StageFailedError, match="fit_weights" if name == "dp_mlp" else "fit_gen"):
-        check_fits(method)
+        method.check_fits()
 
 
 def doubled(*arguments):
@@ -135,8 +135,8 @@ def doubled(*arguments):
 def test_an_opacus_of_another_version_is_found_before_the_draw(found, monkeypatch):
     monkeypatch.setitem(vars(convolutions), "samplers", lambda: found)
     with pytest.raises(StageFailedError):
-        check_fits(READY["images"]())
-    check_fits(READY["dpgan"]())
+        READY["images"]().check_fits()
+    READY["dpgan"]().check_fits()
 
 
 def test_a_library_that_sets_up_the_log_of_the_process_is_undone(monkeypatch):
