@@ -33,16 +33,16 @@ from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
 Array = NDArray[np.float64]
 
 _GRID = 241
-"""Credits that are compared: a grid in the logarithm, twenty to a factor of ten."""
+"""Number of credits compared: twenty per factor of ten."""
 
 _REPLAYS = 1999
-"""Of the evidence test: its p-value can reach 0.0005."""
+"""Simulations of the evidence test: its least p-value is 0.0005."""
 
 _DROP = 1.92
 """Half of the 95% quantile of a chi-square of one degree of freedom."""
 
 _DECADES = (-4.0, 8.0)
-"""Of the credit, around the private rows' own number."""
+"""Powers of ten of the grid's ends, in private rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,18 +215,18 @@ CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
 """Rules for alpha by name."""
 
 MOST_CREDIT = 0.2
-"""Largest credit that a rule may give, as a share of the private rows. The generator was itself
-fitted to them, with noise; where the measured features find no misfit, no credit is too large for
-the evidence, and an interval would rest on that alone. Chosen by simulation of the populations of
-benchmarks/results/coverage_measured.md, on other releases."""
+"""Largest credit of a rule, as a share of the private rows, to which the generator was fitted.
+
+Without it, features that find no misfit would allow any credit. Chosen by simulation on the
+populations of benchmarks/results/coverage_measured.md, on other releases."""
 
 _LARGER = 10.0 ** np.arange(0, 31, 2)
 
 _LEAST_RELATIVE = 1e-3
-"""Of the products' credit over alpha."""
+"""Least credit of products over alpha."""
 
 _LEAST = 1e-12
-"""Of a credit, as a share of the private rows."""
+"""Least credit, as a share of the private rows."""
 
 
 def solvable(

@@ -31,8 +31,7 @@ from dpiw.methods.weights.measured.targets import Targets
 Array = NDArray[np.float64]
 
 _RIGHT, _ROUNDING = 1.5, 1e-10
-"""A Hessian that every step found right to such a factor, and corrected, tells how far the minimum
-is."""
+"""Factor within which steps must confirm a Hessian to trust its decrement; rounding of steps."""
 
 
 def factor_of(matrix: Array) -> tuple[Array, bool]:
@@ -118,22 +117,20 @@ class Curvature:
 
 
 _GAP = 1e-10
-"""Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
+"""Largest certified F - min F, as a share of 1 + |F|."""
 
 _STEPS, _PASSES, _TRIALS, _FALL = 100, 30, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
 SLOW, _FAR = 0.2, 1.0
-"""A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
-decrement that no start near the minimum has."""
+"""Share of its decrement below which a step keeps the Hessian; a decrement far from the minimum."""
 
 _SHORTEST, _LONGEST = 0.1, 0.9
-"""Of a length that went too far, shares that the next may be."""
+"""Bounds of the next length, as shares of one that went too far."""
 
 _RENEWAL, _LEAST = 3, 1e-300
-"""Passes over a million rows that a better Hessian costs. And a decrement that rounding has not
-taken."""
+"""Cost of a better Hessian, in passes over a million rows; least decrement, against zero."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -35,11 +35,10 @@ from dpiw.privacy.measurement import Measurement
 Array = NDArray[np.float64]
 
 _WRITTEN = 2**24
-"""Entries of a feature matrix that is written down, at most, where passes need none: 128 MiB."""
+"""Most entries of a stored feature matrix where passes need none: 128 MiB."""
 
 _TOLD = 20_000
-"""Rows of whose weights the noise is told, at least: its mean square is that of all to a hundredth
-or so."""
+"""Least rows whose noise is reported: their mean square is within about 1% of that of all."""
 
 RULE = (
     "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, k-hat of the"
