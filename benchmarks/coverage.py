@@ -39,7 +39,7 @@ from dpiw.analysis.errors.law import played_sample
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.recipe import play
-from dpiw.methods.weights.measured.verdict import SUPPORT_CARE, SUPPORT_USE
+from dpiw.methods.weights.measured.constants import SUPPORT_CARE, SUPPORT_USE
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise

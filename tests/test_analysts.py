@@ -16,7 +16,7 @@ from dpiw import analysis
 from dpiw.analysis.errors.verdicts import PEOPLE_CARE
 from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
-from dpiw.methods.weights.measured import verdict as means_verdict
+from dpiw.methods.weights.measured import constants
 from tests.support import documents
 from tests.support.patience import SECONDS
 
@@ -125,10 +125,10 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     text = " ".join(GUIDE.read_text().split())
     assert "support at least 0.5, at most 0.6 of the variance a guess" in text
     assert "support 0.3 to 0.5" in text
-    assert (means_verdict.SUPPORT_USE, means_verdict.SUPPORT_CARE) == (0.5, 0.3)
-    assert (means_verdict.ROWS_USE, means_verdict.ROWS_CARE) == (500, 50)
-    assert means_verdict.QUANTILE_USE == 0.85
-    assert means_verdict.GUESSED == 0.6
+    assert (constants.SUPPORT_USE, constants.SUPPORT_CARE) == (0.5, 0.3)
+    assert (constants.ROWS_USE, constants.ROWS_CARE) == (500, 50)
+    assert constants.QUANTILE_USE == 0.85
+    assert constants.GUESSED == 0.6
     support_rule = (
         "support of at least 0.5 (of a quantile of a formula, or of rows from networks, 0.85)"
     )

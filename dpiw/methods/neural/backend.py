@@ -42,9 +42,9 @@ def library() -> Any:
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """One thread and derivatives, whatever the caller chose, who gets its choice back.
+    """One thread, with derivatives; the caller's choice is restored afterwards.
 
-    Sums of several threads round by their number: a resumed training would not have the bytes of
+    Sums of several threads round by their number, so a resumed training would differ in bytes from
     one that was never interrupted.
     """
     torch = library()
@@ -112,10 +112,7 @@ def check_installed(method: str) -> None:
 def check_device(device: str, *, stage: str, computes: bool) -> None:
     """Refuse `cuda` where torch finds no GPU, before anything is reserved or read.
 
-    Args:
-        device: what a spec asks for.
-        stage: that would train on it.
-        computes: whether to ask the GPU for a sum; it holds memory of the GPU for this process.
+    `computes` asks the GPU for a sum, which then holds memory of the GPU for this process.
 
     Raises:
         SpecError: there is none; `auto` and `cpu` need none.
@@ -128,7 +125,7 @@ def check_device(device: str, *, stage: str, computes: bool) -> None:
 
 
 def _cuda_is_there(*, computes: bool = True) -> bool:
-    """Whether a CUDA device computes: one that is counted and does not answer is not there."""
+    """Whether a CUDA device computes; one that does not answer does not count."""
     try:
         torch = library()
         counted = bool(torch.cuda.is_available())

@@ -61,13 +61,13 @@ IMAGE_ASSUMPTION = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PrivateLots:
-    """Where lots are drawn from, and what a network is to make of them (hot).
+    """The private rows, and the network and loss that lots are for (hot).
 
     Attributes:
         architecture: of the network; public.
         rows: private rows, shape (n, inputs); n may be 0.
         loss: of each private row.
-        backend: computes, a lot at a time: the rows, parameters and optimiser stay on the CPU.
+        backend: computes one lot at a time; rows, parameters and optimiser stay on the CPU.
     """
 
     architecture: Layered

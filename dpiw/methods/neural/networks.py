@@ -98,14 +98,14 @@ class Dense:
 
 @dataclass
 class Watch:
-    """What the layers of one pass were given, and what they made of it."""
+    """The inputs and outputs of the layers of one pass."""
 
     layers: list[Layer] = field(default_factory=list)
     inputs: list[Array] = field(default_factory=list)
     outputs: list[Array] = field(default_factory=list)
 
     def see(self, layer: Layer, values: Array, made: Array) -> None:
-        """Note one layer; what the first one makes is where derivatives end."""
+        """Record one layer; derivatives end at the first layer's output."""
         if not self.layers:
             made.requires_grad_()
         self.layers.append(layer)
@@ -244,15 +244,13 @@ class Network:
         return Backend(str(self.parameters.device.type))
 
     def learning(self) -> Network:
-        """The same network, of whose parameters autograd takes derivatives."""
+        """The same network, with parameters that autograd differentiates."""
         return replace(self, parameters=self.parameters.detach().clone().requires_grad_())
 
     def outputs(self, rows: Array, *, watch: Watch | None = None) -> Array:
-        """The network's outputs, shape (n, outputs), with a derivative where torch is to know one.
+        """The outputs, shape (n, outputs), for rows of shape (n, inputs); n may be 0.
 
-        Args:
-            rows: shape (n, inputs); n may be 0.
-            watch: is told of each layer.
+        `watch`, if given, records each layer.
         """
         shape = self.architecture
         first, *others = shape.between

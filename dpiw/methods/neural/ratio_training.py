@@ -187,19 +187,18 @@ def replay(
     tilt: Matrix | None = None,
     number: int = 0,
 ) -> TrainingState:
-    """The training on public rows alone: what noise and sampling error make of a known ratio.
+    """The training on public rows alone: the effect of noise and sampling on a known ratio.
 
-    The rows are halved at random. One half is the synthetic table; from the other, with
-    replacement, come min(n0, 20,000) rows that stand in for the private table, at the rate that
-    gives lots of the same size.
+    The rows are halved at random. One half is the synthetic table. From the other, min(n0, 20,000)
+    rows are drawn with replacement as stand-ins for private rows, at the rate that keeps lot sizes.
 
     Args:
         training: calibrated.
         rows: public rows, shape (m, widths[0]), m >= 2.
         nominal_rows: n0.
         noise: simulation, so any source.
-        tilt: log ratio that the stand-ins shall have to the rows, shape (m,); None for none.
-        number: of this replay; another number halves and draws the rows in another way.
+        tilt: log ratio of the stand-ins to the rows, shape (m,); None for none.
+        number: of this replay; it fixes the halves and the draw.
     """
     rng = np.random.default_rng([training._public_number, 2, number])
     order = rng.permutation(len(rows))

@@ -15,7 +15,7 @@ from dpiw.analysis.estimators.estimates import picked
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
-from dpiw.methods.weights.measured.law import STEP, STEP_IN_BIN
+from dpiw.methods.weights.measured.constants import STEP, STEP_IN_BIN
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise

@@ -16,7 +16,7 @@ from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.measured import weighing as weigh_measured
+from dpiw.methods.weights.measured import constants
 from dpiw.methods.weights.paper import weigh
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
@@ -199,7 +199,7 @@ def test_nothing_seen_is_told_from_weights_that_are_too_noisy(facts: dict, unsee
 
 def test_chance_is_what_the_rules_of_verdicts_say() -> None:
     known = {
-        "evidence_p_value": weigh_measured.P_VALUE_CARE,
+        "evidence_p_value": constants.P_VALUE_CARE,
         "signal_p_value": weigh.MOST_P_VALUE,
     }
     assert known == CHANCE

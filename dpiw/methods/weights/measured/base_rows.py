@@ -103,10 +103,9 @@ class BaseRows:
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
     ) -> Iterator[Found]:
-        """What a function makes of each block's place and features, block by block, in order.
+        """The results of a function of each block's place and features, block by block, in order.
 
-        In the thread that made the block, whose caches still hold it; `is_large` as of
-        `in_threads`.
+        It runs in the thread that made the block; `is_large` as in `in_threads`.
         """
 
         def of(places: tuple[int, int]) -> Found:
@@ -129,7 +128,7 @@ class BaseRows:
 
     @property
     def few(self) -> BaseRows:
-        """Rows that stand for all, where fewer tell enough: of covariances that only lead on."""
+        """Rows that stand for all, for covariances that only guide steps."""
         return self
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:

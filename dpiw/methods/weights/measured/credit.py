@@ -33,16 +33,16 @@ from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
 Array = NDArray[np.float64]
 
 _GRID = 241
-"""Credits that are compared: a grid in the logarithm, twenty to a factor of ten."""
+"""Number of credits compared: twenty per factor of ten."""
 
 _REPLAYS = 1999
-"""Of the evidence test: its p-value can reach 0.0005."""
+"""Simulations of the evidence test: its least p-value is 0.0005."""
 
 _DROP = 1.92
 """Half of the 95% quantile of a chi-square of one degree of freedom."""
 
 _DECADES = (-4.0, 8.0)
-"""Of the credit, around the private rows' own number."""
+"""Powers of ten of the grid's ends, in private rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +69,7 @@ class Misfit:
     def by_part(
         cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
     ) -> list[Misfit]:
-        """Of base rows of equal weight, by all fresh features, and by each part of some of them.
+        """For base rows of equal weight: by all fresh features, and by each part of them.
 
         Raises:
             WeightError: the covariance of the noise is not positive definite.
@@ -105,8 +105,8 @@ class Misfit:
     def chance(self) -> Array:
         """Variances of the distances if the generator is right on the features, shape (d,).
 
-        At most: a person's k rows may be alike. Tests ask it; the credit is that of rows that are
-        not, which believes the generator less.
+        An upper bound, as a person's k rows may be alike. Used by tests; the credit takes rows as
+        independent, which believes the generator less.
         """
         return 1 + self.spreads * (self.max_rows / self.rows + 1 / self.base_rows)
 
@@ -120,14 +120,10 @@ class Misfit:
         return statistic, float(gammaincc(self.distances.size / 2, statistic / 2))
 
     def evidence_test(self, rng: np.random.Generator, *, replays: int = _REPLAYS) -> float:
-        """p-value of the same hypothesis by the evidence ratio, which looks where C is large.
+        """p-value that the generator is right, by the evidence ratio, which looks where C is large.
 
-        The ratio of the largest evidence to that of an infinite credit, against its law when the
-        generator is right, by simulation: p is valid, and at least 1/(replays + 1).
-
-        Args:
-            rng: of the simulation; no privacy noise.
-            replays: how often the distances are drawn anew.
+        The largest evidence over that of an infinite credit, against simulations of a right
+        generator: p is valid, and at least 1/(replays + 1). `rng` draws no privacy noise.
         """
         credits = self.credits[::6]
         extra = self.spreads / credits[:, None]
@@ -157,10 +153,10 @@ class Misfit:
         return np.asarray(-0.5 * (np.log(variances) + self.distances**2 / variances).sum(axis=1))
 
     def least_credit(self) -> float:
-        """The smallest credit that the distances do not speak against.
+        """The smallest credit whose log evidence is within `_DROP` of the largest.
 
-        Of the grid, that whose log evidence is within `_DROP` of the largest: a profile likelihood
-        interval's lower end. Far below the best one where few directions tell.
+        The lower end of a profile likelihood interval; far below the best credit where few
+        directions are informative.
         """
         evidence = self.log_evidence()
         return float(self.credits[int(np.argmax(evidence >= evidence.max() - _DROP))])
@@ -177,10 +173,9 @@ class Misfit:
         )
 
     def left(self, ridge: Array) -> Array:
-        """What a tilting leaves of the distances, to first order: I - C (C + ridge)^-1, (d, d).
+        """I - C (C + ridge)^-1, (d, d): what a tilting leaves of the distances, to first order.
 
-        Args:
-            ridge: alpha R of the same features, shape (d, d), positive definite.
+        `ridge` is alpha R of the same features, shape (d, d), positive definite.
         """
         shrunk = self.axes @ ridge @ self.axes.T
         ratios, shared = eigh(np.diag(self.spreads), (shrunk + shrunk.T) / 2)
@@ -189,21 +184,14 @@ class Misfit:
     def gain(self, left: Array) -> float:
         """Stein's estimate of the share of the squared error that a tilting removes, in [0, 1].
 
-        Zero where the distances are no larger than noise.
-
-        Args:
-            left: of that tilting.
+        Zero where the distances are no larger than noise. `left` is that of the tilting.
         """
         without = float((self.distances**2 - 1).sum())
         remains = float(((left @ self.distances) ** 2).sum() - (2 * np.diag(left) - 1).sum())
         return _share(without - remains, without)
 
     def explained(self, left: Array) -> float:
-        """Share of the squared distance beyond chance that a tilting removes, in [0, 1].
-
-        Args:
-            left: of that tilting.
-        """
+        """Share of the squared distance beyond chance that a tilting removes."""
         total = float((self.distances**2 - self.chance).sum())
         remains = float(((left @ self.distances) ** 2).sum() - (left**2 @ self.chance).sum())
         return _share(total - remains, total)
@@ -227,30 +215,26 @@ CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
 """Rules for alpha by name."""
 
 MOST_CREDIT = 0.2
-"""Largest credit that a rule may give, as a share of the private rows. The generator was itself
-fitted to them, with noise; where the measured features find no misfit, no credit is too large for
-the evidence, and an interval would rest on that alone. Chosen by simulation of the populations of
-benchmarks/results/coverage_measured.md, on other releases."""
+"""Largest credit of a rule, as a share of the private rows, to which the generator was fitted.
+
+Without it, features that find no misfit would allow any credit. Chosen by simulation on the
+populations of benchmarks/results/coverage_measured.md, on other releases."""
 
 _LARGER = 10.0 ** np.arange(0, 31, 2)
 
 _LEAST_RELATIVE = 1e-3
-"""Of the products' credit over alpha."""
+"""Least credit of products over alpha."""
 
 _LEAST = 1e-12
-"""Of a credit, as a share of the private rows."""
+"""Least credit, as a share of the private rows."""
 
 
 def solvable(
     base: BaseRows, targets: Targets, credit: float, *, covariance: Array | None = None
 ) -> Tilt:
-    """The tilting at `credit`, or at the least larger one of a ladder that can be solved for.
+    """The tilting at `credit`, or at the smallest larger one of a ladder that can be solved.
 
-    Args:
-        base: the rows to weight.
-        targets: what their weighted means should come close to.
-        credit: alpha > 0.
-        covariance: near that of the rows, shape (d, d), and the answer's: spares making it.
+    `covariance`, if given, is near that of the rows, shape (d, d), and saves computing it.
 
     Raises:
         SpecError: a credit that is not positive and finite.
@@ -320,12 +304,12 @@ class Reweighted:
 
     @property
     def residual(self) -> Array:
-        """By what the noisy means differ from the best fitted ones, alpha R theta, shape (d,)."""
+        """Noisy means less the fitted ones, alpha R theta, shape (d,)."""
         return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.coefficients)
 
     @property
     def pairs_credit(self) -> float:
-        """Of the features that are products of two columns; alpha where they have none."""
+        """Credit of the products of two columns; alpha without products."""
         relative = self.targets.relative
         return self.tilt.credit * (1.0 if relative is None else float(relative.min()))
 
@@ -339,9 +323,9 @@ class Reweighted:
     def gain(self) -> float:
         """Expected share of the fresh means' squared error that the weights remove, at least 0.
 
-        By Stein's estimates with and without weights, in units of the noise (`Misfit.gain`).
-        Against the same rows without weights: a generator with the whole budget may need them
-        less. Of a fit to the fresh features alone, products with their own credit.
+        Stein's estimates with and without weights, in units of the noise (`Misfit.gain`), for a fit
+        to the fresh features alone. Compared with the same rows without weights: a generator with
+        the whole budget may need weights less.
         """
         return self.misfit.gain(self._left)
 
@@ -380,12 +364,11 @@ def reweight(
     Args:
         base: features of public rows.
         targets: noisy means with the law of their noise.
-        credit: `evidence`, `risk`, or alpha itself. The rules give `MOST_CREDIT` a private row at
-            most. Where double precision cannot solve for it, the next larger power of ten times it
-            that it can (`Tilt.credit` says which).
+        credit: `evidence`, `risk`, or alpha itself. A rule gives at most `MOST_CREDIT` per private
+            row. Where double precision cannot solve for it, a larger one is taken (`Tilt.credit`).
         rng: of the test's simulation; no privacy noise.
-        pairs: which features are products of two columns. A rule gives them a credit of their own,
-            alpha at most: a generator may hold every column and lose what goes together.
+        pairs: indices of features that are products of two columns. A rule gives them a credit of
+            their own, at most alpha: a generator may hold every column and lose dependences.
 
     Raises:
         SpecError: an unknown rule.

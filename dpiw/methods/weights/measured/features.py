@@ -67,7 +67,7 @@ class Ranges:
         return cls(bounds=bounds)
 
     def within(self, scaled: ScaledTable) -> ScaledTable:
-        """The rows on their ranges' scale: row by row, cut to [0, 1], missing cells as they are."""
+        """The rows on their ranges' scale, cut to [0, 1]; missing cells stay."""
         moved = {
             name: np.clip((scaled.columns[name] - low) * (1 / (high - low)), 0.0, 1.0)
             for name, (low, high) in self.bounds.items()
@@ -132,11 +132,12 @@ LINEAR, PAIRS = 0.3, 0.5
 """Shares of centred columns and of products, beside one of the Fourier features."""
 
 FAINT = 0.002
-"""Most of a mean's squared noise, over that of a feature if all had an equal share of the norm. On
-the populations of benchmarks/coverage.py products then cost the other features nothing."""
+"""Largest squared noise of a mean, over a feature's share of the squared norm, for products.
+
+Below it, products cost other features nothing on the populations of benchmarks/coverage.py."""
 
 FEW_COLUMNS = 10
-"""Up to so many columns, most of them numbers, fine Fourier features hold every interaction."""
+"""Most columns, mostly numbers, for which fine Fourier features hold every interaction."""
 
 
 def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, ...]]:
@@ -157,13 +158,11 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
 
 
 def with_first_moments(stack: Stack, *, noise: float) -> Stack:
-    """The stack, and means and products of columns beside it, where so many can be told.
+    """The stack, with means and products of columns where the noise is faint enough.
 
-    Fourier features reach a column's mean, or the correlation of two, in part alone, however many
-    rows there are; and in the part that is left a generator may be far from the truth (a column
-    with half of its people at one end, two columns that go together). So where the noise is faint
-    these are measured themselves: all products, or if they are more than the random features those
-    of two numbers.
+    Fourier features reach a column's mean, or a correlation, only in part, and a generator may be
+    far off in the rest. So where the noise is faint these are measured too: all products, or those
+    of two numbers where all products would outnumber the random features.
 
     Args:
         stack: by `public_shares`.
@@ -187,16 +186,15 @@ class Stack:
 
     Attributes:
         schema: the public schema.
-        shares: each part's norm bound. `linear`: centred columns; `squares`: of numeric columns;
-            `target`: products of the target with every column; `numbers`: of all pairs of columns
-            of numbers; `products`: of all pairs;
-            `fourier`: random cosines and sines; `patches`: the same of the patches of a square
-            image (`weights.measured.fourier`). Parts that are not named are not there.
-        scales: of the Fourier frequencies, in public scales (`waves.public_scale`), one equal share
-            of them each.
-        frequencies: how many; two features each, of both random parts.
+        shares: norm bound by part. `linear`: centred columns; `squares`: of numeric columns;
+            `target`: products of the target with every column; `numbers`: of all pairs of numeric
+            columns; `products`: of all pairs; `fourier`: random cosines and sines; `patches`: the
+            same of the patches of a square image. Unnamed parts are absent.
+        scales: of the Fourier frequencies, in public scales (`fourier.public_scale`), one equal
+            share of them each.
+        frequencies: number of them; two features each, in both random parts.
         omega_seed: public integer that fixes them.
-        ranges: within which all parts but `patches` see columns of numbers; None: the bounds.
+        ranges: of numeric columns, for all parts but `patches`; None: the bounds.
     """
 
     schema: PublicSchema

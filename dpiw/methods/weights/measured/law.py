@@ -33,26 +33,20 @@ from dpiw.data.schema import ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.diagnostics import Objection
+from dpiw.methods.weights.measured.constants import (
+    FAR,
+    MOVED,
+    PULL,
+    PULLED,
+    STEP,
+    STEP_IN_BIN,
+    UNTOLD,
+)
 from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
 from dpiw.methods.weights.measured.targets import means_noise, ridge_of
 from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections
 
 Array = NDArray[np.float64]
-
-STEP, STEP_IN_BIN = 4.0, 16.0
-"""By what a quantile's prior variance is less, as its influence steps between two rows: independent
-errors of neighbours make more of it than a distribution does. The second where it is known how a
-generator's bins lie: what is open inside one stands beside it (`dpiw.analysis.quantile`)."""
-
-PULL, PULLED = 16.0, 0.5
-"""By what the credit is divided for the pull: less leaves out shrinkage, more takes in noise. And
-the share of its square that counts: the noise of the means pulls as well."""
-
-MOVED, FAR = 0.02, 4.0
-"""Share of the fit's own squared log ratio, counted up to `FAR`, that is added to the prior's
-variance of a row: where a generator was found wrong, it is more likely to be wrong in what no
-feature reaches. This and `PULLED` were chosen by simulation of other releases, and of other
-populations besides, than those of benchmarks/results/coverage_measured.md."""
 
 _BLOCK = 8192
 
@@ -110,7 +104,7 @@ class MeansLaw:
 
     @property
     def nominal_rows(self) -> float:
-        """How many private rows there are, as far as is known."""
+        """The number of private rows, noisy or public."""
         return self.rows
 
     @cached_property
@@ -130,14 +124,14 @@ class MeansLaw:
 
     @cached_property
     def error(self) -> Array:
-        """S + C/N: the noise, and the private rows' being a sample."""
+        """S + C/N: the noise, and the sampling error of the private rows."""
         return self.covariance + self.spread / self.rows
 
     @cached_property
     def _shared_axes(self) -> tuple[Array, Array]:
         """Variances of the features over the ridge's along common axes, (d,), and B, (d, d).
 
-        B B' = R^-1 and B'C B is diagonal: no credit is too small for (C + alpha R)^-1.
+        B B' = R^-1 and B'C B is diagonal, so (C + alpha R)^-1 is stable at any credit.
         """
         root = np.linalg.cholesky(ridge_of(self.covariance, self.relative))
         inverse = np.linalg.inv(root)
@@ -167,10 +161,9 @@ class MeansLaw:
 
     @cached_property
     def pull(self) -> Array:
-        """How theta would move if the credit were alpha/`PULL`, as far as it counts, shape (d,).
+        """The move of theta at credit alpha/`PULL`, times the root of `PULLED`, shape (d,).
 
-        (C + alpha R/u)^-1 r (1 - 1/u), u = `PULL` and r the residual, which is alpha R theta, to
-        first order, times the root of `PULLED`.
+        (C + alpha R/u)^-1 r (1 - 1/u), to first order, u = `PULL` and r the residual alpha R theta.
         """
         if self.residual is None:
             return np.zeros_like(self.means)
@@ -180,7 +173,7 @@ class MeansLaw:
 
     @cached_property
     def _tilt(self) -> Array:
-        """The fit's theta, as the residual is alpha R theta; zero where it is not known."""
+        """The fit's theta, from the residual alpha R theta; zero where it is unknown."""
         if self.residual is None:
             return np.zeros_like(self.means)
         _, axes = self._shared_axes
@@ -188,13 +181,13 @@ class MeansLaw:
 
     @cached_property
     def _found_wrong(self) -> Array:
-        """What the fit's log ratio adds to the prior's variance of each row, shape (n,)."""
+        """The part of each row's prior variance that the fit's log ratio adds, shape (n,)."""
         log_ratio = (self.features - self.means) @ self._tilt
         return np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
 
     @cached_property
     def prior(self) -> Array:
-        """V of each row, shape (n,): e_j has the variance v_j n/w_j."""
+        """V of each row, shape (n,): e_j has variance v_j n/w_j."""
         return np.asarray(self.doubt / self.credit + self._found_wrong)
 
     def _weighted(self, influence: Array) -> Array:
@@ -203,7 +196,7 @@ class MeansLaw:
         return np.asarray(share[:, None] * (influence - share @ influence))
 
     def calibrated(self, influence: Array) -> Array:
-        """What calibration leaves of influence values, shape (n, p), for the rows' own error."""
+        """Influence values less what calibration removes of the rows' own error, (n, p)."""
         if not np.isfinite(self.calibration):
             return influence
         centred = influence - self.weights @ influence / len(self.weights)
@@ -218,20 +211,18 @@ class MeansLaw:
         return np.asarray(w @ g**2 / n), self.fit @ cross
 
     def variances(self, influence: Array, *, step: float | Array = 1.0) -> tuple[Array, Array]:
-        """Variances of weighted estimates of known law, and what is a guess, (p,) each.
+        """Variances of weighted estimates, (p,) each: of known law, and guessed.
 
         mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha R)^-1 K_Fg and v_j = t/alpha +
         `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha and R = S that is
-        (K_gg - K_gF P)/alpha + P'C P/N. The fit weighs the privacy noise S against the prior, and
-        takes the private sample's error C/N as it comes. What no feature reaches keeps its prior
-        variance. That the rows are a sample is not in it. With Q = (C + n S)^-1 K_Fg, to which the
-        rows were calibrated, (Q - P)'C (Q - P)/M stands beside it: the base's own sampling error,
-        as far as the fit has not taken it back; and `PULLED` times the square of the pull, K_gF
-        (C + alpha R/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
+        (K_gg - K_gF P)/alpha + P'C P/N. The base's sampling error adds (Q - P)'C (Q - P)/M with Q =
+        (C + n S)^-1 K_Fg, to which the rows were calibrated. The guess adds `PULLED` times the
+        square of the pull, K_gF (C + alpha R/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
+        The sampling error of the published rows is not included.
 
         Args:
-            influence: shape (n, p), as of `dpiw.analysis.Estimate`.
-            step: by what the prior's variance is less, of all or of each, shape (p,).
+            influence: shape (n, p), as of `Linearised`.
+            step: divisor of the prior's variance, of all or of each, shape (p,).
         """
         _, half = self._seen(influence)
         slope = self.fit.T @ half
@@ -244,11 +235,7 @@ class MeansLaw:
         return np.asarray(seen), np.asarray(unexplained + (self.pull @ cross) ** 2)
 
     def share_seen(self, influence: Array) -> Array:
-        """Share of the prior's variance that the measured means remove, in [0, 1], shape (p,).
-
-        Args:
-            influence: shape (n, p).
-        """
+        """Share of the prior's variance that the measured means remove, shape (p,)."""
         total, half = self._seen(influence)
         seen = (half**2).sum(axis=0)
         share = np.divide(seen, total, out=np.zeros_like(total), where=total > 0)
@@ -256,20 +243,20 @@ class MeansLaw:
 
     @property
     def effective_rows(self) -> float:
-        """Of the rows themselves, by Kish."""
+        """Kish's effective number of the published rows."""
         return float(self.weights.sum() ** 2 / (self.weights**2).sum())
 
     @property
     def repeats(self) -> float:
-        """By what the rows' own variance is too small, >= 1, as chosen rows repeat."""
+        """Factor on the rows' own variance, >= 1, as chosen rows repeat."""
         return max(1.0, self.effective_rows / self.base_rows)
 
     def parts(self, estimate: Linearised) -> dict[str, Array]:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
 
-        Of the rows' sampling error the sandwich holds what calibration leaves. `prior` is what
-        nothing measured says: shrinkage, and what no feature reaches. Where a person may have k
-        rows, `people` is (k - 1) mean(w g^2)/N: all k may be alike.
+        `rows` is the sandwich of what calibration leaves. `prior` is the guess: shrinkage, and what
+        no feature reaches. Where a person may have k rows, `people` is (k - 1) mean(w g^2)/N, as
+        all k may be alike.
         """
         pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
@@ -291,7 +278,7 @@ class MeansLaw:
         return self.share_seen(estimate.influence)
 
     def objections(self, estimate: Linearised, parts: dict[str, Array]) -> list[list[Objection]]:
-        """Of each value, what keeps it from `use`: `means_verdict`."""
+        """What keeps each value from `use`: `verdict.objections`."""
         base = base_objections(self.effective_rows, self.base_rows, self.base_k_hat)
         return objections(estimate, self.support(estimate), parts, base=base)
 
@@ -319,9 +306,9 @@ def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> Rep
     """Replicate weights whose spread over any smooth estimate is its error.
 
     Each is w (1 + step e), e = jitter + theta.(phi - m) + chance: random signs times the prior's
-    standard deviations; a tilt theta that takes back what was measured of them and adds noise and
-    sampling error of the means; random signs for the rows' own sampling, and for the private rows'
-    where a person may have several (`MeansLaw.parts`). `step` keeps every weight positive.
+    standard deviations; a tilt theta that removes the measured part and adds noise and sampling
+    error of the means; random signs for the rows' own sampling, and for the private rows of a
+    person (`MeansLaw.parts`). `step` keeps every weight positive.
 
     Args:
         law: of the published weights.
@@ -357,10 +344,6 @@ def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> Rep
 def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
     """Random signs, shape (rows, columns)."""
     return np.asarray(rng.integers(0, 2, (rows, columns)) * 2.0 - 1.0, dtype=np.float64)
-
-
-_UNTOLD = 4.0
-"""Least doubt where a release does not say what its fit left: nothing else holds the shrinkage."""
 
 
 def law_of_means(
@@ -415,7 +398,7 @@ def law_of_means(
         covariance=noise,
         rows=rows_told,
         credit=credit,
-        doubt=max(1.0 if residual is not None else _UNTOLD, credit / least),
+        doubt=max(1.0 if residual is not None else UNTOLD, credit / least),
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
         residual=residual,

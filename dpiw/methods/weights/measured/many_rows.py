@@ -47,18 +47,14 @@ Codes = Callable[[ScaledTable], Indices]
 Blocks = Callable[[], Iterator[tuple[slice, ScaledTable]]]
 
 _SHARE = 0.5
-"""Rows that all codes together add on average, at most, as a share of those that are asked for: of
-each rare one as many are drawn."""
+"""Most rows that all codes together add on average, as a share of those asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """Some rows of many.
+    """Some rows of many: their `indices`, ascending, the `rows`, and their `log_weights`.
 
-    Attributes:
-        indices: which, ascending, shape (n,).
-        rows: they.
-        log_weights: the logs of their inverse probabilities, shape (n,).
+    The weights are inverse probabilities; all three have n rows.
     """
 
     indices: NDArray[np.int64] = field(repr=False)
@@ -67,17 +63,13 @@ class Drawn:
 
 
 def drawn(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Drawn:
-    """Rows, evenly spaced by their probabilities: no chance is in it.
+    """Choose rows, evenly spaced by their probabilities: no chance is in it.
 
     Args:
-        placed: blocks of rows with their places, in an order that says nothing of the rows; asked
-            twice.
+        placed: blocks of rows with their places, in an order independent of the rows; read twice.
         codes: of a block's rows, from zero on, each of one column alone; shape (k, rows).
-        rows: how many at least are expected, at least one.
-        of: how many there are.
-
-    Returns:
-        All rows, where that is no more than asked for.
+        rows: least expected number, >= 1; all rows where there are no more.
+        of: number of all rows.
     """
     least = min(1.0, rows / of)
     by_code = _by_code(placed, codes, rows=rows, of=of)
@@ -103,7 +95,7 @@ def drawn(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Drawn:
 
 
 def _by_code(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Array:
-    """What each code's rows are drawn with, at least, by the counts of the first rows."""
+    """Least probability of each code's rows, by the counts of the first rows."""
     counts, seen = np.zeros(0, dtype=np.int64), 0
     for at, block in takewhile(lambda place: place[0].start < rows, placed()):
         met = np.bincount(codes(block).ravel(), minlength=counts.size)
@@ -116,26 +108,26 @@ def _by_code(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Array:
 
 
 _STEPS = 4
-"""Most, a pass over all rows each. From the minimum over a million one or two are enough."""
+"""Most steps over all rows, one pass each; one or two suffice from a million rows."""
 
 _FINER = 0.1
-"""Gap that is left over some rows, as a share of that over all."""
+"""Gap over some rows, as a share of that over all."""
 
 
 def led(
     some: BaseRows, solved: Tilt, base: BaseRows, targets: Targets, *, gap: float
 ) -> Tilt | None:
-    """The minimum over all rows; None if steps lead on slowly, or nowhere.
+    """The minimum over all rows; None if steps are slow, or fail.
 
     Args:
         some: rows that stand for all.
-        solved: their tilting, to near the minimum, with a covariance near its own.
+        solved: their tilting, near its minimum, with a covariance near its own.
         base: all rows.
-        targets: what the weighted means of all should come close to.
-        gap: small enough, as of `reached`.
+        targets: what the weighted means of all rows should come close to.
+        gap: largest gap, as in `reached`.
 
     Returns:
-        With the covariance that was given, corrected by what steps over all told.
+        A tilting with the given covariance, corrected by the steps over all rows.
 
     Raises:
         WeightError: a covariance that rounding has made indefinite.
@@ -168,21 +160,20 @@ def led(
 
 
 MOST_FITTED = 100_000
-"""Rows that a tilting is solved on, by passes over their features; the others are corrected to."""
+"""Rows that a tilting is solved on, by passes over their features."""
 
 _BLOCK, _CODED = 1024, 16_384
-"""Rows of a thread: their features, and their codes alone."""
+"""Rows of a thread: for features, and for codes alone."""
 
 _RARE, _FAINT = 0.1, 10.0
-"""A kurtosis as a share of the fitted rows: a variance's own squared relative error. And a variance
-as a multiple of the ridge: below it rows that were not fitted may add as much."""
+"""Bounds of an axis that fitted rows hardly show: its kurtosis as a share of the fitted rows (the
+squared relative error of a variance), and its variance as a multiple of the ridge."""
 
 _CLOSE, _NEARER = 0.025, 0.1
-"""Largest gap that is left, as a share of d/M: twice what chance makes of it. And over some of the
-rows, of which the next step begins."""
+"""Stopping gap over all rows, in units of d/M, twice that of chance; and over the subsample."""
 
 _GROWTH, _WORTH = 10, 4
-"""How many times as many rows lead as were fitted, and how many times as many all are at least."""
+"""Leading rows as a multiple of the fitted ones; least rows of all, of the leading ones."""
 
 
 class Scored(Protocol):
@@ -200,12 +191,12 @@ class StreamedRows(BaseRows):
     """The features of rows that are read batch by batch at every pass, and never held.
 
     Args:
-        rows: M, how many there are, at least one.
-        batches: the rows in order; asked again at every pass, and to give the same each time.
+        rows: M, the number of rows, at least one.
+        batches: the rows in order; read at every pass, and the same each time.
         features: of rows, shape (n, d), each a function of its own row; computed in threads.
-        codes: of what in rows may be rare, as of `drawn`.
-        log_weights: as of `BaseRows`.
-        scored: of the same features, where they need not be written down (`scoring`).
+        codes: of what may be rare in a row, as in `drawn`.
+        log_weights: as in `BaseRows`.
+        scored: of the same features, where no feature matrix is needed (`scoring`).
     """
 
     def __init__(
@@ -224,7 +215,7 @@ class StreamedRows(BaseRows):
         self.rows, self._log_weights = rows, log_weights
 
     def some(self, rows: int) -> StreamedRows:
-        """About so many, and more of what is rare: held, and weighted to stand for all."""
+        """About so many rows, more of them rare: held, and weighted to stand for all."""
         most = _CODED if self._scored is None else self._scored.rows
         found = drawn(partial(self._placed, most), self._codes, rows=rows, of=self.rows)
         logs = found.log_weights
@@ -238,13 +229,13 @@ class StreamedRows(BaseRows):
 
     @cached_property
     def leading(self) -> StreamedRows | None:
-        """Ten times as many as are fitted, that stand for all, where there are far more."""
+        """Ten times as many as are fitted, weighted to stand for all; None for smaller bases."""
         rows = _GROWTH * MOST_FITTED
         return self.some(rows) if self.rows >= _WORTH * rows else None
 
     @cached_property
     def few(self) -> StreamedRows:
-        """As of `BaseRows`: about as many as are fitted."""
+        """About as many rows as are fitted, weighted to stand for all."""
         return self.some(MOST_FITTED) if self.leading is None else self.leading.few
 
     def mapped(
@@ -284,20 +275,17 @@ class StreamedRows(BaseRows):
 
 
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
-    """A tilting of some rows of a base, moved to the minimum over all of them.
+    """Move a tilting of some rows of a base to the minimum over all of them.
 
-    First to that over ten times as many, if all are many more; steps over these then lead to all
-    (`led`). Steps end at a gap that is small beside what the base's own sampling
-    makes of it. Where they lead nowhere over all rows, `tilt` from the beginning.
+    Where all rows are many more, first to the minimum over ten times as many as are fitted; steps
+    over these then lead to all (`led`). Steps end at a gap that is small beside the base's own
+    sampling error. If all steps fail, `tilt` starts from zero.
 
     Args:
-        solved: on rows of the same law; of it the coefficients, the covariance, the credit and,
-            as a centre, the means are read.
-        base: all rows, in an order that says nothing.
-        targets: as of `solved`.
-
-    Returns:
-        With a covariance that led there, as of `reached`.
+        solved: tilting on rows of the same law; its coefficients, covariance, credit and means are
+            read.
+        base: all rows, in an order independent of the rows.
+        targets: as for `solved`.
 
     Raises:
         WeightError: the minimum was not reached.
@@ -326,11 +314,10 @@ def _led(
 def _moved(
     solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_guide: bool = False
 ) -> Tilt | None:
-    """To the minimum over a base by a few steps, or None; `gap` and `is_guide` as of `reached`.
+    """The minimum over a base by a few steps, or None; `gap` and `is_guide` as in `reached`.
 
-    Steps from the solved one, with its covariance; where that leads on slowly, with one that knows
-    of what the rows it is of hardly show (`_seen_by_all`), and where it leads nowhere from a start
-    that does too, or from where nothing is tilted.
+    Steps start from the solved tilting with its covariance. If they are slow, they go on with the
+    covariance of `_seen_by_all`; if they fail, from a shrunk start, and then from zero.
     """
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
@@ -349,10 +336,10 @@ def _moved(
 
 
 def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
-    """A tilting's covariance, with that of a base along axes of which its own rows tell little.
+    """A tilting's covariance, with the base's along axes that its own rows hardly show.
 
-    Those on which few of `MOST_FITTED` rows vary, as of a rare level, or none. The base's is that
-    of some that stand for all (`StreamedRows.few`).
+    On those axes few of `MOST_FITTED` rows vary, as for a rare level, or none. The base's
+    covariance is that of rows that stand for all (`StreamedRows.few`).
     """
     few = base.few
     variances, axes = np.linalg.eigh(solved.covariance)

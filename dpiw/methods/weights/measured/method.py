@@ -81,7 +81,7 @@ def shares_of_parts(given: object) -> dict[str, float]:
 
 
 def frequency_scales(given: object) -> tuple[float, ...]:
-    """A few scales > 0, or SpecError."""
+    """One to eight scales > 0, or SpecError."""
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
         raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
     return tuple(real("scales", scale, above=0, at_most=1e3) for scale in given)
@@ -92,21 +92,20 @@ class Measured(WeightEstimator):
     """Settings of measured weights; frozen and public.
 
     Attributes:
-        features: shares of the norm of the stack's parts (`features.Stack`); None: by
-            a rule of schema and noise (`features.with_first_moments`), set by `calibrate`.
+        features: shares of the norm by part (`features.Stack`); None: by a rule of schema and noise
+            (`features.with_first_moments`), set by `calibrate`.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features, and of the patches; two features each.
         omega_seed: public integer that fixes the frequencies.
         credit: `evidence`, `risk`, or alpha itself.
-        base_rows: how many rows of the generator are weighted; None: `base_rows_for`.
-        design_effect: most that the published weights' may be; the rest is in which rows are
-            published. 1: no weights at all.
-        debias: whether the mean effect of theta's noise is divided out. Off by default: with and
-            without it on Banknote, Breast and Boston at epsilon 1 and 3 (5 runs), models were
-            better than without weights in 8 of 12 settings with it and in 11 without it.
-        replicates: how many replicate weights are published beside the weights; 0: none.
-        calibrated: what `calibrate` found.
-        ranges: of columns of numbers, set by `for_rows` unless the noise is loud; None: bounds.
+        base_rows: number of generator rows that are weighted; None: `base_rows_for`.
+        design_effect: largest design effect of the published weights; 1: no weights at all.
+        debias: divide out the mean effect of theta's noise. Off by default: on Banknote, Breast and
+            Boston at epsilon 1 and 3 (5 runs) models beat those without weights in 8 of 12 settings
+            with it and in 11 without it.
+        replicates: number of replicate weights to publish; 0: none.
+        calibrated: set by `calibrate`.
+        ranges: of numeric columns, set by `for_rows` unless the noise is loud; None: bounds.
     """
 
     features: Mapping[str, float] | None = None
@@ -170,11 +169,10 @@ class Measured(WeightEstimator):
         )
 
     def base_rows_for(self, published_rows: int) -> int:
-        """How many rows of the generator are weighted; free, and not published.
+        """Number of generator rows that are weighted; free, and not published.
 
-        As set, or five for each published one, at least 10,000 and at most a million: a low share
-        of effective rows then still leaves many. No fewer than are published, whatever is set: a
-        base row that is published twice tells nothing more.
+        As set, or five per published row within [10,000, 10^6], so that many effective rows are
+        left. At least as many as are published: a base row published twice adds nothing.
         """
         usual = max(10_000, min(5 * published_rows, 10**6))
         return max(self.base_rows or usual, published_rows)
@@ -220,7 +218,7 @@ class Measured(WeightEstimator):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of the sum."""
+        """The noise of the sum."""
         ready, law = self._ready(), self._ready().law
         return (
             ReleasedNoise(
@@ -233,15 +231,14 @@ class Measured(WeightEstimator):
         )
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Standard deviation of a mean's noise over a row's norm: what one feature is known to."""
+        """Standard deviation of a mean's noise over the norm of a row."""
         ready = self._ready()
         return ready.law.scale / ready.nominal_rows / ready.norm
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
         """l/(l + s^2), in [0, 1]: l a feature's share of the squared norm, s the noise of a mean.
 
-        As if all features had one variance; near zero where a mean's noise is larger than what a
-        feature can vary, so that nothing can be learned.
+        Takes all features to have one variance. Near zero, nothing can be learned.
         """
         ready = self._ready()
         spread = (ready.law.scale / nominal_rows) ** 2
@@ -249,12 +246,12 @@ class Measured(WeightEstimator):
         return mean / (mean + spread)
 
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
-        """Measured weights are made of a base, and are not worked over row by row.
+        """Refuse post-processing steps, unnormalised weights and too many replicates.
 
-        Replicates are made from the features of all published rows, held at once.
+        Replicates need the features of all published rows at once.
 
         Raises:
-            SpecError: steps, unnormalised weights, or too many numbers for the replicates.
+            SpecError: names the field.
         """
         if weighing.post_processing.steps:
             raise SpecError(
@@ -287,7 +284,7 @@ class Measured(WeightEstimator):
         )
 
     def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What no feature reaches, and which intervals hold it."""
+        """What the weights cannot correct, and which intervals include it."""
         return (
             "Weights move the generator's rows towards noisy means of public features; what none"
             " reaches keeps its error. dpiw.analysis.confidence_interval includes a guess of it"
@@ -295,7 +292,7 @@ class Measured(WeightEstimator):
         )
 
     def sampled(self, published: int) -> tuple[int, int]:
-        """A base, of which the published rows are chosen; nothing is fitted on other rows."""
+        """A base, from which the published rows are chosen; no other rows."""
         return self.base_rows_for(published), 0
 
     def parameters(self) -> dict[str, Any]:
@@ -315,7 +312,7 @@ class Measured(WeightEstimator):
         return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
 
     def _facts(self) -> dict[str, Any]:
-        """What a measurement is of; what is done with it afterwards is not in it."""
+        """The facts of a measurement; later choices are not among them."""
         after = ("credit", "base_rows", "design_effect", "debias", "replicates")
         return {name: value for name, value in self.parameters().items() if name not in after}
 
@@ -348,7 +345,7 @@ class Measured(WeightEstimator):
         )  # fmt: skip
 
     def for_rows(self, published: SyntheticTable) -> Self:
-        """With the ranges that the generator's rows tell: before anything is armed or read."""
+        """With the ranges of the generator's rows, before anything is armed or read."""
         return self if self._ready().is_loud else replace(self, ranges=Ranges.of(published))
 
     def weigh(
@@ -359,7 +356,7 @@ class Measured(WeightEstimator):
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """As `WeightEstimator.weigh`: `dpiw.methods.weights.measured.weighing`."""
+        """Fit the weights: `weighing.weigh_measured`."""
         from dpiw.methods.weights.measured.weighing import weigh_measured
 
         return weigh_measured(
@@ -373,7 +370,7 @@ class Measured(WeightEstimator):
         log_weights: Array,
         facts: Mapping[str, Any],
     ) -> ReplicateWeights | None:
-        """As many as were asked for, of the law of the published weights; the same every time."""
+        """Replicate weights by the law of the published weights; the same every time."""
         from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
 
         if not self.replicates:
@@ -388,8 +385,8 @@ class Measured(WeightEstimator):
 
         Args:
             measurement: the noisy sum.
-            about: public means near the true ones, such as the base's, shape (d,): of the stack's
-                features, and after them of those of the known marginals.
+            about: public means near the true ones, such as the base's, shape (d,): the stack's
+                features, then those of the known marginals.
             known: one-way distributions that the generator knows, further targets.
 
         Raises:

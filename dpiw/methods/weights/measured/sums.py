@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 UNIT = 2.0**-24
-"""Every feature of a private row is rounded to a multiple of it, so that sums are exact integers:
-what the other rows are changes nothing in a row's part, and no order of adding does."""
+"""Features of a private row are rounded to multiples of it, so that sums are exact integers.
+
+A row's part then depends neither on other rows nor on the order of adding."""
 
 _LARGEST = 2**53
 """Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
 
 LOUD = 0.1
-"""Expected squared noise of all features' means together, over R_phi^2, from which on features see
-columns within their bounds, and products have no credit of their own: a narrow range, or a low
-credit, fits what is then noise. Chosen on Boston and Breast (docs/method.md section 14)."""
+"""Expected squared noise of all features' means, over R_phi^2, that counts as loud.
+
+Above it, ranges and a credit of their own for products would fit noise, and are not used. Chosen on
+Boston and Breast (docs/method.md section 14)."""
 
 _BLOCK, _FEW = 8192, 4096
 """Rows of a thread, and of a matrix: with fewer, threads wait for one another's short calls."""

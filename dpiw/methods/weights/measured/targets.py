@@ -21,12 +21,11 @@ class Targets:
     Attributes:
         means: m, shape (d,).
         covariance: S of their noise, shape (d, d), positive definite.
-        rows: how many private rows they are means of: noisy, or public.
-        fresh: how many of the features, the first ones, the base was not made of: they alone can
-            tell how far it is from the truth. None: all.
-        relative: of each feature, the credit that its part of the features deserves over alpha, in
-            (0, 1], shape (d,); None: one credit for all.
-        max_rows: most rows of one person among the private ones.
+        rows: number of private rows behind the means: noisy, or public.
+        fresh: number of first features that the base was not made of; only they can show its
+            error. None: all.
+        relative: credit of each feature's part over alpha, in (0, 1], shape (d,); None: all one.
+        max_rows: most private rows of one person.
     """
 
     means: Array = field(repr=False)
@@ -53,14 +52,14 @@ class Targets:
 
     @property
     def ridge(self) -> Array:
-        """R, by which a unit of credit shrinks theta: `ridge_of`."""
+        """R, the shrinkage of theta per unit of credit: `ridge_of`."""
         return ridge_of(self.covariance, self.relative)
 
 
 def ridge_of(covariance: Array, relative: Array | None) -> Array:
-    """S where all features have one credit, else D^1/2 S D^1/2, D of their relative credits.
+    """S, or D^1/2 S D^1/2 with D the relative credits.
 
-    Of a part whose credit is a tenth, the noisy means count as if their noise were as much less.
+    A part with a tenth of the credit is fitted as if its noise variance were a tenth.
     """
     if relative is None:
         return covariance
@@ -73,19 +72,17 @@ def means_noise(
 ) -> Array:
     """S, the covariance of the noise of means, shape (d, d).
 
-    (s/N)^2 (I + m m'/c^2) for the measured features, s the noise of their sums over N rows and the
-    second part the error of a noisy N (docs/method.md section 14); beside it the noise of the
-    marginals that are known. For m the noisy means themselves would be the wrong choice: they hold
-    the noise, whose length may be that of the means, and the direction in which it lies would pass
-    for ill-known.
+    (s/N)^2 (I + m m'/c^2) for the measured features: s is the noise of their sums over N rows, and
+    the second part is the error of a noisy N (docs/method.md section 14). Known marginals add their
+    own block. Do not pass the noisy means as m: they hold the noise, which may be as long as the
+    means, and its direction would count as uncertain.
 
     Args:
         scale: s.
         rows: N.
         constant: c by which a row counts; 0 where N is public.
-        about: m, public means near the true ones, shape (d,): of the measured features, and after
-            them of the known marginals.
-        known: which marginals are known, and how well.
+        about: m, public means near the true ones, shape (d,): measured features, then marginals.
+        known: the known marginals and their noise.
     """
     measured = about.size - (0 if known is None else known.dimension)
     means = about[:measured]

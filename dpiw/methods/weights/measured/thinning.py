@@ -54,13 +54,12 @@ class Thinned:
 def thin(
     log_weights: Array, rows: int, *, design_effect: float, rng: np.random.Generator
 ) -> Thinned:
-    """Choose `rows` rows of the base, spread evenly.
+    """Choose `rows` rows of the base, evenly spaced by probability.
 
     Args:
         log_weights: of the base rows, shape (M,), natural log, any scale.
-        rows: how many to choose, >= 1.
-        design_effect: most that rows sum(v^2)/sum(v)^2 of the kept weights v may be expected to
-            be, >= 1.
+        rows: number to choose, >= 1.
+        design_effect: largest expected rows sum(v^2)/sum(v)^2 of the kept weights v, >= 1.
         rng: no privacy noise; may be seeded from public values.
 
     Raises:
@@ -106,21 +105,20 @@ def calibrated(
     law: Tilt,
     rng: np.random.Generator,
 ) -> Calibrated:
-    """Choose rows and bring their means back to the base's; free.
+    """Choose rows and tilt them back to the base's means; free.
 
-    The base's means are known to within the noise S of what they were fitted to, and no closer
-    need those of the chosen rows come: they are tilted to them with S and a credit of as many rows
-    as they are worth. Generalised regression estimation of survey statistics (Deville & Sarndal
-    1992), with its ridge.
+    The base's means are known within the noise S, so the chosen rows are tilted to them with S and
+    a credit of their effective number. This is generalised regression estimation of survey
+    statistics (Deville & Sarndal 1992) with its ridge.
 
     Args:
         log_weights: of the base rows, shape (M,).
-        rows: how many to choose.
+        rows: number to choose.
         targets: the base's weighted means, with the noise S.
-        taken: features of some rows of the base, by their indices and log weights.
-        design_effect: most that the weights' may be, but for rounding.
-        law: of the features under the base's weights: steps begin with its covariance. All rows of
-            a base of more than `MOST_FITTED` need no calibration.
+        taken: features of some base rows, by their indices and log weights.
+        design_effect: largest design effect of the weights, but for rounding.
+        law: tilting of the base; its covariance starts the steps. All rows of a base of more than
+            `MOST_FITTED` need no calibration.
         rng: of the choice; no privacy noise.
     """
     aim = design_effect

@@ -31,8 +31,7 @@ from dpiw.methods.weights.measured.targets import Targets
 Array = NDArray[np.float64]
 
 _RIGHT, _ROUNDING = 1.5, 1e-10
-"""A Hessian that every step found right to such a factor, and corrected, tells how far the minimum
-is."""
+"""Factor within which steps must confirm a Hessian to trust its decrement; rounding of steps."""
 
 
 def factor_of(matrix: Array) -> tuple[Array, bool]:
@@ -46,12 +45,9 @@ def factor_of(matrix: Array) -> tuple[Array, bool]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Told:
-    """What a step told.
+    """One step: `step`, the `change` of the gradient, both (d,), and `along`, their product.
 
-    Attributes:
-        step: shape (d,).
-        change: of the gradient, shape (d,), and `along` the step.
-        expected: the same by what was known before, and `expected_along`.
+    `expected` and `expected_along` are the same by what was known before.
     """
 
     step: Array
@@ -72,14 +68,14 @@ class Curvature:
         self._told: list[_Told] = []
 
     def renewed(self, near: Array) -> Curvature:
-        """With another Hessian near it: what steps told stays true."""
+        """With another Hessian near it, and the steps so far."""
         renewed = Curvature(near)
         for told in self._told:
             renewed.learn(told.step, told.change)
         return renewed
 
     def learn(self, step: Array, change: Array) -> None:
-        """A step, and by what it changed the gradient; what rounding has spoilt tells nothing."""
+        """A step, and its change of the gradient; ignored where rounding has spoilt it."""
         along = float(step @ change)
         if along <= _ROUNDING * np.linalg.norm(step) * np.linalg.norm(change):
             return
@@ -96,12 +92,12 @@ class Curvature:
 
     @property
     def is_right(self) -> bool:
-        """Whether there were steps, and each found what was known before it right to `_RIGHT`."""
+        """Whether there were steps, and each confirmed the Hessian before it to `_RIGHT`."""
         ratios = [told.along / told.expected_along for told in self._told]
         return bool(ratios) and all(1 / _RIGHT < ratio < _RIGHT for ratio in ratios)
 
     def corrected(self) -> Array:
-        """The Hessian that was given, corrected by what steps told: positive definite, (d, d)."""
+        """The given Hessian, corrected by the steps: positive definite, (d, d)."""
         matrix = self._matrix.copy()
         for told in self._told:
             matrix += np.outer(told.change / told.along, told.change)
@@ -121,22 +117,20 @@ class Curvature:
 
 
 _GAP = 1e-10
-"""Most that F may lie above its minimum, by the certificate of `tilt`, as a share of 1 + |F|."""
+"""Largest certified F - min F, as a share of 1 + |F|."""
 
 _STEPS, _PASSES, _TRIALS, _FALL = 100, 30, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
 SLOW, _FAR = 0.2, 1.0
-"""A step that lowers the decrement to no less than this share of it asks for a new Hessian. And a
-decrement that no start near the minimum has."""
+"""Share of its decrement below which a step keeps the Hessian; a decrement far from the minimum."""
 
 _SHORTEST, _LONGEST = 0.1, 0.9
-"""Of a length that went too far, shares that the next may be."""
+"""Bounds of the next length, as shares of one that went too far."""
 
 _RENEWAL, _LEAST = 3, 1e-300
-"""Passes over a million rows that a better Hessian costs. And a decrement that rounding has not
-taken."""
+"""Cost of a better Hessian, in passes over a million rows; least decrement, against zero."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,9 +209,8 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     """Minimise F by Newton steps with a line search, to a certified gap.
 
     F is alpha R-strongly convex, so F(theta) - min F <= g'(alpha R)^-1 g / 2 with g the gradient:
-    the certificate needs no trust in the steps. Where the targets lie outside of all that weights
-    can reach, and the credit is small, the steps are many; then the credit is lowered to its value
-    by and by, each solution the start of the next.
+    the certificate does not rely on the steps. Where the targets are out of reach and the credit is
+    small, the credit is lowered to its value gradually, each solution the start of the next.
 
     Args:
         base: the rows to weight.
@@ -249,20 +242,19 @@ def reached(
     base: BaseRows, targets: Targets, credit: float, start: Array | Point,
     *, covariance: Array | None = None, renewed: Callable[[], Array] | None = None,
     gap: float = 0.0, is_guide: bool = False) -> Tilt | None:  # fmt: skip
-    """The minimum from a start, or None; one Hessian is kept for as long as steps lead on fast.
+    """The minimum from a start, or None; one Hessian is kept while steps are fast.
 
     Args:
         base: the rows to weight.
         targets: what their weighted means should come close to.
         credit: alpha > 0.
-        start: theta, shape (d,), or what is known of the base there.
-        covariance: near that of many rows, shape (d, d): the answer's is it, corrected by what
-            steps told.
-        renewed: a better one, asked once, when that one leads on so slowly that it is worth it.
-        gap: small enough if larger than `_GAP`: as certified, or as half of Newton's decrement says
-            where steps found the Hessian right.
-        is_guide: the answer only leads on: Newton's decrement tells it, however right steps found
-            the Hessian.
+        start: theta, shape (d,), or a `Point`.
+        covariance: near that of many rows, shape (d, d); the answer's is this one, corrected by the
+            steps.
+        renewed: makes a better covariance; called once, if steps are slow enough to be worth it.
+        gap: stopping gap if larger than `_GAP`: certified, or by half of Newton's decrement where
+            steps confirmed the Hessian.
+        is_guide: whether the answer is only a start: Newton's decrement then suffices.
     """
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)
@@ -308,11 +300,10 @@ def reached(
 
 
 def _is_long(above: float, speed: float) -> bool:
-    """Whether more steps than a better Hessian costs are left.
+    """Whether more steps are left than a better Hessian costs.
 
-    Args:
-        above: how many times the gap is what may be left.
-        speed: by how many times the last step lowered it.
+    `above` is the gap over the stopping gap; `speed` is the factor by which the last step lowered
+    it.
     """
     return math.log(max(above, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
 
@@ -325,17 +316,17 @@ def _covariance_at(base: BaseRows, point: Point) -> Array:
 
 
 def rough_covariance(base: BaseRows, theta: Array) -> Array:
-    """Of the features under a tilting, shape (d, d); of few of many rows (`BaseRows.few`)."""
+    """Covariance of the features under a tilting, (d, d), by `BaseRows.few`."""
     return _covariance_at(base.few, Point.at(base.few, theta))
 
 
 def _line_search(
     base: BaseRows, point: Point, step: Array, decrement: float, targets: Targets, ridge: Array
 ) -> Point | None:
-    """The next point on the way, or None if no step lowers the objective.
+    """The next point along the step, or None if no length lowers the objective.
 
-    It may lie beyond the lowest of the way, but not where F rises again at more than half the rate
-    at which it fell: from there steps are short, and each asks for a Hessian.
+    A point past the minimum along the step is refused where F rises at more than half the rate at
+    which it fell: from there steps are short, and each needs a Hessian.
     """
     start = _objective(point, targets, ridge)
     length = 1.0
@@ -352,14 +343,10 @@ def _line_search(
 
 
 def _least_of_cubic(fall: float, decrement: float, slope: float) -> float:
-    """Where, of a way of length one, a cubic is least that falls by `fall` in all; or no number.
+    """Minimum of a cubic on a step of length one that falls by `fall`; or not a number.
 
-    Args:
-        fall: of its value, from beginning to end.
-        decrement: minus its slope at the beginning, > 0.
-        slope: at the end.
-
-    Source: Nocedal & Wright (2006), Numerical Optimization, formula 3.59.
+    `decrement` is minus its slope at the start, > 0; `slope` is that at the end. Source: Nocedal &
+    Wright (2006), Numerical Optimization, formula 3.59.
     """
     bend = slope - decrement + 3 * fall
     root = math.sqrt(max(bend * bend + decrement * slope, 0.0))

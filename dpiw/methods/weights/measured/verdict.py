@@ -15,30 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.weights.diagnostics import Objection, Verdict, tail_findings, unsupported
+from dpiw.methods.weights.measured.constants import (
+    GUESSED,
+    MANY,
+    QUANTILE_USE,
+    ROWS_CARE,
+    ROWS_USE,
+    SUPPORT_CARE,
+    SUPPORT_USE,
+)
 
 Array = NDArray[np.float64]
 
-SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
-"""Least support for `use` and `use with care`: below, the interval is most of what is told."""
-
-QUANTILE_USE = 0.85
-"""The same of a quantile where nobody knows how a generator's bins lie, in which it is decided."""
-
-GUESSED = 0.6
-"""Most that the part `prior` may be of the variance for `use`. It was varied on 240 releases of two
-simulated populations with heavy tails and gaps, on which nothing else was chosen: with 0.6 means
-and linear coefficients with `use` held the truth 95.5% of the time, `use with care` 88%. Not asked
-of quantiles: their guess depends on where they fall, and it is small where they fell wrong."""
-
-MANY = 10**6
-"""Rows of a base, of which at least 10,000 are drawn: k-hat's bound is 0.7 from 2,155 on."""
-
-ROWS_USE, ROWS_CARE = 500.0, 50.0
-"""Least effective base rows for `use` and `use with care`: below, linearisation fails."""
-
 
 class Linearised(Protocol):
-    """Values of a sample as the law of its weights sees them (`dpiw.analysis.sample.Values`)."""
+    """An estimate as the law of its weights reads it: values, influence, refit, facts."""
 
     @property
     def values(self) -> Array:
@@ -47,7 +38,7 @@ class Linearised(Protocol):
 
     @property
     def influence(self) -> Array:
-        """By what each row moves them, shape (n, p)."""
+        """Derivative of the values by the weight of each row, shape (n, p)."""
         ...
 
     @property
@@ -57,12 +48,12 @@ class Linearised(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What else the estimator has to say, by name."""
+        """Facts of the estimator, by name."""
         ...
 
 
 def least_support(estimate: Linearised) -> Array:
-    """For the verdict `use`, of each value, shape (p,)."""
+    """Least support for `use`, of each value, shape (p,)."""
     inside = estimate.facts.get("inside", np.zeros(estimate.values.size))
     return np.where(np.isfinite(inside), SUPPORT_USE, QUANTILE_USE)
 
@@ -70,7 +61,7 @@ def least_support(estimate: Linearised) -> Array:
 def guessed(parts: dict[str, Array]) -> Array:
     """Share of each value's variance that is a guess, in [0, 1], shape (p,).
 
-    Without `people`, a bound, which may be far too large: it makes no guess better.
+    `people` is left out: it is an upper bound, and would make the guess look smaller.
     """
     known = [part for name, part in parts.items() if name != "people"]
     total = np.asarray(sum(known), dtype=np.float64)
@@ -99,7 +90,7 @@ def objections(
 
 
 def guess(share: float) -> list[Objection]:
-    """What so large a part of a guess leaves."""
+    """The objection to so large a share of a guess."""
     if share <= GUESSED:
         return []
     text = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
@@ -121,7 +112,7 @@ def base_objections(published: float, base_rows: float, k_hat: float | None) -> 
 
 
 def few_rows(base_rows: float) -> list[Objection]:
-    """What so few effective base rows leave."""
+    """The objection to so few effective base rows."""
     if base_rows >= ROWS_USE:
         return []
     leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE

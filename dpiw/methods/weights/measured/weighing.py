@@ -18,6 +18,7 @@ from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Diagnostics, Stability, Verdict, diagnose
 from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.constants import GAIN_USE, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
 from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
@@ -33,15 +34,11 @@ from dpiw.privacy.measurement import Measurement
 
 Array = NDArray[np.float64]
 
-P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
-GAIN_USE = 0.2
-
 _WRITTEN = 2**24
-"""Entries of a feature matrix that is written down, at most, where passes need none: 128 MiB."""
+"""Most entries of a stored feature matrix where passes need none: 128 MiB."""
 
 _TOLD = 20_000
-"""Rows of whose weights the noise is told, at least: its mean square is that of all to a hundredth
-or so."""
+"""Least rows whose noise is reported: their mean square is within about 1% of that of all."""
 
 RULE = (
     "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, k-hat of the"
@@ -57,7 +54,7 @@ RULE = (
     " they are all equal, or when it is too large and the five largest exceed the others by less"
     " than a quarter of the sum of squared weights. Intervals ask the same of both kinds of rows."
 )
-"""The verdict's rule. Its numbers are the constants of this module, `ROWS_*` of `means_verdict`."""
+"""The verdict's rule, with the numbers of `constants`."""
 
 
 class Fitted(Protocol):
@@ -200,17 +197,17 @@ def weigh_measured(
 
 
 def _credits(reweighted: Reweighted) -> str:
-    """The credit, and that of products where it is another."""
+    """The credit, and that of products where it differs."""
     credit, pairs = reweighted.tilt.credit, reweighted.pairs_credit
     products = "" if pairs == credit else f", of products {pairs:.4g}"
     return f"credit {credit:.4g}{products}"
 
 
 def stack_of(estimator: Fitted, measurement: Measurement, schema: PublicSchema) -> Stack:
-    """The feature map that a sum is of, with the ranges that were kept with it.
+    """The feature map of a measured sum, with the ranges it was measured in.
 
     Raises:
-        ReleaseError: it states ranges that this schema cannot have.
+        ReleaseError: the measurement states ranges that this schema cannot have.
     """
     return estimator.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
 
@@ -249,10 +246,7 @@ def law_of_measured(
 def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
     """Replicate weights of published rows; free, and the same every time.
 
-    Args:
-        law: of the published weights.
-        measurement: the noisy sum, which fixes the draws.
-        count: how many.
+    The digest of the measurement fixes the draws.
     """
     seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
     return law.replicates(count, np.random.default_rng(seed))
@@ -265,10 +259,7 @@ def _judged(
     noise: np.ndarray,
     subset: slice,
 ) -> Diagnostics:
-    """Diagnostics of the published weights, with the verdict of `RULE`.
-
-    Their noise is given of those in `subset`.
-    """
+    """Diagnostics of the published weights by `RULE`; `noise` is that of the rows in `subset`."""
     shares = np.exp(published[subset] - published.max())
     stable, of_base = diagnose(published), Stability.of(base)
     diagnostics = replace(

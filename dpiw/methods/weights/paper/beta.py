@@ -68,13 +68,12 @@ class BetaRatio(DensityRatio):
     """A released log-linear density ratio: b_bar.x.
 
     Attributes:
-        law: law of the noise in `coefficients`.
+        law: of the noise in `coefficients`.
         coefficients: b_bar, shape (d',).
         map: the feature map.
         fit: public facts of the fit; None for a fit without noise.
-        centre: mu, shape (d',): the debiasing factor b(x - mu) is in the log ratio; None: it is
-            not. A calibration starts from such a ratio, a public function of a row as it is, and
-            one that changes nothing then leaves the debiased weights.
+        centre: mu, shape (d',), if the debiasing factor b(x - mu) is part of the log ratio. A beta
+            calibration starts from such a ratio.
     """
 
     law: NoiseLaw
@@ -92,7 +91,7 @@ class BetaRatio(DensityRatio):
         return self.scored(synthetic).log_ratio
 
     def scored(self, synthetic: SyntheticTable) -> Scored:
-        """It, and the features that its noise is of."""
+        """The log ratio, and the features that carry its noise."""
         x = self.features(synthetic)
         texts: tuple[str, ...] = ()
         log_ratio = x @ self.coefficients
@@ -102,7 +101,7 @@ class BetaRatio(DensityRatio):
         return Scored(log_ratio=log_ratio, features=x, law=self.law, texts=texts)
 
     def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
-        """Of `DRAWS` draws of noise and sampling error; None of a fit without noise."""
+        """Variances under `DRAWS` draws of noise and sampling error; None without noise."""
         if self.fit is None:
             return None
         x = self.features(synthetic)
@@ -113,11 +112,7 @@ class BetaRatio(DensityRatio):
         return np.asarray(((drawn @ (centred.T @ centred)) * drawn).sum(axis=1) / len(x))
 
     def debiased(self, others: SyntheticTable) -> BetaRatio:
-        """With its debiasing factor in it, about the weighted mean of other rows' features.
-
-        Args:
-            others: public rows that are not published.
-        """
+        """With the debiasing factor about the weighted mean of unpublished rows' features."""
         x = self.features(others)
         return replace(self, centre=weighted_centre(x @ self.coefficients, x))
 
@@ -162,7 +157,7 @@ class BetaRegression(RatioEstimator):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
-        """As `WeightEstimator.from_settings`; gaussian noise is refused where delta is 0."""
+        """Build it from a spec; gaussian noise is refused where delta is 0."""
         for name in sorted(_REMOVED & set(settings)):
             raise SpecError(f"weights.settings.{name}: {_NOT_LINEAR}")
         estimator = super().from_settings(settings, pure=pure, rows=rows)
@@ -177,12 +172,10 @@ class BetaRegression(RatioEstimator):
     ) -> Self:
         """Set Lam and the noise scale for effort `rho`.
 
-        Gaussian noise of multiplier s_w spends rho = 1/(2 s_w^2) of zCDP exactly; pure epsilon
+        Gaussian noise of multiplier s_w spends rho = 1/(2 s_w^2) of zCDP exactly. Pure epsilon
         noise spends at most epsilon^2/2, so epsilon = sqrt(2 rho). Hence scale / sensitivity is
-        1/sqrt(2 rho) for every law.
-
-        Never refuses a small `rho` on the way to the plan's total: whether the noise's moments
-        exist at the final one is asked by `check`.
+        1/sqrt(2 rho) for every law. A small `rho` is not refused here: `check` asks whether the
+        noise's moments exist at the final one.
 
         Raises:
             SpecError: `rho` or `nominal_rows` is not positive.
@@ -221,7 +214,7 @@ class BetaRegression(RatioEstimator):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of the coefficients."""
+        """The noise of the coefficients."""
         ready = self._ready()
         return (
             ReleasedNoise(
@@ -257,11 +250,10 @@ class BetaRegression(RatioEstimator):
         check_moments(self._ready().law, self.feature_map(schema).bounds)
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """Share of the log ratio's variance that survives shrinkage, in [0, 1].
+        """Share of the log ratio's variance that survives shrinkage, in [0, 1]: `resolved_share`.
 
-        sum_j l_j h_j / sum_j l_j with h_j = (n0/2) l_j / ((n0/2) l_j + Lam), l_j the eigenvalues
-        of the feature covariance under a uniform public row. The Hessian of J is at most
-        Lam I + (n0/2) covariance: 2 n0 rows of curvature at most 1/4 (docs/method.md section 6).
+        By the eigenvalues of the feature covariance under a uniform public row. The Hessian of J is
+        at most Lam I + (n0/2) covariance (docs/method.md section 6).
         """
         eigenvalues = self.feature_map(schema).reference_eigenvalues()
         return resolved_share(eigenvalues, nominal_rows=nominal_rows, penalty=self._ready().penalty)
@@ -276,7 +268,7 @@ class BetaRegression(RatioEstimator):
         return ()
 
     def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights correct, what the verdict is about, and what intervals leave out."""
+        """What the weights correct, what the verdict covers, and what intervals omit."""
         return (
             "Weights correct towards the regularised regression fit, not all the way to the truth.",
             "On four public tables these weights improved regressions more often than not, and"
@@ -364,7 +356,7 @@ class BetaRegression(RatioEstimator):
         return solve(problem, tolerance=GRADIENT_TOLERANCE * self._ready().bounds.norm)
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
-        """The density ratio of a measurement; needs nothing but these settings.
+        """The density ratio of a measurement.
 
         Raises:
             WeightError: the measurement is of another kind, or does not fit schema and settings.
@@ -384,10 +376,10 @@ class BetaRegression(RatioEstimator):
     def calibrated_on(
         self, measurement: Measurement, rows: SampledRows, weighing: Weighing
     ) -> tuple[DensityRatio, PostProcessing]:
-        """The ratio to weigh by, and the steps; a calibration is fitted on the public rows.
+        """The ratio and the steps, with a beta calibration fitted on public rows if one is asked.
 
-        It starts from the ratio as its weights would be without one: with its own debiasing factor
-        in it, about the mean of the rows that are not published.
+        The calibration starts from the debiased ratio, so one that changes nothing keeps its
+        weights.
         """
         ratio = self.ratio(measurement, schema=rows.weighed.schema)
         steps = weighing.post_processing

@@ -56,11 +56,11 @@ class NetworkRatio(DensityRatio):
     """The released network as a log ratio.
 
     Attributes:
-        training: of which the network is the result; public.
+        training: the training that made the network; public.
         parameters: of the network, shape (p,), noisy.
         limit: public bound of the log ratio.
         nominal_rows: n0.
-        replays: R, how often the training is played on synthetic rows alone; 0 for never.
+        replays: R, number of trainings on synthetic rows alone; 0 for none.
     """
 
     training: RatioTraining
@@ -81,8 +81,8 @@ class NetworkRatio(DensityRatio):
     def replayed(self, synthetic: SyntheticTable) -> Array:
         """Log ratios of R trainings without a difference to find, shape (rows, R), centred.
 
-        Free: synthetic rows and public settings alone. Fixed by the released parameters, so that
-        it can be repeated; the noise is simulated, never released.
+        Free: synthetic rows and public settings alone. The seed follows from the released
+        parameters, so the result can be repeated; the noise is simulated.
         """
         rows = inputs(synthetic.schema, synthetic.scaled)
         key = hashlib.sha256(rows.tobytes()).hexdigest()
@@ -100,7 +100,7 @@ class NetworkRatio(DensityRatio):
         return self._played[key]
 
     def scored(self, synthetic: SyntheticTable) -> Scored:
-        """It, and noise as the replays vary, sampling error included; none without replays."""
+        """The log ratio; its noise, sampling error included, is the spread of replays."""
         replays = self.replayed(synthetic)
         count = replays.shape[1]
         return Scored(
@@ -111,16 +111,13 @@ class NetworkRatio(DensityRatio):
         )
 
     def chance(self, synthetic: SyntheticTable) -> Array | None:
-        """Of the replays, shape (R,); None without any.
-
-        As far as replays vary no less than a real training without signal.
-        """
+        """The replays' variances, shape (R,); None without replays."""
         return self.replayed(synthetic).var(axis=0) if self.replays else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkCalibration:
-    """What `calibrate` found: the training with its noise, and what it is for."""
+    """A training with its noise, and what it is calibrated for."""
 
     training: RatioTraining
     unit: PrivacyUnit
@@ -221,12 +218,12 @@ class DensityNetwork(RatioEstimator):
         return replace(self, calibrated=calibrated)
 
     def check_fits(self) -> None:
-        """Clip one public row: its network needs torch."""
+        """Clip one public row, to see that torch works."""
         check_computes("fit_weights", lambda: self._ready().training.architecture)
 
     @property
     def resumption(self) -> Resumption | None:
-        """The terms of resuming a killed training; None: it is lost."""
+        """The terms of resuming a killed training; None: a killed training is lost."""
         return Resumption.of(steps=self.steps, resumes=self.resumes)
 
     def _ready(self) -> NetworkCalibration:
@@ -250,14 +247,14 @@ class DensityNetwork(RatioEstimator):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of every step's sum of gradients."""
+        """The noise of every step's sum of gradients."""
         return (self._ready_for(schema).training.private.released_noise(event=0),)
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:
-        """None: nothing public tells, so a plan makes no forecast of it."""
+        """None: no public forecast exists."""
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
-        """What the curator should know, from public facts."""
+        """Facts for the curator."""
         texts: tuple[str, ...] = (
             "dp_mlp: nothing forecasts its weights, and their noise has no known law: they are not"
             " debiased and no interval includes it; the verdict is at best `use with care`",
@@ -295,17 +292,11 @@ class DensityNetwork(RatioEstimator):
         noise: NoiseSource,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """Train, from a checkpoint if there is one; `measure` before its result is packed.
-
-        Args:
-            table: private rows.
-            synthetic: public rows.
-            noise: draws lots and their noise.
-            watch: holds the checkpoint to go on from, and is told where the training stands.
+        """Train, from a checkpoint if `watch` has one; return the last state.
 
         Privacy:
-            Unit: `max_rows` rows, add/remove. Event: `events`, one step per lot; what a resumed run
-            repeats is among them.
+            Unit: `max_rows` rows, add/remove. Event: `events`, one step per lot, with the steps
+            that resumes may repeat.
 
         Raises:
             UncalibratedError: before `calibrate`, or for another schema.
@@ -350,11 +341,7 @@ class DensityNetwork(RatioEstimator):
     def measurement(
         self, state: TrainingState, *, schema: PublicSchema, synthetic_rows: int
     ) -> Measurement:
-        """What a finished training released.
-
-        Raises:
-            WeightError: steps are left.
-        """
+        """What a finished training releases; WeightError while steps are left."""
         if state.step != self._ready().training.private.steps:
             raise WeightError(f"{self.method}: the training is not finished")
         return Measurement(
@@ -370,7 +357,7 @@ class DensityNetwork(RatioEstimator):
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:
-        """The density ratio of a measurement; needs nothing but these settings.
+        """The density ratio of a measurement.
 
         Raises:
             UncalibratedError: before `calibrate`, or for another schema.

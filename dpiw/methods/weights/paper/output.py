@@ -56,7 +56,7 @@ REASON = (
 
 
 def rows_digest(synthetic: SyntheticTable) -> str:
-    """SHA-256 of the published rows' scaled values, hexadecimal: which rows a vector is for."""
+    """SHA-256 of the published rows' scaled values, hexadecimal."""
     digest = hashlib.sha256(b"dpiw-rows-v1")
     for column in synthetic.schema.released:
         values = np.ascontiguousarray(synthetic.scaled.columns[column.name])
@@ -67,10 +67,10 @@ def rows_digest(synthetic: SyntheticTable) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRatio(DensityRatio):
-    """Noisy log ratios of the published rows: one coordinate, one coefficient, per row.
+    """Noisy log ratios of the published rows, one coordinate per row.
 
     Attributes:
-        law: of the noise, one coordinate per row.
+        law: of the noise.
         coefficients: noisy log ratios, shape (rows,).
         digest: of the rows they belong to.
         map: the feature map of the fit.
@@ -93,12 +93,12 @@ class OutputRatio(DensityRatio):
         return self.coefficients
 
     def scored(self, synthetic: SyntheticTable) -> Scored:
-        """It, and as its features the identity: row i is coordinate i."""
+        """The log ratio; its features are the identity, as row i is coordinate i."""
         identity = np.eye(self.coefficients.size)
         return Scored(log_ratio=self.log_ratio(synthetic), features=identity, law=self.law)
 
     def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """Of `DRAWS` draws of noise, and of sampling error of the coefficients."""
+        """Variances under `DRAWS` draws of noise and of sampling error."""
         self._check(synthetic)
         x = self.map.matrix(synthetic.scaled)
         rng = np.random.default_rng(public_number(self.coefficients))
@@ -109,11 +109,11 @@ class OutputRatio(DensityRatio):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputNoised(BetaRegression):
-    """Settings of the output-noised weights; those of the regression, and the published rows.
+    """Settings of output-noised weights: those of the regression, and the published rows.
 
     Attributes:
         rows: number of published rows; public, and needed before data is read.
-        allow_more_rows: whether more than d' rows are wanted in spite of `REASON`.
+        allow_more_rows: allow more than d' rows in spite of `REASON`.
         published: the published rows, set by `for_rows`; public.
     """
 
@@ -216,10 +216,10 @@ class OutputNoised(BetaRegression):
         return texts
 
     def parameters(self) -> dict[str, Any]:
-        """Public settings and numbers known before the rows exist; JSON values.
+        """Public settings and the numbers known before the rows exist; JSON values.
 
-        The scale is not among them: it is `noise_multiplier` times `coefficient_sensitivity`
-        times sigma_max(X), and stands in the measurement with the last.
+        The scale is `noise_multiplier` times `coefficient_sensitivity` times sigma_max(X), and is
+        stated in the measurement.
         """
         parameters = super().parameters() | {
             "rows": self.rows,
@@ -231,11 +231,7 @@ class OutputNoised(BetaRegression):
         return parameters
 
     def for_rows(self, published: SyntheticTable) -> Self:
-        """These settings for the rows that will be published.
-
-        Raises:
-            WeightError: not as many rows as planned.
-        """
+        """These settings for the published rows; WeightError if their number differs."""
         if published.rows != self.rows:
             raise WeightError(f"output_noised: expected the planned {self.rows} rows")
         return replace(self, published=published)
@@ -243,7 +239,7 @@ class OutputNoised(BetaRegression):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of the published rows' log ratios; before `for_rows`, at most that."""
+        """The noise of the published rows' log ratios; an upper bound before `for_rows`."""
         reach = self._ready().bounds.norm * math.sqrt(self._check_rows(schema))
         spectral = reach if self.published is None else self._spectral_norm(self.published)
         law, sensitivity = self._law(spectral)

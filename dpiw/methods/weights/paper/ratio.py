@@ -50,10 +50,10 @@ class Scored:
     Attributes:
         log_ratio: shape (n,), natural log, up to a constant, not debiased.
         features: shape (n, d'); noise z adds z.features.
-        law: of z; None: of no known law.
+        law: of z; None if unknown.
         factor: argument of the debiasing factor b, unnormalised and self-normalised, for the
-            certificate; None: there is no factor.
-        texts: what was done to make it, for the certificate.
+            certificate; None: no factor.
+        texts: steps taken so far, for the certificate.
     """
 
     log_ratio: Array
@@ -64,27 +64,26 @@ class Scored:
 
 
 class DensityRatio(abc.ABC):
-    """A released log ratio, by default with noise of no known law."""
+    """A released log ratio; by default the law of its noise is unknown."""
 
     @abc.abstractmethod
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """Noisy log ratio up to a constant, shape (rows,), natural log, not debiased."""
 
     def scored(self, synthetic: SyntheticTable) -> Scored:
-        """It, and how its noise enters."""
+        """The log ratio, and how its noise enters."""
         features = np.zeros((synthetic.rows, 0))
         return Scored(log_ratio=self.log_ratio(synthetic), features=features, law=None)
 
     def chance(self, synthetic: SyntheticTable) -> Array | None:
-        """Variances of the log ratio that chance alone gives, shape (R,); None: not known.
+        """Variances of the log ratio by chance alone, shape (R,); None: not known.
 
-        As if real and synthetic law agreed. Free: from released values, the published rows and
-        nominal_rows.
+        The null: real and synthetic law agree. Free: uses released values and public rows.
         """
         return None
 
     def signal(self, synthetic: SyntheticTable) -> Signal | None:
-        """Whether it is more than chance; None where that cannot be asked."""
+        """The test whether the log ratio is more than chance; None: not testable."""
         null = self.chance(synthetic)
         return None if null is None else Signal.of(self.log_ratio(synthetic), null)
 
@@ -108,10 +107,6 @@ def _log_mean_spherical(scale: float, features: Array, dimension: int) -> Array:
 
 def log_noise_mean(law: NoiseLaw, features: Array) -> Array:
     """Logarithm of E exp(z.x) = 1/b(x) per row, shape (n,); infinite where the mean does not exist.
-
-    Args:
-        law: law of the coefficient noise z.
-        features: rows x, shape (n, d').
 
     Source: docs/method.md section 4, rows "E exp(z.x)" and "mean exists".
     """
@@ -157,7 +152,7 @@ def weighted_centre(log_weights: Array, features: Array) -> Array:
 def debias_unnormalised(log_ratio: Array, features: Array, law: NoiseLaw) -> Array:
     """b_bar.x + log b(x): unbiased for the non-private weight, row by row.
 
-    Not scaled: with s0 = n0/N_G the mean weight estimates N_D/n0.
+    With s0 = n0/N_G the mean weight estimates N_D/n0.
     """
     return np.asarray(log_ratio + log_debias(law, features))
 
@@ -165,20 +160,20 @@ def debias_unnormalised(log_ratio: Array, features: Array, law: NoiseLaw) -> Arr
 def debias_self_normalised(log_ratio: Array, features: Array, law: NoiseLaw) -> tuple[Array, Array]:
     """b_bar.x + log b(x - mu_hat), scaled to mean weight one; and mu_hat.
 
-    mu_hat is the mean of the features under the noisy weights. The bias of the weighted means is
-    of second order in the noise after this; before it, and with the printed b(x), of first.
+    mu_hat is the mean of the features under the noisy weights. The bias of weighted means is then
+    of second order in the noise; with the printed b(x), of first.
     """
     centre = weighted_centre(log_ratio, features)
     return normalised(log_ratio + log_debias(law, features - centre)), centre
 
 
 def public_number(released: Array) -> int:
-    """Fixed by released values, so that what is simulated for them can be repeated."""
+    """A seed that follows from released values, so that simulations can be repeated."""
     return int.from_bytes(hashlib.sha256(released.tobytes()).digest()[:8], "big")
 
 
 def simulated_noise(law: NoiseLaw, draws: int, rng: np.random.Generator) -> Array:
-    """Draws of a noise law for comparisons alone, shape (draws, dimension); never released."""
+    """Draws of a noise law for comparison, shape (draws, dimension); never released."""
     shape = (draws, law.dimension)
     if law.kind is NoiseKind.LAPLACE:
         return rng.laplace(scale=law.scale, size=shape)

@@ -119,7 +119,7 @@ class Calibration:
         multiplier: noise scale / sensitivity, as accounted.
         noise_level: K; the log-weight noise at a reference row has standard deviation K/Lam.
         penalty: Lam.
-        capped: whether Lam was set by the cap on tau instead of sqrt(0.05 K n0).
+        capped: whether the cap on tau set Lam, instead of sqrt(0.05 K n0).
         sensitivity: of the released vector before rounding, solver error included: L2, or L1
             for laplace noise.
         law: of the noise; its scale covers the lattice rounding as well.
@@ -210,8 +210,7 @@ def calibration(
         nominal_rows: n0.
         tau: cap on the predicted log-weight noise.
         penalty: Lam, if the curator fixed it.
-        level_factor: K is multiplied by it; for noise that is added elsewhere than to the
-            coefficients (`dpiw.methods.weights.paper.output`).
+        level_factor: multiplies K, for noise on the outputs (`output_noised`).
     """
     level = level_factor * noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
     rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
@@ -249,10 +248,6 @@ def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
     Needs scale * norm(x) < 1/2 (laplace: scale * max|x_j| < 1/2) for x and for x - mu. Gaussian
     noise always passes.
 
-    Args:
-        law: of the coefficient noise.
-        bounds: of the features.
-
     Raises:
         SpecError: names the field, the value and the range.
     """
@@ -281,14 +276,7 @@ def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penal
 
 @dataclass(frozen=True, kw_only=True)
 class FitFacts:
-    """Public facts of a regression fit.
-
-    Attributes:
-        penalty: Lam.
-        nominal_rows: n0.
-        synthetic_rows: N_G, that it used.
-        max_rows: k, most rows of one person.
-    """
+    """Public facts of a fit: Lam, n0, N_G synthetic rows, and k rows of one person at most."""
 
     penalty: float
     nominal_rows: int
@@ -297,7 +285,7 @@ class FitFacts:
 
     @classmethod
     def of_measurement(cls, facts: Mapping[str, Any]) -> FitFacts:
-        """As a measurement of these weights states them."""
+        """Read them from the facts of a measurement."""
         return cls(**{field.name: facts[field.name] for field in fields(cls)})
 
 
@@ -305,12 +293,9 @@ def sampling_covariance(features: Array, fit: FitFacts) -> Array:
     """Covariance of the exact coefficients when real and synthetic law agree, shape (d', d').
 
     At b = 0 every row's slope is 1/2 and curvature 1/4. With C and M the covariance and second
-    moment of the features, the gradient's covariance is at most (n0/4)(k + n0/N_G) C, as a person's
-    k rows may be alike, and the Hessian Lam I + (n0/2) M. Assumes a real table of about n0 rows.
-
-    Args:
-        features: rows x of a table with the synthetic law, shape (n, d').
-        fit: the fit's public facts.
+    moment of the features (rows x, shape (n, d')), the gradient's covariance is at most (n0/4)(k +
+    n0/N_G) C, as a person's k rows may be alike, and the Hessian Lam I + (n0/2) M. Assumes a real
+    table of about n0 rows.
     """
     size, rows = fit.nominal_rows, len(features)
     centred = features - features.mean(axis=0)
@@ -374,20 +359,12 @@ def _factor(matrix: Array) -> Callable[[Array], Array]:
 
 
 def solve(problem: Regression, *, tolerance: float) -> Array:
-    """Return b with norm(grad J(b)) <= `tolerance`.
+    """Return b, shape (d',), with norm(grad J(b)) <= `tolerance`.
 
     Newton's method on grad J = 0, damped by halving until the gradient's norm falls. J has
     Lam I <= hessian <= const I, so the norm falls along every exact Newton direction and the
-    iteration reaches any tolerance above rounding error. A factored Hessian is kept for as long as
-    one full step with it still cuts the gradient tenfold: with many features the Hessian is most
-    of the work.
-
-    Args:
-        problem: the regression.
-        tolerance: bound on the Euclidean norm of the gradient of the sum objective.
-
-    Returns:
-        Coefficients, shape (d',).
+    iteration reaches any tolerance above rounding error. A factored Hessian is kept while one full
+    step with it cuts the gradient tenfold.
 
     Raises:
         WeightError: the certificate was not reached. The message is the same for every table.

@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Step(abc.ABC):
-    """One step; what it does not act on, it leaves alone."""
+    """One step of post-processing."""
 
     step: ClassVar[str]
     rescales: ClassVar[bool] = False
@@ -50,7 +50,7 @@ class Step(abc.ABC):
     @property
     @abc.abstractmethod
     def text(self) -> str:
-        """For the certificate."""
+        """The line in the certificate."""
 
     def on_ratio(self, scored: Scored) -> Scored | None:
         """The log ratio rewritten; None if this is no step on ratios."""
@@ -132,16 +132,16 @@ class BetaCalibrate(Step):
 
     @property
     def text(self) -> str:
-        """For the certificate."""
+        """The line in the certificate."""
         if self.a is None:
             return f"beta calibration on {self.declared}"
         return f"beta calibration (a={self.a:.4g}, b={self.b:.4g}, c={self.c:.4g}; {self.declared})"
 
     def on_ratio(self, scored: Scored) -> Scored:
-        """Seen through the map; UncalibratedError while it has not been fitted.
+        """The log ratio through the map; UncalibratedError while it has not been fitted.
 
-        Noise passes on by the slope, to first order. The map was fitted with that noise in the
-        ratio and removes some of it, which is not subtracted; no factor is left.
+        Noise passes on by the slope, to first order. The map was fitted to the noisy ratio, so no
+        debiasing factor is left.
         """
         u = scored.log_ratio
         return replace(
@@ -173,7 +173,7 @@ class Temper(Step):
 
     @property
     def text(self) -> str:
-        """For the certificate."""
+        """The line in the certificate."""
         return f"temper to the power {self.alpha:g}"
 
     def on_ratio(self, scored: Scored) -> Scored:
@@ -194,18 +194,11 @@ def generalised_pareto_quantile(shares: Array, *, shape: float, scale: float) ->
 
 
 def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
-    """Smooth the upper tail, and the k-hat of the weights before.
+    """Smooth the upper tail; return the log weights, shape (n,), and k-hat before.
 
     The ceil(min(n/5, 3 sqrt(n))) largest weights become the midpoint quantiles of the generalised
     Pareto law fitted to their excesses over the next largest weight, in the same order, and at
-    most the largest weight there was. Nothing is changed where `k_hat` is None: fewer than 25
-    rows, or a constant tail.
-
-    Args:
-        log_weights: shape (n,), natural log, any scale.
-
-    Returns:
-        Log weights on the same scale, shape (n,), and k-hat.
+    most the largest weight there was. Where `k_hat` is None, nothing changes.
 
     Raises:
         WeightError: as `k_hat`.
@@ -238,7 +231,7 @@ class ParetoSmooth(Step):
 
     @property
     def text(self) -> str:
-        """For the certificate."""
+        """The line in the certificate."""
         return "Pareto-smooth the largest weights"
 
     def on_log_weights(self, log_weights: Array) -> Array:
@@ -259,7 +252,7 @@ class Clip(Step):
 
     @property
     def text(self) -> str:
-        """For the certificate."""
+        """The line in the certificate."""
         return f"clip at {self.at:g} times the mean weight"
 
     def on_log_weights(self, log_weights: Array) -> Array:
@@ -277,7 +270,7 @@ class SelfNormalise(Step):
 
     @property
     def text(self) -> str:
-        """For the certificate."""
+        """The line in the certificate."""
         return "self-normalise"
 
 
@@ -303,7 +296,7 @@ class Resample(Step):
 
     @property
     def text(self) -> str:
-        """For the certificate."""
+        """The line in the certificate."""
         return f"resample {self.rows} rows by weight ({self.scheme.value}); weights are one"
 
 
@@ -321,7 +314,7 @@ ORDER = ", ".join(kind.step for kind in STEPS)
 
 
 def files_of(step: Mapping[str, Any]) -> tuple[str, ...]:
-    """Settings of a step, as a spec writes it, that are paths of files; of no known step: none."""
+    """Settings of a spec's step that are paths of files; none of an unknown step."""
     return next((kind.files for kind in STEPS if kind.step == step.get("step")), ())
 
 
@@ -341,12 +334,10 @@ class PostProcessing:
             )
 
     def check(self, *, self_normalised: bool) -> None:
-        """Refuse steps that contradict the release's normalisation.
+        """Refuse steps that lose the scale which unnormalised weights are published for.
 
         Raises:
-            SpecError: `self_normalise`, `resample` or a beta calibration, whose number of public
-                rows says nothing, with unnormalised weights: their scale is what they are
-                published for.
+            SpecError: names the step.
         """
         for step in self.steps:
             if step.rescales and not self_normalised:

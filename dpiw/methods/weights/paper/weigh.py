@@ -48,16 +48,16 @@ RULE = (
 
 
 class RatioEstimator(WeightEstimator):
-    """An estimator whose measurement is a density ratio that can be asked of any row."""
+    """An estimator whose measurement is a density ratio, known at any row."""
 
     @abc.abstractmethod
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DensityRatio:
-        """Post-process a measurement into a density ratio. Costs nothing, repeatable."""
+        """The density ratio of a measurement. Costs nothing, repeatable."""
 
     def calibrated_on(
         self, measurement: Measurement, rows: SampledRows, weighing: Weighing
     ) -> tuple[DensityRatio, PostProcessing]:
-        """The ratio to weigh by, and the steps; a calibration among them is fitted where it can."""
+        """The ratio to weigh by, and the steps, with a calibration fitted if there is one."""
         schema = rows.weighed.schema
         return self.ratio(measurement, schema=schema), weighing.post_processing
 
@@ -69,7 +69,7 @@ class RatioEstimator(WeightEstimator):
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """As `WeightEstimator.weigh`: `weigh` by the released ratio."""
+        """Weigh the rows by the released ratio."""
         ratio, steps = self.calibrated_on(measurement, rows, weighing)
         return weigh(
             ratio,
@@ -92,11 +92,10 @@ def weigh(
     post_processing: PostProcessing | None = None,
     rng: np.random.Generator | None = None,
 ) -> Weights:
-    """Weight the rows of `synthetic` by a released ratio.
+    """Weight the rows of `synthetic` by a released ratio; free.
 
     Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
-    resampling. Everything is computed from released values and public constants: free. After a
-    calibration there is no factor: it is in the ratio before it, or left to the calibration.
+    resampling. After a calibration no debiasing factor is applied: the ratio has it already.
 
     Args:
         ratio: the ratio with the law of its noise; with a beta calibration, the ratio it was
@@ -106,7 +105,7 @@ def weigh(
         normalisation: self-normalised or as they are.
         resolution: the plan's public forecast; enters the verdict when given.
         post_processing: named steps; none by default.
-        rng: for `resample` alone; no privacy noise. The same state gives the same rows.
+        rng: for `resample` alone; no privacy noise.
 
     Raises:
         WeightError: no rows, or the debiasing factor does not exist.
@@ -146,16 +145,7 @@ def _judged(
     resolution: float | None,
     signal: Signal | None,
 ) -> Diagnostics:
-    """The verdict by `RULE`.
-
-    Args:
-        stable: of the published weights.
-        log_weights: they, shape (n,).
-        noise: standard deviation of each one's privacy noise, shape (n,); None: nothing is known
-            of it.
-        resolution: the plan's forecast; None without one.
-        signal: None: the ratio was compared with nothing.
-    """
+    """The verdict by `RULE`. `noise`: per log weight, shape (n,); None if its law is unknown."""
     findings = [
         (Verdict.CARE, "a reference implementation; weights.method: measured is recommended")
     ]
@@ -182,7 +172,7 @@ def _judged(
 
 
 def _rewritten(scored: Scored, steps: PostProcessing) -> Scored:
-    """The log ratio after the steps that act on it, with their texts."""
+    """The log ratio after the steps on it, with their texts."""
     for step in steps.steps:
         rewritten = step.on_ratio(scored)
         if rewritten is not None:
@@ -193,7 +183,7 @@ def _rewritten(scored: Scored, steps: PostProcessing) -> Scored:
 def _debiased(
     scored: Scored, debias: bool, normalisation: Normalisation
 ) -> tuple[Array, tuple[str, ...]]:
-    """Log weights without the noise's mean effect."""
+    """Log weights without the noise's mean effect, and the texts of the step."""
     law, log_ratio = scored.law, scored.log_ratio
     self_normalised = normalisation is Normalisation.SELF
     if not debias or law is None or law.scale == 0 or scored.factor is None:
@@ -207,7 +197,7 @@ def _debiased(
 def _reshaped(
     raw: Array, steps: PostProcessing, normalisation: Normalisation
 ) -> tuple[Array, tuple[str, ...]]:
-    """Log weights after the steps that act on them, and their texts."""
+    """Log weights after the steps on them, and their texts."""
     log_weights, texts = raw, []
     for step in steps.steps:
         reshaped = step.on_log_weights(log_weights)

@@ -13,22 +13,19 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.diagnostics import Verdict, unsupported, worst
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.law import MeansLaw
-from dpiw.methods.weights.measured.targets import Targets
-from dpiw.methods.weights.measured.thinning import calibrated
-from dpiw.methods.weights.measured.tilting import tilt
-from dpiw.methods.weights.measured.verdict import (
+from dpiw.methods.weights.measured.constants import (
     GUESSED,
     QUANTILE_USE,
     ROWS_CARE,
     ROWS_USE,
     SUPPORT_CARE,
     SUPPORT_USE,
-    few_rows,
-    guess,
-    guessed,
-    least_support,
 )
+from dpiw.methods.weights.measured.law import MeansLaw
+from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.thinning import calibrated
+from dpiw.methods.weights.measured.tilting import tilt
+from dpiw.methods.weights.measured.verdict import few_rows, guess, guessed, least_support
 from tests.dpiw.methods.weights.chosen import law_of, taken
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
