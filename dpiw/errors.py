@@ -48,16 +48,16 @@ P = ParamSpec("P")
 
 
 def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
-    r"""Return foreign text as it may be printed: on one line, and unable to steer a terminal.
+    r"""Return foreign text on one line, unable to steer a terminal.
 
-    Control characters, line ends, directions and invisible characters (`is_plain` is false)
-    become `\u001b` or `\u202e`, as JSON writes them; what is longer than `most` ends with `...`.
-    All that a command or page shows of files, ledgers and environment goes through here.
+    Control characters, line ends, directions and invisible characters (`is_plain` is false) become
+    `\u001b` or `\u202e`, as in JSON. Everything that a command or page shows of files, ledgers and
+    environment goes through here.
 
     Args:
-        text: of a file, ledger or environment; what is no text is shown as Python writes it.
-        most: characters; None: any number.
-        lines: whether line ends stay, of text that is ours but for what went through here before.
+        text: of a file, ledger or environment; other values are shown as Python writes them.
+        most: characters, after which `...` follows; None: any number.
+        lines: whether line ends stay: only for our own text whose foreign parts were shown before.
     """
     kept = "\n" if lines else ""
     text = str(text)
@@ -86,16 +86,12 @@ def _escaped(character: str) -> str:
 
 
 def install(extra: str) -> str:
-    """What to type for an extra: dpiw is on no package index; a checkout or a wheel brings it."""
+    """Return the command that installs an extra; dpiw is on no package index."""
     return f"pip install './dpiw[{extra}]' (./dpiw: your checkout, or its wheel's file)"
 
 
 def optional(module: str, *, extra: str) -> Any:
-    """Import `module`.
-
-    Raises:
-        ReleaseError: it is not installed; names the extra that brings it.
-    """
+    """Import `module`; raise ReleaseError, which names the extra, if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as reason:
@@ -104,11 +100,9 @@ def optional(module: str, *, extra: str) -> Any:
 
 
 def nearest(word: object, allowed: Iterable[str]) -> str:
-    """`; did you mean 'csv'?`, or nothing where no admissible word is near.
+    """Return `; did you mean 'csv'?`, or nothing if no admissible word is near.
 
-    Args:
-        word: what stands in a public file or was typed; never a cell. It is not repeated.
-        allowed: the admissible words.
+    `word` is of a public file or was typed, never a cell, and is not repeated.
     """
     import difflib
 
@@ -118,11 +112,11 @@ def nearest(word: object, allowed: Iterable[str]) -> str:
 
 
 MOST_TOLD = 10
-"""Names that a message lists."""
+"""Most names that a message lists."""
 
 
 def nearest_first(word: str, known: Iterable[str]) -> str:
-    """`its levels, nearest first: 'south', 'north' and 12 more`, without the first two words."""
+    """Return `nearest first: 'south', 'north' and 12 more`."""
     import difflib
 
     names = list(dict.fromkeys(known))
@@ -132,7 +126,7 @@ def nearest_first(word: str, known: Iterable[str]) -> str:
 
 
 def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
-    """Refuse what other libraries call an argument, and say what it is called here."""
+    """Refuse another library's name of an argument, and name ours."""
 
     def decorate(function: Callable[P, B]) -> Callable[P, B]:
         @wraps(function)
@@ -148,7 +142,7 @@ def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
 
 
 def one_of(word: object, allowed: Iterable[str]) -> str:
-    """`expected one of csv, parquet; did you mean 'csv'?`; see `nearest`."""
+    """Return `expected one of csv, parquet; did you mean 'csv'?`; see `nearest`."""
     choices = list(allowed)
     return f"expected one of {', '.join(choices)}{nearest(word, choices)}"
 
@@ -156,7 +150,7 @@ def one_of(word: object, allowed: Iterable[str]) -> str:
 class Aside:
     """A text about an error that stays in this process: an empty one until it is set.
 
-    The text lies beside the error and not in it. No pickler finds it, whatever reducers another
+    The text is stored beside the error, not in it. No pickler finds it, whatever reducers another
     library registers, and neither do `vars`, `copy`, `repr`, `args` and notes.
     """
 
@@ -181,11 +175,11 @@ class Aside:
 class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
-    `advice` says what an operator does next; it depends on the class alone.
-
     Attributes:
-        at: the configuration file and the line that it is about, where they are known.
-        full: what a person at the machine is shown where a scheduler keeps a shorter text.
+        exit_code: depends on the class alone.
+        advice: the operator's next step; depends on the class alone.
+        at: the configuration file and the line at fault, where known.
+        full: text for a person at the machine, where a scheduler keeps a shorter one.
     """
 
     exit_code: int = 1
@@ -198,11 +192,7 @@ class DPIWError(Exception):
 
 
 def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) -> tuple[B, ...]:
-    """What `make` gives for every value; all that it refuses is told at once, a line each.
-
-    Raises:
-        error: `make` raised it.
-    """
+    """Apply `make` to every value, and raise one `error` with all refusals, a line each."""
     results, refused = [], []
     for value in values:
         try:
@@ -232,8 +222,8 @@ class SourceError(DPIWError):
     """The confidential source's structure (file, columns, types) is not as declared.
 
     Attributes:
-        place: which row or line, in digits and our own words, where it is known. Confidential: no
-            message holds it; the stage's log tells it, to the custodian alone.
+        place: row or line, in digits and our own words, where known. Confidential: no message holds
+            it; only the stage's log shows it, to the custodian.
     """
 
     exit_code = 12
@@ -262,8 +252,8 @@ class BudgetExceededError(PrivacyError):
     """A request does not fit the population's remaining budget. Nothing was spent.
 
     Attributes:
-        requested: what was asked, as text such as `epsilon=1.2, delta=1e-06`.
-        remaining: what is left, in the same form.
+        requested: as text such as `epsilon=1.2, delta=1e-06`.
+        remaining: in the same form.
     """
 
     exit_code = 22
@@ -310,8 +300,8 @@ class AlreadyPaidError(PrivacyError):
     Nothing was reserved, read or spent.
 
     Attributes:
-        run: the key of the run that was paid, or its first digits.
-        period: the label that both runs have.
+        run: the key of the paid run, or its first digits.
+        period: the label of both runs.
     """
 
     exit_code = 26

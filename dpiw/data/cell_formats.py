@@ -38,17 +38,18 @@ Fault = tuple[str, str]
 """A field, and what is wrong with it."""
 
 
+# `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
 @dataclass(frozen=True, kw_only=True)
 class CellFormat:
-    """How text cells are written. None: not stated.
+    """How text cells are written. None: not stated here.
 
     Attributes:
         decimal: the decimal mark, `.` or `,`.
-        thousands: sign between groups of three digits: `none`, `,`, `.`, `space` or `'`.
+        thousands: what stands between groups of three digits: `none`, `,`, `.`, `space` or `'`.
         date_format, datetime_format: `iso`, or a pattern such as `%d.%m.%Y` or
             `%m/%d/%Y %H:%M`. No names of months, no two-digit years, no other directives.
-        missing: tokens that mean missing, compared exactly after stripping white space. Empty
-            cells are always missing.
+        missing: tokens that mean missing, compared after stripping white space, case and all.
+            Empty cells are missing in any case.
     """
 
     decimal: str | None = None

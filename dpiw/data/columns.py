@@ -58,7 +58,7 @@ def bucket_names(buckets: int) -> tuple[str, ...]:
 
 
 class ColumnKind(enum.Enum):
-    """The type of a column's cells."""
+    """What the cells of a column are."""
 
     CONTINUOUS = "continuous"
     INTEGER = "integer"
@@ -70,7 +70,7 @@ class ColumnKind(enum.Enum):
 
 
 class ColumnRole(enum.Enum):
-    """The use of a column. Identifiers are read to bound rows per person and then dropped."""
+    """What a column is for. Identifiers are read to bound rows per person and then dropped."""
 
     FEATURE = "feature"
     TARGET = "target"
@@ -99,35 +99,37 @@ def _is_plain_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+# `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """A column's public declaration.
 
     Attributes:
         name: as in the file's header; unique up to case and Unicode form.
-        kind: type of the cells; optional only for identifiers.
+        kind: what the cells are. Optional only for identifiers.
         role: feature, target or identifier.
-        nullable: whether a missing cell is a value of its own; if not, `fill` replaces it.
-        lower, upper: inclusive bounds of a numeric kind, in own units; ISO text for times.
+        nullable: whether a missing cell is a value of its own. If not, `fill` takes its place.
+        lower, upper: inclusive public bounds of a numeric kind, in the column's own units; ISO
+            text for dates and datetimes.
         levels: admissible values of a categorical or ordinal column, in order.
         members: for each level, further public texts that mean it (`dpiw.data.levels`).
-        hash_buckets: categorical only, instead of levels: number of buckets for hashed texts.
+        hash_buckets: categorical only, instead of levels: how many buckets texts are hashed to.
         unseen: categorical only: nobody knows the levels; only the generator `levels` takes it.
         other: the level that unknown cells become; without it they are missing.
         fill: value of missing and unparsable cells in a column that is not nullable. Default:
             the lower bound; `other`, else the first level; false.
-        true_values, false_values: words of a boolean column, compared casefolded and stripped.
-        cuts: discretisation edges strictly between the bounds, in own units (ISO for dates).
-        bins: number of equal-width bins, instead of cuts.
-        decimals: continuous only: decimals to which values are rounded, read and released.
+        true_values, false_values: what a boolean cell may say, compared casefolded and stripped.
+        cuts: public discretisation edges strictly between the bounds, in own units (ISO for dates).
+        bins: public number of equal-width bins, instead of cuts.
+        decimals: continuous only: values are rounded to this many decimals, read and released.
             Default: `released_decimals`, about twelve digits of the range.
-        time_zone: datetime only: zone of naive cells and of released moments.
-        normaliser: how cells are compared to levels, in one Unicode form and stripped of white
-            space: `exact`, or `casefold`.
+        time_zone: datetime only: the zone in which naive cells are read, and moments are released.
+        normaliser: how category cells are compared to levels, in one Unicode form (NFC, plain
+            spaces) and after stripping white space: `exact`, or `casefold`.
         null_is_own_person: identifiers only: a row without id is one person, not a faulty source.
         description: what the column holds, for people.
-        provenance: origin of its bounds or levels: law, codebook, earlier release or other.
-        written: how the source writes the cells; not compared.
+        provenance: where its bounds or levels come from: law, codebook, earlier release or other.
+        written: how the source writes the cells; no part of what they are, nor of a comparison.
     """
 
     name: str

@@ -57,15 +57,17 @@ class Condition:
 
 
 class Repair(enum.Enum):
-    """How a synthetic row that breaks a constraint is repaired.
+    """What becomes of a synthetic row that breaks a constraint.
 
-    `REJECT`: another row is drawn instead. `PROJECT`: the nearest row that satisfies it.
+    `REJECT`: it is left out, and another one is drawn. `PROJECT`: it becomes the nearest row that
+    does not break it.
     """
 
     REJECT = "reject"
     PROJECT = "project"
 
 
+# `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
 @dataclass(frozen=True, kw_only=True)
 class Never:
     """A structural zero: a combination of cells that cannot occur.
@@ -93,16 +95,17 @@ class Never:
         return _mapping(self, never=never)
 
 
+# `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A functional dependency: a public function of the column `of` decides `column`.
+    """A functional dependency: a column is a public function of another.
 
     Attributes:
         name: of the constraint.
         column: whose cell follows.
         of: from which it follows.
-        cases: a condition on `of`, and the cell that follows; None: a missing one. Every possible
-            cell of `of` meets exactly one.
+        cases: a condition on `of`, and the cell that follows; None: a missing one. Every cell that
+            `of` can have meets exactly one.
         repair: of rows that break it.
     """
 
@@ -125,15 +128,16 @@ class Lookup:
         return _mapping(self, column=self.column, of=self.of, cases=cases)
 
 
+# `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """A bound on a sum of columns, or a fixed sum.
+    """An inequality between columns, or a fixed total: a sum of columns has a bound or a value.
 
     Attributes:
         name: of the constraint.
         parts: the columns that are added up; one is enough.
         total: a column, or a number.
-        exact: whether the sum equals the total; otherwise it is at most the total.
+        exact: whether the sum equals the total; if not, it is at most that.
         repair: of rows that break it.
     """
 

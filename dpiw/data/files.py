@@ -229,7 +229,10 @@ def _unusable(path: Path, reason: OSError) -> SpecError:
 
 
 def check_is_file(source: Path) -> None:
-    """Raise SourceError unless a confidential source is a regular file. Reads no byte."""
+    """Raise SourceError unless a confidential source is a regular file.
+
+    Reads no byte, and the message does not repeat the path.
+    """
     try:
         mode = source.lstat().st_mode
     except OSError:

@@ -77,8 +77,7 @@ def ingest(
         written: format of cells, unless a column states another; states every field.
 
     Returns:
-        The path of the snapshot, `directory/scaled.parquet`, beside `validation.json` and the
-        custodian's `cells.txt`.
+        The path of the snapshot, beside `validation.json` and the custodian's `cells.txt`.
 
     Privacy:
         Unit: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,

@@ -80,12 +80,8 @@ def add_up(
 def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | None:
     """Return a part's totals in another process; None where it cannot.
 
-    Never raises: a cluster would write an error's text and place to all its logs.
-
-    Args:
-        tally: counts.
-        part: of a snapshot on a disk that both see.
-        here: the caller's `arithmetic()` and `state_of` the snapshot's file.
+    Never raises: a cluster would write an error's text and place to all its logs. `here` is the
+    caller's `arithmetic()` and `state_of` the snapshot's file.
 
     Privacy:
         As `in_process`.

@@ -111,9 +111,9 @@ class Rules:
         }
 
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
-        """Repair rows, by the constraints of one kind or by all. Rows that satisfy them stay.
+        """Repair rows by the constraints whose repair is `only`, or by all.
 
-        Rows on which several constraints meet may still break one: see `replaced`.
+        Rows that satisfy them stay. Rows on which several meet may still break one: see `replaced`.
         """
         cells = self._read(scaled)
         chosen = [

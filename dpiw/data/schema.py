@@ -58,14 +58,15 @@ class Block:
         return self.stop - self.start
 
 
+# `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
 @dataclass(frozen=True, kw_only=True)
 class PublicSchema:
     """The public data dictionary of one table.
 
     Attributes:
-        name: 1 to 63 lower-case letters, digits, `-` and `_`, starting with a letter or digit.
+        name: of the table: 1 to 63 lower-case letters, digits, `-` and `_`, the first no sign.
         columns: every column of the file in its order, identifiers included.
-        constraints: rules that synthetic rows are made to satisfy.
+        constraints: what no row can be; synthetic rows are made to satisfy them.
     """
 
     name: str

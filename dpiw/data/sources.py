@@ -147,7 +147,7 @@ def read_csv(
 
 
 def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple[Path, bool]:
-    """Return the path of the text as UTF-8 with LF line ends, and whether quotes are balanced.
+    """Return the path of the text as UTF-8 with LF line ends, and whether quotes are plain.
 
     It is `path` itself, or else written to `clean`. LF alone, within quotes too: Arrow loses one of
     a CR and LF that a block's edge separates, and the edge depends on other rows.

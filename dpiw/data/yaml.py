@@ -159,10 +159,10 @@ def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
 def load_text(
     text: str, *, what: str, error: type[DPIWError] = SpecError, exact: bool = False
 ) -> Any:
-    """Parse configuration text.
+    """Parse one YAML document.
 
     Args:
-        text: one YAML document.
+        text: the document.
         what: name of the thing for messages, e.g. `schema`.
         error: class of the errors raised.
         exact: return decimals as `decimal.Decimal` instead of float.

@@ -30,7 +30,7 @@ def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
-    """Return the smallest epsilon of one Gaussian mechanism at 0 < delta < 1, up by 1e-12."""
+    """Return one Gaussian mechanism's smallest epsilon at 0 < delta < 1, rounded up by 1e-12."""
 
     def excess(epsilon: float) -> float:
         return gaussian_delta(noise_multiplier, epsilon) - delta
