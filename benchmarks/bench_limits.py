@@ -58,9 +58,9 @@ COMMANDS = {
     "help": ["-m", "dpiw.cli.main", "--help"],
     "plan": ["-m", "dpiw.cli.main", "plan", EXAMPLE],
     "prepare": ["examples/prepare.py", "breast-cancer"],
-    "fresh": ["-m", "flows.release", EXAMPLE],
-    "published": ["-m", "flows.release", EXAMPLE],
-    "warm": ["-m", "flows.release", AGAIN],
+    "fresh": ["-m", "flows", EXAMPLE],
+    "published": ["-m", "flows", EXAMPLE],
+    "warm": ["-m", "flows", AGAIN],
 }
 """In this order: each finds what those before it left."""
 

@@ -4,7 +4,7 @@
 #   deployments/serve.sh [PREFECT_FILE]      stop with Ctrl-C; what was deployed keeps parameters and schedules
 #   DPIW_GPU=1 deployments/serve.sh          also a worker for the pool dpiw-gpu
 # -m: what is started below has a process group of its own, so that Ctrl-C reaches this script alone,
-# which stops them in order. A worker that is told twice kills its runs.
+# which stops them in order. A worker that gets two signals kills its runs.
 set -meuo pipefail
 umask 077
 file="${1:-deployments/prefect.yaml}"

@@ -121,7 +121,7 @@ def _run(command: list[str], folder: Path) -> str:
 
 
 def written(text: str, made: Mapping[str, str]) -> str:
-    """The page with what stands between its marks made anew."""
+    """The page with what stands between its marks made again."""
     for name, content in made.items():
         mark = f"<!-- {name} -->\n"
         text, count = re.subn(

@@ -23,7 +23,6 @@ from rich.console import Console
 from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
-from dpiw.plan.held_rows import held_rows
 from dpiw.plan.spec import load_spec
 from dpiw.run.advice import advice
 from dpiw.run.ahead import current_label, question, source_fault
@@ -89,7 +88,7 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
         return f"{type(error).__name__}: {text}"
     run = ReleaseRun.prepare(spec, period=period)
     reason = failure_text(run.directory, error.stage)
-    held = held_rows(run.plan, error.stage)
+    held = run.plan.held_rows(error.stage)
     failure = f"stage {error.stage}: {reason}" if reason else str(error)
     lines = [failure, f"(confidential log: {run.directory / 'log'})"]
     return "\n".join([*lines, *_next(run, error), *([held] if held else []), _reads(run, error)])

@@ -11,13 +11,7 @@ Prefect sees the name of a spec, a period, which step succeeded, and the public 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-if __name__ == "__main__":  # before Prefect is imported: what is published needs none of it
-    from flows import console
-
-    sys.exit(console.main(console.release_flow, sys.argv[1:]))
 
 from prefect import flow
 from prefect.runtime import flow_run

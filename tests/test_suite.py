@@ -73,6 +73,7 @@ def suite(toy: Path, word: str = "") -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout, sorted(ran)
 
 
+@pytest.mark.nightly
 def test_green_parts_stay_and_red_ones_run_again(toy: Path) -> None:
     (toy / "build" / "red").touch()
     (toy / "build" / "skip").touch()

@@ -150,11 +150,7 @@ class Comparisons:
         return ReleaseError(f"where={self.text!r}: {fault}")
 
     def truth(self, node: ast.expr, word: str = "") -> pd.Series:
-        """Return one truth value per row.
-
-        Args:
-            node: a condition, or a part of one.
-            word: the operator that joins it to others, such as `and`.
+        """Return one truth value per row; `word` is the operator that joins `node` to others.
 
         Raises:
             ReleaseError: numbers, text or dates alone, or kinds that do not compare.
@@ -209,7 +205,6 @@ class Comparisons:
         return self._value(node)
 
     def _value(self, node: ast.expr) -> Any:
-        """A column's cells, or a literal."""
         return self.table[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
 
     def _related(self, node: ast.Compare, values: Sequence[Any]) -> pd.Series:
@@ -224,7 +219,6 @@ class Comparisons:
         return truth if isinstance(truth, pd.Series) else pd.Series(truth, index)
 
     def _comparison(self, node: ast.Compare) -> pd.Series:
-        """One comparison, or a chain of them."""
         last = node.comparators[-1]
         if len(node.ops) == 1 and isinstance(last, ast.List | ast.Tuple):
             listed = {ast.Eq: ast.In, ast.NotEq: ast.NotIn}.get(type(node.ops[0]))  # as in pandas

@@ -151,7 +151,6 @@ def condition(
 
 
 def _columns(tree: ast.expr) -> list[str]:
-    """The columns in a condition, each once."""
     return list(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
 
 
@@ -194,7 +193,6 @@ def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> 
 
 
 def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
-    """Refuse syntax that a condition may not contain."""
     if not isinstance(node, _ALLOWED):
         word = _WORDS.get(type(node), f"`{type(node).__name__.lower()}`")
         allowed = (

@@ -111,7 +111,6 @@ def _check_alike(names: Iterable[str]) -> None:
 
 
 def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str, str]:
-    """An admissible, unused name for each column."""
     seen, suggested = set(taken), {}
     for name in bad:
         suggested[name] = next(
@@ -307,7 +306,6 @@ _REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.er
 def _alone(
     form: _Format, draft: Path, table: pd.DataFrame, column: Column, weights: _Weights
 ) -> bool:
-    """Whether the format holds this column by itself."""
     try:
         form.write(draft, table[[column.name]], [column], weights)
         return not form.changed(draft, table[[column.name]], [column], weights)
@@ -458,7 +456,6 @@ def _rows(table: pd.DataFrame, weights: _Weights) -> pd.DataFrame:
 
 
 def _holds(numbers: str, first_day: str, label: str) -> dict[ColumnKind, str]:
-    """Values by kind of column in a file of doubles, moments and labels, in words."""
     labels = f"the schema's levels, as labels of at most {label}"
     return {
         ColumnKind.INTEGER: f"whole numbers to {LARGEST_WHOLE} (2^53), as doubles",

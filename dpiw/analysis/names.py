@@ -152,7 +152,6 @@ def _longest_name(table: pd.DataFrame, word: str) -> tuple[str | None, int]:
 
 
 def _texts(values: pd.Series) -> Iterable[object]:
-    """Return the different values of a column of text."""
     return values.dropna().unique() if values.dtype == object or values.dtype.kind == "O" else ()
 
 

@@ -166,7 +166,6 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
 
 
 def _quantiles(values: Array, weights: Array) -> Array:
-    """Quantiles of a box; NaN, which is not drawn, without rows."""
     if not values.size:
         return np.full(_BOX.size, np.nan)
     return weighted_quantile(values, weights, _BOX)

@@ -41,7 +41,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import told_in
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import check_header, load_schema, load_spec
-    from dpiw.plan.spec_paths import check_publish_to
     from dpiw.plan.table import plan_table
     from dpiw.run.advice import advice
     from dpiw.run.ahead import current_label
@@ -50,7 +49,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
-        check_publish_to(spec)
+        spec.check_publish_to()
         schema = load_schema(spec)
         if arguments.header is not None:
             agrees = check_header(arguments.header, spec.source, schema)

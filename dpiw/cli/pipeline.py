@@ -1,4 +1,4 @@
-"""`dpiw release | audit`: the flows, run as `python -m flows.release` runs them.
+"""`dpiw release | audit`: the flows, run as `python -m flows` runs them.
 
 `flows` and `tasks` are names of a checkout, too generic for site-packages. The wheel carries both
 in `dpiw/_pipeline`; a command puts that folder first on the path of its own process and of those
@@ -56,7 +56,7 @@ def _release(arguments: argparse.Namespace) -> int:
 
         load_spec(arguments.spec)
     words = [str(arguments.spec), *_options(arguments, "period", "until", "rows")]
-    return run_module("flows.release", words + ["--pay-again"] * arguments.pay_again)
+    return run_module("flows", words + ["--pay-again"] * arguments.pay_again)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -126,11 +126,10 @@ def run_register(arguments: argparse.Namespace) -> int:
 def _read(path: Path) -> ReleaseSpec:
     from dpiw.data.yaml import told_in
     from dpiw.plan.spec import load_schema, load_spec
-    from dpiw.plan.spec_paths import check_publish_to
 
     with told_in(path, SpecError):
         spec = load_spec(path)
-        check_publish_to(spec)
+        spec.check_publish_to()
         load_schema(spec)  # the unit's column is one that it declares
     return spec
 

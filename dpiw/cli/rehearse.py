@@ -136,10 +136,9 @@ def _stand_in(
 ) -> tuple[ResampledRows | None, tuple[str, ...]]:
     """Public rows to resample and the name of their kind."""
     from dpiw.plan.rehearsal.inputs import public_rows, released_rows
-    from dpiw.plan.spec_paths import confidential
 
     if arguments.like is not None:
-        confidential(spec).refuse(arguments.like, field="--like")
+        spec.confidential.refuse(arguments.like, field="--like")
         return released_rows(arguments.like, schema, public_key=arguments.key), ("release",)
     if arguments.public_rows is not None:
         declared_public = arguments.i_declare_these_rows_public

@@ -14,9 +14,8 @@ from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import DPIWError, SpecError
 from dpiw.local import Feature, LocalParameters, calibrated
 from dpiw.plan.json_schema import model_schema
-from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_paths import located
-from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section
+from dpiw.plan.spec import located
+from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section, told
 
 LEAST_REPORTS = 1000
 """Default `least_reports`: their average still has a thirtieth of one report's noise."""

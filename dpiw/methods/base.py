@@ -65,7 +65,11 @@ class Method(Protocol):
 
     @abc.abstractmethod
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """What `measure` will do. Raises `UncalibratedError` before `calibrate`."""
+        """What `measure` will do.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema or unit.
+        """
         ...
 
     @abc.abstractmethod

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from dpiw.data.levels import level_caveat
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.paper.steps import BetaCalibrate, parse_post_processing
-from dpiw.plan import found_levels, made_elsewhere
 from dpiw.plan.plan import Plan
-from dpiw.privacy.events import PoissonSampledGaussianEvent
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, rows_caveat
+from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.stages import StagePlan, written
+from dpiw.privacy import accounting
+from dpiw.privacy.events import DeclaredEvent, PoissonSampledGaussianEvent, PrivacyEvent
+from dpiw.privacy.units import (
+    NeighbouringRelation,
+    NoiseKind,
+    PrivacyUnit,
+    float_below,
+    rows_caveat,
+)
 
 _READ_BEFORE = (
     " The table was read before under another plan, and no draw followed that read. Its custodian"
@@ -18,14 +29,21 @@ _READ_BEFORE = (
 )
 
 
+_FOUND_LEVELS = (
+    "Levels were shown where their noisy count reached a public threshold; that a level of one"
+    " person alone did has the probability that delta pays for. How many different texts occur"
+    " shows in run time, which is not protected."
+)
+
+
 def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False) -> tuple[str, ...]:
     """Sentences a reader must accept for the certificate's epsilon and delta to hold.
 
     Args:
-        plan: the release's.
-        max_unpaid_reads: the population's, by its registration.
-        read_before: whether the table was read without a draw, under another plan, before the
-            release's run was reserved.
+        plan: the release's plan.
+        max_unpaid_reads: as the population was registered.
+        read_before: whether the table was read under another plan, without a draw, before the
+            run was reserved.
     """
     unit = plan.spec.privacy_unit
     late = isinstance(plan.generator, FindsLevels)
@@ -66,9 +84,9 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False)
             " differs from the ideal one by less than 2^-150 in total variation."
         )
     if isinstance(plan.generator, MadeElsewhere):
-        sentences.append(made_elsewhere.assumption(plan.generator, unit))
+        sentences.append(declared_assumption(plan.generator, unit))
     if late:
-        sentences.append(found_levels.ASSUMPTION)
+        sentences.append(_FOUND_LEVELS)
     step = _calibrate(plan)
     if step is not None and plan.weights is not None:
         sentences.append(
@@ -93,7 +111,7 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     """Sentences about the use of the rows and weights."""
     sentences = ["Synthetic rows are not records of people; single rows carry no information."]
     if isinstance(plan.generator, MadeElsewhere):
-        sentences = [*made_elsewhere.caveats(plan.generator)]
+        sentences = [*_declared_caveats(plan.generator)]
     sentences += filter(None, [rows_caveat(plan.spec.privacy_unit.max_rows)])
     if plan.schema.constraints:
         sentences.append(
@@ -113,3 +131,109 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
 
 def _calibrate(plan: Plan) -> BetaCalibrate | None:
     return parse_post_processing(plan.spec.weights.post_processing).calibrate
+
+
+# --- rows that another tool made ---
+
+
+def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:
+    """Return a certificate's facts on rows of another tool; reads their file.
+
+    `epsilon` and `delta` are the declared ones for the release's unit, `charged` whether this
+    release pays them; `promised_*` are of our own events alone, 0 if there are none.
+    """
+    declared = generator.declared(plan.spec.privacy_unit)
+    events = [event for stage in plan.stages for event in stage.events]
+    return {
+        **generator.kept(plan.schema),
+        "epsilon": declared.epsilon,
+        "delta": declared.delta,
+        "charged": generator.counted_by is None,
+        **_promised(plan.spec, events),
+    }
+
+
+def _promised(spec: ReleaseSpec, events: Sequence[PrivacyEvent]) -> dict[str, float]:
+    own_events = [event for event in events if not isinstance(event, DeclaredEvent)]
+    declared_delta = sum(
+        written(event.delta) for event in events if isinstance(event, DeclaredEvent)
+    )
+    delta = float_below(spec.delta - declared_delta) if own_events else 0.0
+    epsilon = accounting.epsilon(own_events, delta=delta) if own_events else 0.0
+    return {"promised_epsilon": epsilon, "promised_delta": delta}
+
+
+def told_alone(plan: Plan, stage: StagePlan) -> str:
+    """Say what a release promises of our stage at the delta that the declared part leaves."""
+    events = [event for stage_plan in plan.stages for event in stage_plan.events]
+    declared = [event for event in events if isinstance(event, DeclaredEvent)]
+    if not any(event.delta for event in declared) or set(declared) & set(stage.events):
+        return ""
+    promised = _promised(plan.spec, events)
+    return (
+        f" at the whole delta; the release promises epsilon={promised['promised_epsilon']:.6g}, at"
+        f" the delta={promised['promised_delta']:.6g} that the declared part leaves"
+    )
+
+
+def made_elsewhere_text(generator: MadeElsewhere) -> str:
+    """A line of the plan: whose rows they are, and who pays."""
+    declaration = generator.declaration()
+    paid = "charged here" if generator.counted_by is None else f"paid by run {generator.counted_by}"
+    return (
+        f"made by {declaration['tool']} {declaration['version']} at a cost declared by"
+        f" {declaration['declared_by']}, {paid}"
+    )
+
+
+def declared_assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
+    """The declaration that the total depends on, for the unit that the release protects."""
+    declaration = generator.declaration()
+    return (
+        f"The rows (SHA-256 {declaration['sha256']}) were made by {declaration['tool']}"
+        f" {declaration['version']} at epsilon={declaration['epsilon']},"
+        f" delta={declaration['delta']} under {declaration['relation']}: this is the word of"
+        f" {declaration['declared_by']}, on this evidence: {declaration['evidence']}. Nothing"
+        f" here checked it.{_for_unit(generator, unit)}"
+    )
+
+
+def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
+    """The unit of the declaration, and its cost for the release's unit."""
+    declaration, cost = generator.declaration(), generator.declared(unit)
+    of = "person" if unit.id_column is None else f"value of {unit.id_column}"
+    group = declaration["rows_per_unit"]
+    if group is None:
+        text = ""
+    elif group == 1:
+        text = f" It is stated for all rows of one {of} together."
+    else:
+        text = (
+            f" It is stated for single rows, of which at most {group} were one {of}: a public"
+            f" bound, kept before {declaration['tool']} read its table."
+        )
+    if (cost.epsilon, cost.delta) != (float(declaration["epsilon"]), float(declaration["delta"])):
+        text += (
+            f" For one {of}, under {unit.relation.value}, that is epsilon={cost.epsilon},"
+            f" delta={cost.delta}."
+        )
+    return text
+
+
+def _declared_caveats(generator: MadeElsewhere) -> tuple[str, ...]:
+    """Sentences about the use of rows of another tool."""
+    paid = (
+        "The total holds only if the declared cost of the rows is true; what this pipeline promises"
+        " by itself is the cost of its own measurement."
+        if generator.counted_by is None
+        else "The cost stated here is of this pipeline's own measurement; the rows cost what run"
+        f" {generator.counted_by} of the same ledger was charged, if they are its rows and their"
+        " declared cost is true."
+    )
+    return (
+        paid,
+        "Whether rows repeat rows of the confidential table was not checked: the check would itself"
+        " need a paid look.",
+        "Rows of a file may repeat each other or depend on each other; effective sizes count each"
+        " as an independent draw.",
+    )

@@ -1,4 +1,4 @@
-"""What weights will be able to show, told from public facts before any budget is spent."""
+"""Forecasts from public facts: what weights can show, how long methods take."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.spec import ReleaseSpec
 
 RESOLUTION_FLOOR = 0.25
-"""Weights that can show less than this share of the log ratio's variance are not worth budget.
+"""Least share of the log ratio's variance that weights must show to be worth budget.
 
-`resolution` is computed from public facts alone: how much of the log ratio's variance survives
-the shrinkage that the noise forces on the regression (docs/method.md section 6).
+The share survives the shrinkage that noise forces on the regression (docs/method.md section 6).
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsForecast:
-    """What the weights will be able to show, from public facts only.
+    """What the weights can show.
 
     Attributes:
         method: the estimator the spec asks for.
@@ -37,7 +36,7 @@ class WeightsForecast:
 
     @property
     def shown(self) -> str:
-        """The resolution for people; one below the floor is seen to be below."""
+        """The resolution for people; a value below the floor never rounds up to it."""
         if self.feasible:
             return f"{self.resolution:.0%}"
         return percent_below(self.resolution, RESOLUTION_FLOOR)
@@ -46,7 +45,7 @@ class WeightsForecast:
 def forecast_of(
     spec: ReleaseSpec, schema: PublicSchema, weights: WeightEstimator | None
 ) -> WeightsForecast | None:
-    """What calibrated weights will show; None without weights, or where nothing public tells."""
+    """Return what calibrated weights can show; None without weights or a public resolution."""
     if weights is None:
         return None
     resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
@@ -61,17 +60,17 @@ def forecast_of(
 
 
 LONGEST = 12 * 3600
-"""Seconds beyond which a plan is refused: far more than a forecast is off by."""
+"""Seconds beyond which a plan is refused."""
 
 TOLD = 60
-"""Seconds from which on a plan says how long its methods take."""
+"""Seconds from which a plan states how long its methods take."""
 
 
 def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Running | None:
-    """Return what a calibrated method takes; None where that is not known.
+    """Return seconds and memory of a calibrated method; None without a forecast.
 
     Raises:
-        SpecError: it takes longer than `LONGEST`, or holds more than the spec lets a stage hold.
+        SpecError: more than `LONGEST` seconds, or more memory than the spec allows a stage.
     """
     if not isinstance(method, Forecasts):
         return None
@@ -97,10 +96,7 @@ def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Ru
 
 
 def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str:
-    """How long a method takes and what it holds, for people; empty where it is little.
-
-    Of a method without a forecast it says so.
-    """
+    """Seconds and memory of a method, for people; empty below `TOLD` seconds."""
     running = check_running(method, schema, spec)
     if running is None:
         return f"{method.method} is not forecast"
@@ -113,7 +109,7 @@ def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str
 
 
 def percent_below(share: float, floor: float) -> str:
-    """A share below `floor`, with as many digits as it takes to see that it is below."""
+    """A share below `floor`, with enough digits to show that it is below."""
     texts = (f"{share:.{digits}%}" for digits in range(16))
     return next((text for text in texts if float(text[:-1]) < floor * 100), f"{share!r}")
 

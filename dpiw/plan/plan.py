@@ -18,12 +18,11 @@ from dpiw.data.levels import level_warning
 from dpiw.data.public_rows import FIELD, check_digest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.methods.base import ReadsBatches
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.forecast import WeightsForecast, check_running, forecast_of, infeasible
-from dpiw.plan.made_elsewhere import check_rows
-from dpiw.plan.promise import run_key, spec_digest
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
     GENERATOR_STAGE,
@@ -31,6 +30,7 @@ from dpiw.plan.stages import (
     WEIGHTS_STAGE,
     PrivateMethods,
     StagePlan,
+    check_rows,
     device_of,
     weighing_of,
 )
@@ -83,8 +83,8 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of every public decision; two specs that promise the same share it."""
-        return spec_digest(self.spec, self.schema)
+        """SHA-256 of every public decision; equal for specs that promise the same."""
+        return self.spec.digest(self.schema)
 
     @property
     def recipe(self) -> Recipe:
@@ -98,22 +98,39 @@ class Plan:
         )
 
     def run_key(self, period: str) -> str:
-        """As `dpiw.plan.promise.run_key`."""
-        return run_key(self.spec, self.schema, period)
+        """Idempotency key of the run of one period."""
+        return self.spec.run_key(self.schema, period)
 
     def device(self, stage: str) -> str:
         """As `device_of`."""
         return device_of(self, stage)
 
+    def held_rows(self, stage: str) -> str:
+        """Say how much memory a stage's draw needs; empty if it reads the rows in batches.
+
+        The same for every table, so it reveals nothing of a failed draw.
+        """
+        method = {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}.get(stage)
+        if method is None or isinstance(method, ReadsBatches):
+            return ""
+        # Read once, and put together once: scaled numbers have 8 bytes, levels 4.
+        least = 2 * sum(8 if column.is_numeric else 4 for column in self.schema.released)
+        limit = self.spec.source.max_memory_bytes
+        return (
+            f"{method.method} holds all rows at once, at least {least} bytes each:"
+            f" source.max_memory_bytes={limit} admits {limit // least:,} rows at most, and fewer"
+            " with what it computes of them"
+        )
+
     def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
-        """What repeating just these stages costs, alone; used when a draw was lost."""
+        """Cost of repeating these stages alone, after a lost draw."""
         events = [event for stage in self.stages if stage.name in names for event in stage.events]
         delta = float_below(self.spec.delta)
         epsilon = accounting.epsilon(events, delta=delta)
         return PrivacyCost.of(epsilon, self.spec.delta, self.spec.privacy_unit.relation)
 
     def stage_renyi(self, names: frozenset[str]) -> RenyiVector:
-        """The Renyi vector of drawing these stages once, for populations that sum vectors."""
+        """Renyi vector of drawing these stages once, for `composition: renyi`."""
         events = [event for stage in self.stages if stage.name in names for event in stage.events]
         return RenyiVector(units=accounting.renyi_vector(events))
 
@@ -215,7 +232,7 @@ class ComposedEpsilon:
 
 
 def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
-    """Epsilon of all stages' events at the spec's delta, composed anew by PLDs.
+    """Compose epsilon of all stages' events at the spec's delta by PLDs.
 
     Raises:
         PrivacyError: it is more than the spec promises.
@@ -230,7 +247,7 @@ def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
 
 
 def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> ComposedEpsilon:
-    """As `promised_epsilon`, by both accountants: for people, and for the certificate."""
+    """Compose epsilon by both accountants, for people and the certificate."""
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
     pld = promised_epsilon(spec, stages)
     rdp = None if delta == 0 else accounting.epsilon_rdp(events, delta=delta)
@@ -264,20 +281,19 @@ def _assemble(
 
 
 RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld", "epsilon_rdp")
-"""What a run keeps of its plan, for `restore_plan`."""
+"""Facts that a run keeps of its plan for `restore_plan`."""
 
 
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
-    """Rebuild the plan a run was started with, from what was kept; nothing is searched anew.
+    """Rebuild a run's plan from its record, without a new search.
 
-    The composed epsilons are those that were kept, for people to read: `promised_epsilon` asks
-    again where budget is reserved or noise drawn, `composed_epsilon` for the certificate.
+    The kept epsilons are for people: `promised_epsilon` composes again before budget is reserved
+    or noise drawn, `composed_epsilon` for the certificate.
 
     Args:
-        spec: of the run.
-        schema: of the run.
-        record: holds `RESTORED`; one of an earlier version may lack the epsilons, which are then
-            composed again.
+        spec: the run's spec.
+        schema: the run's schema.
+        record: holds `RESTORED`; without epsilons (earlier versions) they are composed again.
     """
     methods = PrivateMethods.of_spec(spec, schema)
     if not record["publishes_weights"]:

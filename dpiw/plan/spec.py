@@ -1,32 +1,38 @@
-"""The release spec: everything that is decided before data is read.
+"""The release spec: one typed value that is read once, before any data.
 
 A spec is a YAML file that a curator writes. Nothing in it may be derived from the confidential
 table. Unknown keys are refused, numbers of the promise are exact decimals, and every default is
-public and fixed here. Relative paths are resolved against the spec file's own folder.
+public and fixed (`dpiw.plan.sections`). Relative paths start at the spec file's folder.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from dpiw.data.cell_formats import source_fault
+from dpiw import __version__
+from dpiw.data.cell_formats import source_fault, without_defaults
 from dpiw.data.cell_reading import settled_formats
-from dpiw.data.confidential import is_same_file
+from dpiw.data.confidential import Confidential, is_same_file
 from dpiw.data.dictionary import refuse_open
+from dpiw.data.public_rows import FIELD, named_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, told_in
 from dpiw.errors import SchemaError, SourceError, SpecError
-from dpiw.methods.weights.paper.steps import BetaCalibrate, parse_post_processing
+from dpiw.ledger.location import absolute_location
+from dpiw.methods.generators.registry import public_settings
+from dpiw.methods.weights.paper.steps import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
-from dpiw.plan.sections import Places, Promise, SourceSpec
-from dpiw.plan.spec_faults import told
-from dpiw.plan.spec_paths import confidential, located_spec
-from dpiw.plan.spec_types import is_plain
+from dpiw.plan.sections import GeneratorSpec, Places, Promise, SourceFormat, SourceSpec
+from dpiw.plan.spec_types import is_plain, told
 from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
@@ -37,6 +43,17 @@ from dpiw.privacy.units import (
 
 MAX_EPSILON = Decimal(10)
 """Policy maximum of a single release; more says little about privacy."""
+
+_Public = Callable[[str, str], str]
+"""Returns the absolute path of a field's public file; refuses a confidential one."""
+
+_FOLDER = "releases or state/releases"
+"""Examples of `publish_to` in messages."""
+
+
+def compact_json(value: object) -> str:
+    """One text for one value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
 
 
 class ReleaseSpec(Places, Promise):
@@ -55,6 +72,78 @@ class ReleaseSpec(Places, Promise):
     def cost(self) -> PrivacyCost:
         """What one complete run of this spec promises to spend at most."""
         return PrivacyCost.of(self.epsilon, self.delta, self.privacy_unit.relation)
+
+    @property
+    def confidential(self) -> Confidential:
+        """Where no public file may lie; the paths are absolute."""
+        return Confidential(
+            source=Path(self.source.path), state=Path(self.state), releases=Path(self.publish_to)
+        )
+
+    @property
+    def public_steps(self) -> list[dict[str, Any]]:
+        """Post-processing without the paths of files; their SHA-256 stand for them."""
+        return [
+            {name: value for name, value in step.items() if name not in files_of(step)}
+            for step in self.model_dump(mode="json")["weights"]["post_processing"]
+        ]
+
+    @property
+    def public_generator(self) -> dict[str, Any]:
+        """The generator without the paths of files."""
+        facts: dict[str, Any] = self.generator.model_dump(mode="json")
+        return facts | {"settings": public_settings(facts["method"], facts["settings"])}
+
+    def digest(self, schema: PublicSchema) -> str:
+        """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
+        places: dict[str, Any] = dict.fromkeys(Places.model_fields, True)
+        places["source"] = set(SourceSpec.model_fields) - set(SourceFormat.model_fields)
+        decisions = self.model_dump(mode="json", exclude=places)
+        decisions["source"] = without_defaults(decisions["source"])
+        decisions["public_truth"] = self.public_truth is not None
+        decisions["generator"] = self.public_generator
+        decisions["weights"]["post_processing"] = self.public_steps
+        body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
+        return hashlib.sha256(b"dpiw-plan-v1\n" + compact_json(body).encode()).hexdigest()
+
+    def run_key(self, schema: PublicSchema, period: str) -> str:
+        """Idempotency key of one run: population, promise, input snapshot and period."""
+        parts = {
+            "population": self.population,
+            "plan": self.digest(schema),
+            "snapshot": self.source.snapshot,
+            "period": period,
+        }
+        return hashlib.sha256(b"dpiw-run-v1\n" + compact_json(parts).encode()).hexdigest()
+
+    def check_publish_to(self) -> None:
+        """Refuse to publish where confidential files lie, or where no folder of releases can be.
+
+        Readers of releases look among all files there, and verification refuses every release
+        beside a file that it cannot read. The paths are absolute.
+
+        Raises:
+            SpecError: `publish_to` is a file, holds the source, or is the state folder or its
+                workspace.
+        """
+        releases, state = Path(self.publish_to), Path(self.state)
+        source = Path(self.source.path)
+        fault = ""
+        if os.path.exists(releases) and not os.path.isdir(releases):  # False where nobody may look
+            fault = "is a file"
+        elif source.parent == releases:
+            fault = "is the folder of source.path, the confidential table"
+        elif releases == state:
+            fault = "is the state folder, in which the ledger and the confidential workspace lie"
+        elif releases.is_relative_to(state / "workspace"):
+            fault = "lies in the confidential workspace of the state folder"
+        elif any(place.is_relative_to(releases) for place in (source, state)):
+            fault = "holds the folder of source.path, or the state folder"
+        if fault:
+            raise SpecError(
+                f"publish_to: {fault}; expected a folder of releases alone, such as {_FOLDER},"
+                " which is made if it is not there"
+            )
 
 
 def _check_weights(spec: ReleaseSpec) -> None:
@@ -141,13 +230,13 @@ def load_spec(path: Path) -> ReleaseSpec:
 
 
 def _beside(path: Path) -> str:
-    """The spec that `dpiw init` drafts beside a data dictionary, where it is there."""
+    """The spec that `dpiw init` drafted beside a data dictionary, if it exists."""
     draft = path.parent / "release.yaml"
     return f": {draft}" if os.path.isfile(draft) else ""
 
 
 def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
-    """The data dictionary that a spec with open fields names; None where it may be the source."""
+    """The dictionary of a spec with open fields; None if it may be the confidential source."""
     schema_path, source = mapping.get("schema"), mapping.get("source")
     place = source.get("path", "") if isinstance(source, dict) else ""
     if not all(isinstance(value, str) and is_plain(value) for value in (schema_path, place)):
@@ -157,9 +246,87 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
     return None if is_source or path.suffix not in (".yaml", ".yml") else path
 
 
+def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
+    """Return the spec with absolute paths, and the SHA-256 of public rows for a calibration.
+
+    Raises:
+        SpecError: a path cannot be resolved, or a public file is confidential or not the one
+            stated.
+    """
+
+    def absolute(field: str, text: str) -> str:
+        return str(located(base, field, text).resolve(strict=False))
+
+    # The source's last component is not resolved: a symbolic link is refused at ingest.
+    source = located(base, "source.path", spec.source.path)
+    places = {
+        "source": spec.source.model_copy(
+            update={"path": str(source.parent.resolve() / source.name)}
+        ),
+        "schema_path": absolute("schema", spec.schema_path),
+        "state": absolute("state", spec.state),
+        "signing_key": absolute("signing_key", spec.signing_key),
+        "publish_to": absolute("publish_to", spec.publish_to),
+        "ledger": None if spec.ledger is None else absolute_location(spec.ledger, base),
+    }
+    spec = spec.model_copy(update=places)
+
+    def public(field: str, text: str) -> str:
+        path = located(base, field, text)
+        spec.confidential.refuse(path, field=field)
+        return str(path.resolve(strict=False))
+
+    truth = spec.public_truth
+    return spec.model_copy(
+        update={
+            "generator": _located_generator(spec, public),
+            "weights": spec.weights.model_copy(
+                update={"post_processing": _located_steps(spec, public)}
+            ),
+            "public_truth": None if truth is None else public("public_truth", truth),
+        }
+    )
+
+
+def _located_generator(spec: ReleaseSpec, public: _Public) -> GeneratorSpec:
+    """The generator with the absolute path of rows made elsewhere.
+
+    The file is not opened: a run that keeps a copy goes on without it.
+    """
+    method, settings = spec.generator.method, spec.generator.settings
+    places = settings.keys() - public_settings(method, settings).keys()
+    placed = {
+        name: public(f"generator.settings.{name}", settings[name])
+        for name in places
+        if isinstance(settings[name], str)
+    }
+    if not placed:
+        return spec.generator
+    return spec.generator.model_copy(update={"settings": settings | placed})
+
+
+def _located_steps(spec: ReleaseSpec, public: _Public) -> list[dict[str, Any]]:
+    """The post-processing steps, with path and SHA-256 of a file of public rows."""
+    return [
+        named_file(step, Path(public(FIELD, step["rows"])))
+        if "rows" in files_of(step) and step.get("rows")
+        else step
+        for step in spec.weights.post_processing
+    ]
+
+
+def located(base: Path, field: str, text: str) -> Path:
+    """Return a path relative to the spec's folder, `~` expanded."""
+    with contextlib.suppress(RuntimeError, OSError):  # no such user; a loop of links
+        path = base / Path(text).expanduser()
+        path.resolve(strict=False)
+        return path
+    raise SpecError(f"{field}: expected a path that can be resolved")
+
+
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
     """Read the public data dictionary a spec refers to, and check that they fit."""
-    zone = confidential(spec)
+    zone = spec.confidential
     zone.refuse(Path(spec.schema_path), field="schema")
     schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=zone)
     with told_in(Path(spec.schema_path), SchemaError):
@@ -168,10 +335,10 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
 
 
 def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
-    """Refuse a spec and a schema that do not fit: who the person is, how cells are written.
+    """Refuse a spec and a schema that differ on the person or on how cells are written.
 
     Raises:
-        SpecError, SchemaError: they do not.
+        SpecError, SchemaError: names the field or column.
     """
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
@@ -183,24 +350,22 @@ def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
 
 
 def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
-    """Refuse a line of names, or a Parquet file's columns, that are not as declared.
+    """Refuse a header line, or a Parquet file's columns, that are not as declared.
 
     Args:
         text: a CSV file's first line as somebody typed it, or the path of a Parquet file.
-        source: of the spec.
+        source: the spec's source.
         schema: the public schema.
 
     Returns:
-        That they are as declared, for people.
+        A sentence for people that they are as declared.
 
     Privacy:
-        Of a Parquet file the names and types in its footer are used: no row, no statistic and no
-        number of rows. Which types a writer chose may depend on cells, so none that a column's
-        values may take is refused or named.
+        Of a Parquet file only names and types in its footer are used. Types may depend on cells,
+        so no type that a column's values may take is refused or named.
 
     Raises:
-        SchemaError, SourceError: as `typed_line`, `header_cells`, `check_names`; or types of which
-            no cell is read, of all columns at once.
+        SchemaError, SourceError: a name differs, or no cell of a type can be read.
     """
     from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.sources import is_parquet, parquet_types

@@ -11,19 +11,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Protocol, Self
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import NotPublishableError, PrivacyError
+from dpiw.errors import NotPublishableError, PrivacyError, SpecError
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
-from dpiw.plan.found_levels import fitting
-from dpiw.plan.made_elsewhere import check_generator
-from dpiw.plan.promise import compact_json
-from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.spec import ReleaseSpec, compact_json
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.resumption import Resumption, Watched
@@ -39,8 +37,8 @@ PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE)
 class StagePlan:
     """One private stage: what it will do to the data, and what that would cost alone.
 
-    `resumption`: on what terms a killed training goes on; None: it is lost. Its events pay for it.
-    `noise`: as the certificate will state it; of rows that are not there yet, the most it can be.
+    `resumption`: terms on which a killed training goes on, paid by its events; None: it is lost.
+    `noise`: as the certificate will state it; where it depends on rows, the most it can be.
     """
 
     name: str
@@ -58,7 +56,7 @@ class StagePlan:
 
 
 def rehearsable(generator: Synthesizer) -> bool:
-    """Whether a stand-in can play the release: not of rows or levels of the real population."""
+    """Whether a rehearsal can play the release: not with rows or levels of the real population."""
     return not isinstance(generator, MadeElsewhere | FindsLevels)
 
 
@@ -67,8 +65,8 @@ class PrivateMethods:
     """The methods of a run that read the table.
 
     Attributes:
-        generator: of the synthetic rows.
-        weights: of the density ratio; None when rows are published unweighted.
+        generator: makes the synthetic rows.
+        weights: estimates the density ratio; None publishes rows unweighted.
     """
 
     generator: Synthesizer
@@ -124,12 +122,12 @@ class PrivateMethods:
 
     @property
     def noisy(self) -> bool:
-        """Whether any noise of these depends on the effort."""
+        """Whether any noise depends on the effort."""
         return WEIGHTS_STAGE in self.by_stage or not isinstance(self.generator, MadeElsewhere)
 
     @property
     def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
-        """The methods there are by the name of their stage, in order; free ones have none."""
+        """The methods that draw, by the name of their stage, in order."""
         methods: dict[str, Synthesizer | WeightEstimator] = {}
         if not (isinstance(self.generator, MadeElsewhere) and self.generator.counted_by):
             methods[GENERATOR_STAGE] = self.generator
@@ -160,7 +158,7 @@ class PrivateMethods:
 def _noise_of(
     method: Synthesizer | WeightEstimator, spec: ReleaseSpec, schema: PublicSchema
 ) -> tuple[ReleasedNoise, ...]:
-    """What a method states of its noise; PrivacyError: it states nothing at all."""
+    """Return the noise that a method states; PrivacyError if it states none."""
     state = getattr(method, "released_noise", None)
     if state is None:
         raise PrivacyError(
@@ -172,7 +170,7 @@ def _noise_of(
 
 
 class _Fitted(Protocol):
-    """Whatever says which methods fit generator and weights."""
+    """A plan or its methods."""
 
     @property
     def generator(self) -> Synthesizer: ...
@@ -182,21 +180,144 @@ class _Fitted(Protocol):
 
 
 def device_of(methods: _Fitted, stage: str) -> str:
-    """What a stage's method asks for: `cpu`, `cuda` or `auto`; `cpu` if it has no choice."""
+    """The device of a stage's method: `cpu`, `cuda` or `auto`."""
     method = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
     return str(getattr(method, "device", "cpu"))
 
 
 def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:
-    """How a spec wants weights made of a measurement.
-
-    Args:
-        spec: of the release.
-        resolution: the plan's forecast.
-    """
+    """How a spec makes weights of a measurement; `resolution` is the plan's forecast."""
     return Weighing(
         rows=spec.synthetic_rows,
         post_processing=parse_post_processing(spec.weights.post_processing),
         normalisation=Normalisation(spec.weights.normalisation),
         resolution=resolution,
     )
+
+
+# --- what rows made elsewhere and found levels ask of a spec ---
+
+_LEAST_BASE = 100
+"""The least `base_rows` that a spec may state."""
+
+
+def check_generator(
+    spec: ReleaseSpec, generator: MadeElsewhere, weights: WeightEstimator | None
+) -> None:
+    """Refuse weights and totals that rows made elsewhere cannot have.
+
+    Raises:
+        NotPublishableError: no epsilon is declared.
+        SpecError: weights need fresh rows of the generator, the declared cost uses up the total,
+            or the release draws nothing.
+    """
+    declared = generator.declared(spec.privacy_unit)
+    draws = weights is not None and weights.draws
+    if weights is not None and weights.sampled(spec.synthetic_rows)[1]:
+        raise SpecError(
+            f"weights.method={spec.weights.method}: is fitted on further rows of the generator, and"
+            " a file has no fresh ones; expected measured or none"
+        )
+    if generator.counted_by is not None:
+        if not draws:
+            raise SpecError(
+                "generator.settings.counted_by: another run paid for the rows, and nothing else is"
+                " drawn; expected weights that measure, such as measured"
+            )
+        return
+    remaining = spec.epsilon - written(declared.epsilon), spec.delta - written(declared.delta)
+    fits, spends_all = min(remaining) >= 0, min(remaining) == 0
+    if not fits or (draws and spends_all):
+        raise SpecError(
+            f"epsilon={spec.epsilon}, delta={spec.delta}: are the totals, with what the rows are"
+            f" declared to cost under this unit and relation, epsilon={declared.epsilon:.6g} and"
+            f" delta={declared.delta:.6g}; expected {'more' if draws else 'at least as much'}"
+        )
+
+
+def written(value: float) -> Decimal:
+    """The decimal of a float's shortest text, as in specs, ledgers and certificates."""
+    return Decimal(repr(value))
+
+
+def check_rows(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    generator: MadeElsewhere,
+    weights: WeightEstimator | None,
+) -> list[str]:
+    """Read the public file; refuse a cell that is not as declared, or too few rows.
+
+    Without a stated `base_rows`, all rows of a smaller file are weighted (`Recipe.draw`).
+
+    Returns:
+        A warning if the base is smaller than usual.
+
+    Raises:
+        SpecError: names the column, or the settings that ask for more rows.
+    """
+    rows, published = generator.kept(schema)["rows"], spec.synthetic_rows
+    usual = published if weights is None else weights.sampled(published)[0]
+    is_set = "base_rows" in spec.weights.settings
+    least = usual if is_set else published if usual == published else max(published, _LEAST_BASE)
+    if least > rows:
+        cause = (
+            f"synthetic_rows={published}"
+            if least == published
+            else f"weights.settings.base_rows={usual}"
+            if is_set
+            else f"weights.method={spec.weights.method}: takes at least {least} rows"
+        )
+        raise SpecError(
+            f"{cause}: more than the {rows} rows of generator.settings.rows, of which each is taken"
+            f" at most once; expected base_rows or synthetic_rows of at most {rows}, or more rows"
+            " of the tool"
+        )
+    if usual <= rows:
+        return []
+    return [
+        f"weights.settings.base_rows is not stated: all {rows} rows of generator.settings.rows are"
+        f" weighted, each once, where {usual} are usual; with more rows of the tool there is more"
+        f" to choose the {published} published ones from"
+    ]
+
+
+def fitting(
+    spec: ReleaseSpec,
+    schema: PublicSchema,
+    generator: Synthesizer,
+    weights: WeightEstimator | None,
+) -> Synthesizer:
+    """Return the generator; one that finds levels gets the total delta.
+
+    Raises:
+        SpecError: unseen levels without a method that finds them, or the reverse; or found levels
+            with weights or constraints.
+    """
+    unseen = [column.name for column in schema.released if column.unseen]
+    if not isinstance(generator, FindsLevels):
+        if unseen:
+            raise SpecError(
+                f"generator.method={spec.generator.method}: column {unseen[0]} is declared"
+                " `unseen: true`, and this method needs its levels; find them in a release of"
+                " their own (generator.method: levels) and name its levels_file"
+            )
+        return generator
+    if not unseen:
+        raise SpecError(
+            "generator.method=levels: finds the levels of columns that the data dictionary declares"
+            " `unseen: true`; it has none"
+        )
+    if odd := [name for name in unseen if "=" in name]:  # `a=b` is a name of level b of a
+        raise SpecError(f"column {odd[0]}: unseen: expected a name without = in it")
+    if weights is not None:
+        raise SpecError(
+            f"weights.method={spec.weights.method}: rows of found levels are of these columns"
+            " alone; expected none"
+        )
+    if schema.constraints:
+        raise SpecError(
+            "constraints: rows of found levels lack the dictionary's other columns; expected a"
+            " dictionary without constraints for generator.method=levels"
+        )
+    return generator.within(spec.delta)

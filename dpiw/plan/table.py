@@ -12,8 +12,8 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.declarations import provenance_summary
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
+from dpiw.plan.assumptions import made_elsewhere_text, told_alone
 from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
-from dpiw.plan.made_elsewhere import told, told_alone
 from dpiw.plan.plan import Plan, StagePlan
 from dpiw.plan.stages import rehearsable
 from dpiw.privacy import accounting
@@ -112,7 +112,7 @@ def _made_elsewhere(plan: Plan) -> list[str]:
     """Of rows that another tool made."""
     if not isinstance(plan.generator, MadeElsewhere):
         return []
-    return [f"  rows            {told(plan.generator)}"]
+    return [f"  rows            {made_elsewhere_text(plan.generator)}"]
 
 
 def _kept_back(plan: Plan) -> list[str]:

@@ -1,8 +1,8 @@
-"""The certificate: what was promised, what it cost, and how good the weights are.
+"""The certificate: the guarantee, its cost, and the quality of the weights.
 
-It is what an analyst cites and what an auditor recomputes: every number in it is public, and the
-noise in the release follows from it alone. Numbers of the guarantee are decimal text, never
-floats, so nobody rounds them in our favour.
+Analysts cite it and auditors recompute it: every number is public, and the noise in the release
+follows from it. Numbers of the guarantee are decimal text, never floats, so that nobody rounds them
+in our favour.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 FORMAT_VERSION = 1
 
 DO_NOT_USE = "do not use"
-"""The verdict with which `load_release` warns."""
+"""The verdict at which `load_release` warns."""
 
 UNSEEN = (
     "nothing to correct was seen: the generator may be right already, or the noise hides what it"
     " lost; more epsilon would tell"
 )
-"""Of weights that correct nothing, by their test; others are seen to, and are too noisy."""
+"""For weights whose test saw nothing to correct; other unusable weights are too noisy."""
 
 CHANCE = {"evidence_p_value": 0.05, "signal_p_value": 0.03}
-"""By test: beyond this probability its rule takes what was seen for chance, `do not use`."""
+"""By test: the p-value above which a signal counts as chance, `do not use`."""
 
 _NAME = "certificate.json"
 ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
@@ -53,11 +53,11 @@ class CertifiedStage:
         method: the registry's name of the method.
         events: the privacy events, as JSON values (`dpiw.privacy.accounting.event_to_json`).
         parameters: public settings of the mechanism, as JSON values.
-        noise: of each group of released values `law`, `scale`, the `sensitivity` that scale covers
-            and the index in `events` of the `event` that accounts for it; certificates of earlier
-            versions lack the last two (`dpiw.privacy.measurement.ReleasedNoise`).
-        standalone_epsilon: what this stage alone would cost at the release's delta; stages
-            compose to less than the sum of these. None: not computed.
+        noise: for each group of released values `law`, `scale`, the `sensitivity` that the scale
+            covers and the index in `events` of the accounting `event`; earlier versions lack the
+            last two (`dpiw.privacy.measurement.ReleasedNoise`).
+        standalone_epsilon: cost of this stage alone at the release's delta; stages compose to less
+            than the sum. None: not computed.
     """
 
     stage: Label
@@ -78,41 +78,41 @@ class Certificate:
     Attributes:
         release_id: name of the release; unique in its population.
         population: the population whose budget paid.
-        period: which period the rows describe, as declared (`2027-Q1`).
-        unit: the privacy unit; its relation is the relation of every number here.
+        period: the period that the rows describe, as declared (`2027-Q1`).
+        unit: the privacy unit; its relation applies to every number here.
         epsilon: of this release, decimal text, rounded up.
         delta: of this release, decimal text, rounded up.
-        attempts: what each reservation of the run held: `epsilon`, `delta` and the state of its
-            `stages`; `resumed`: how often a training of it that was killed went on, within what its
-            events count. More than one: a draw was lost and paid again, and the release's total is
-            their sum. What was given back before anything was drawn is not among them: it would
-            tell how reads of the table ended.
+        attempts: what each reservation of the run held: `epsilon`, `delta`, the state of its
+            `stages`, and `resumed`, how often a killed training went on within its events. If there
+            are several, a draw was lost and paid again, and the release's total is their sum.
+            Reservations returned before a draw are left out: they would reveal how reads of the
+            table ended.
         spent_epsilon: of the population over its whole life, this release included.
         spent_delta: likewise.
         account: the ledger's account behind these sums, in its own whole units: `composition`, the
-            sum `held`, the part `drawn` of it that can never be given back
-            (`dpiw.ledger.charges.Charge.to_payload`), and `max_unpaid_reads`, a term of the
-            registration. A ledger that was lost is recovered from it.
+            sum `held`, the part `drawn` that can never be returned
+            (`dpiw.ledger.charges.Charge.to_payload`), and the registered `max_unpaid_reads`. A lost
+            ledger is recovered from it.
         budget_epsilon: lifetime budget of the population.
         budget_delta: likewise.
-        accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the guarantee
-            is the first, the second is a check.
+        accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the first is the
+            guarantee, the second a check.
         plan_digest: SHA-256 of the plan that was fixed before any data was read.
         nominal_rows: the public nominal size n0 used in every formula.
-        stages: what touched the confidential table, in order.
-        generator: method and settings of the generator, JSON values; `made_elsewhere`: of rows that
-            another tool made, what they are declared to cost (see `declared`); `more_rows_of`: of
-            more rows from the draws of an earlier release, that release.
+        stages: stages that read the confidential table, in order.
+        generator: method and settings of the generator, JSON values; `made_elsewhere`: the declared
+            cost of another tool's rows (see `declared`); `more_rows_of`: the earlier release from
+            whose draws these rows are made.
         weights: method and settings of the weight estimator, JSON values.
         post_processing: steps after the measurements, in order; they cost nothing.
         diagnostics: computed from released values only (`effective_sample_size`, `k_hat`,
             `design_effect`, `tau`, ...); numbers JSON cannot hold are text.
         verdict: whether the weights may be used (`do not use` makes readers warn).
         verdict_rule: the public rule that gave the verdict.
-        assumptions: sentences; the guarantee holds under these.
+        assumptions: sentences on which the guarantee rests.
         caveats: sentences about the use of this release.
         versions: of the software that made it.
-        ledger_head: hash of the ledger entry behind which this was written.
+        ledger_head: hash of the ledger entry before this was written.
     """
 
     release_id: Label
@@ -143,7 +143,7 @@ class Certificate:
     ledger_head: Sha256
 
     def __post_init__(self) -> None:
-        """Check every field; what is read is checked in the same words as what is written."""
+        """Check every field, in writing as in reading."""
         settle(self, what=_NAME, error=ManifestError)
         record(self.account, ACCOUNT, what=f"{_NAME} account", error=ManifestError)
         reasons = self.diagnostics.get("reasons", [])
@@ -163,12 +163,12 @@ class Certificate:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """What read the confidential table, as `stage:method`, in order."""
+        """Stages that read the confidential table, as `stage:method`, in order."""
         return tuple(f"{record.stage}:{record.method}" for record in self.stages)
 
     @property
     def declared(self) -> str | None:
-        """What of its cost rests on somebody's word, and what on our mechanisms; None: no word."""
+        """Which cost is declared and which dpiw promises; None: nothing is declared."""
         costs = self.generator.get("made_elsewhere")
         if costs is None:
             return None
@@ -184,15 +184,15 @@ class Certificate:
 
     @property
     def more_rows_of(self) -> Mapping[str, str] | None:
-        """`release_id` and `manifest` of the release whose draws these rows are made of; or None.
+        """`release_id` and `manifest` of the release whose draws these rows are made of, or None.
 
-        Then every number of the guarantee is that release's, which paid; nothing was added.
+        If set, every number of the guarantee is that release's, which paid; nothing was added.
         """
         first = self.generator.get("more_rows_of")
         return first if isinstance(first, Mapping) else None
 
     def _alone(self, costs: Mapping[str, Any]) -> str:
-        """Why a plan says another epsilon of our own stage alone; empty where it does not."""
+        """Why a plan states another epsilon for our own stage alone; empty if it does not."""
         epsilons = [
             stage.standalone_epsilon
             for stage in self.stages
@@ -207,17 +207,17 @@ class Certificate:
 
     @property
     def self_normalised(self) -> bool:
-        """Whether the column `weight` has mean one; if not, its weights are for totals."""
+        """Whether the column `weight` has mean one; otherwise its weights are for totals."""
         return bool(self.weights.get("normalisation", "self") != "unnormalised")
 
     @property
     def usable(self) -> bool:
-        """Whether the verdict lets the weights be used."""
+        """Whether the verdict allows using the weights."""
         return self.verdict != DO_NOT_USE
 
     @property
     def unseen(self) -> str:
-        """What it means that the weights' test saw nothing to correct; empty where it did."""
+        """What it means that the weights' test saw nothing to correct; empty if it did."""
         facts = flat(self.diagnostics)
         pairs = [(facts.get(name), most) for name, most in CHANCE.items()]
         chance = any(isinstance(p, int | float) and p > most for p, most in pairs)
@@ -232,8 +232,8 @@ class Certificate:
         """Read what `to_json` wrote.
 
         Raises:
-            ManifestError: not canonical JSON, another format version, a key that is unknown or
-                missing, or a value of the wrong kind.
+            ManifestError: not canonical JSON, another format version, an unknown or missing key, or
+                a value of the wrong kind.
         """
         value = parse_canonical(data, what=_NAME, error=ManifestError)
         names = [field.name for field in fields(cls)]
@@ -249,7 +249,7 @@ class Certificate:
 
 
 def flat(diagnostics: Mapping[str, Any]) -> dict[str, Any]:
-    """Diagnostics in one level; what a method adds of its own may be nested once."""
+    """Diagnostics in one level; a method's own may be nested once."""
     values = dict(diagnostics)
     for nested in diagnostics.values():
         if isinstance(nested, Mapping):

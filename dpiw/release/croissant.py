@@ -1,8 +1,7 @@
 """Catalogue metadata in the Croissant 1.0 vocabulary (http://mlcommons.org/croissant/1.0).
 
-Croissant is schema.org's `Dataset` with files, record sets and fields; dataset search engines and
-machine-learning loaders read it. The document holds the vocabulary's required properties, one
-Parquet file and one record set.
+Croissant extends schema.org's `Dataset` by files, record sets and fields; dataset search engines
+and machine-learning loaders read it.
 """
 
 from __future__ import annotations
@@ -75,11 +74,10 @@ def croissant_json(
     Args:
         certificate: of the release.
         schema: the public schema.
-        rows: size and digest of the files that hold the rows: `synthetic.parquet`, or its parts,
-            which are one set of files.
-        replicates: of `replicate_weights.parquet`, if there is one: a file without a record set,
-            as its columns are not about the rows.
-        published_at: ISO moment of publication, given.
+        rows: size and digest of `synthetic.parquet`, or of its parts, which are one set of files.
+        replicates: of `replicate_weights.parquet`, if any; no record set, as its columns are not
+            about the rows.
+        published_at: ISO moment of publication.
         licence: URL of the licence.
         url: page of the data set.
         creator: the organisation that publishes.

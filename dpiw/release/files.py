@@ -1,4 +1,4 @@
-"""The files of a release folder, from the values that make them."""
+"""The files of a release folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dpiw.release.verification import file_digest
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseContents:
-    """What `build_folder` takes: files by name, and the manifest's facts."""
+    """Input of `build_folder`: files by name, and the manifest's facts."""
 
     files: Mapping[str, FileSource]
     facts: ManifestFacts
@@ -47,7 +47,7 @@ class ReleaseContents:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
-    """What a data catalogue wants to know and dpiw cannot: all public, all declared.
+    """Public facts for a data catalogue that the curator declares.
 
     Attributes:
         licence: URL or name of the licence.
@@ -76,23 +76,23 @@ def release_contents(
     replicates: ReplicateWeights | None = None,
     lists: Mapping[str, bytes] | None = None,
 ) -> ReleaseContents:
-    """Make every file of a release but manifest and signature. Everything in it is public.
+    """Make every file of a release but manifest and signature. All contents are public.
 
     Args:
         certificate: of this release.
-        frames: synthetic rows in declared types, as `write_synthetic` takes them.
+        frames: synthetic rows in declared types, as for `write_synthetic`.
         log_weights: shape (rows,), natural log.
         log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
-            (rows,), or in those of evenly spaced rows; None: not known.
+            (rows,), or of evenly spaced rows; None: unknown.
         schema: the public schema.
         catalogue: for `croissant.json`.
         published_at: the day of publication, `2027-01-31T00:00:00Z`.
         previous: SHA-256 of the manifest of the population's previous release.
-        workspace: a folder where Parquet files are written first; others in it are removed.
+        workspace: folder for the Parquet files; other Parquet files in it are removed.
         rng: shuffles the rows.
         truth: of simulated examples whose truth is public.
         replicates: replicate weights of the rows, in the order of `frames`.
-        lists: further files by name: levels that were found.
+        lists: further files by name, with found levels.
 
     Raises:
         ReleaseError: as `write_synthetic` and `write_replicates`.

@@ -1,4 +1,4 @@
-"""The folder in which releases are published, and those in it."""
+"""Folders of releases."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from dpiw.release.manifest import MANIFEST, SIGNATURE
 
 
 def release_folders(root: Path) -> list[Path]:
-    """Every folder in `root` that could be a release.
-
-    All but those whose name starts with a dot, and what holds an audit's report and nothing else.
+    """Every folder in `root` that could be a release: not hidden, and more than an audit's report.
 
     Raises:
         ReleaseError: `root` cannot be read.
@@ -27,14 +25,14 @@ def release_folders(root: Path) -> list[Path]:
 
 
 def _is_report(folder: Path) -> bool:
-    """Whether it holds an audit's report alone, which `--out` may put beside releases."""
+    """Whether it holds only an audit's report, which `--out` may put beside releases."""
     with suppress(OSError):
         return {path.name for path in folder.iterdir()} == {"audit.json", "audit.html"}
     return False
 
 
 def _beside(root: Path) -> list[str]:
-    """Names of folders with releases, beside one that is not there; of no confidential folder."""
+    """Names of folders with releases beside a missing one; never of confidential folders."""
     if any((parent / "workspace").exists() for parent in root.resolve().parents):
         return []
     with suppress(OSError):
@@ -43,10 +41,10 @@ def _beside(root: Path) -> list[str]:
 
 
 def refuse_release(path: Path, *, field: str) -> None:
-    """Refuse to write into a published folder, which one file more breaks.
+    """Refuse to write into a published folder, which an extra file would break.
 
     Raises:
-        SpecError: the path is a release's folder, or lies in one; links are followed.
+        SpecError: the path is a release's folder or inside one; links are followed.
     """
     for folder in (path.resolve(), *path.resolve().parents):
         if any(os.path.lexists(folder / name) for name in (MANIFEST, SIGNATURE)):
@@ -57,7 +55,7 @@ def refuse_release(path: Path, *, field: str) -> None:
 
 
 def publish_anew(folder: Path) -> str:
-    """What its publisher does about a published folder that was damaged."""
+    """What its publisher does about a damaged published folder."""
     return (
         f"; {os.path.relpath(folder)} is not as it was published: move it out of"
         f" {os.path.relpath(folder.parent)}, and start the same command again, which publishes the"
@@ -66,7 +64,7 @@ def publish_anew(folder: Path) -> str:
 
 
 def no_release(folder: Path) -> str:
-    """What is there instead of a release, in words; which one was meant, if that can be seen."""
+    """Describe what is there instead of a release, and which one may be meant."""
     name = shown(folder.name)
     text = f"{MANIFEST}: not in {name or 'this folder'}; expected the folder of one release"
     if folder.is_file():

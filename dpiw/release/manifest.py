@@ -1,9 +1,8 @@
-"""The manifest of a release folder, and the check that a folder is what its manifest says.
+"""The manifest of a release folder.
 
-The manifest lists every file with its size and SHA-256 and is signed; so a folder is verified
-offline, without the ledger and without trusting the place it came from. It names no source path,
-host, user or seed, and holds no digest of anything confidential (a digest of a table can be
-guessed by hashing candidates).
+It lists every file with size and SHA-256 and is signed, so a folder is verified offline, without
+the ledger and without trusting its source. It names no source path, host, user or seed, and holds
+no digest of anything confidential (hashing candidates would reveal the content).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """One file of a release: its size in bytes and its SHA-256, hexadecimal."""
+    """Size in bytes and SHA-256 (hexadecimal) of a file of a release."""
 
     size: int
     sha256: Sha256
@@ -65,12 +64,12 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class FileBytes:
-    """A file that was read once: what is parsed of it are the bytes that were compared.
+    """A file that was read once, so that what is parsed was compared.
 
     Attributes:
         name: of the file.
         data: its bytes, or the last of them.
-        skipped: how many came before and were not kept.
+        skipped: number of bytes before `data`.
     """
 
     name: str
@@ -79,16 +78,16 @@ class FileBytes:
 
     @classmethod
     def of(cls, path: Path) -> FileBytes:
-        """Read a file of one's own, which nobody signed."""
+        """Read an own file that nobody signed."""
         return cls(name=path.name, data=path.read_bytes())
 
     def stream(self) -> io.IOBase:
-        """As a file of its whole length; to read what was skipped raises OSError."""
+        """The file at its whole length; reading skipped bytes raises OSError."""
         return io.BytesIO(self.data) if not self.skipped else _Tail(self)
 
 
 class _Tail(io.RawIOBase):
-    """The end of a file, where readers of Parquet look for its footer."""
+    """The end of a file, where Parquet readers look for the footer."""
 
     def __init__(self, file: FileBytes) -> None:
         self._file, self._at = file, 0
@@ -131,11 +130,11 @@ class Facts:
         unit: the privacy unit with its relation.
         epsilon: of this release, decimal text.
         delta: of this release, decimal text.
-        mechanisms: what read confidential values, as `stage:method`.
+        mechanisms: readers of confidential values, as `stage:method`.
         rows: number of rows.
         columns: the Arrow schema of the Parquet file.
         versions: bill of materials: software name to version.
-        published_at: `2027-01-31T06:00:00Z`; the scheduled time, given by the caller.
+        published_at: scheduled time, `2027-01-31T06:00:00Z`.
     """
 
     release_id: Label
@@ -164,9 +163,9 @@ class ManifestFacts(Facts):
         cumulative_epsilon: of the population's whole life, this release included.
         cumulative_delta: likewise.
         constraints_digest: SHA-256 of the public constraints (`schema.json`).
-        ledger_head: hash of the ledger entry behind which this was written.
-        previous: SHA-256 of the manifest of the population's previous release; None for the first.
-            Of more rows from the same draws: of the release that paid for them.
+        ledger_head: hash of the ledger entry before this was written.
+        previous: SHA-256 of the manifest of the population's previous release (None: first); for
+            more rows from the same draws, of the release that paid for them.
     """
 
     population: Label
@@ -178,7 +177,7 @@ class ManifestFacts(Facts):
 
     @property
     def rows_of(self) -> str | None:
-        """SHA-256 of the manifest of the release to which this one adds rows; None: it is first."""
+        """SHA-256 of the manifest of the release to which this one adds rows, or None."""
         return self.previous if _MORE_ROWS.fullmatch(self.release_id) else None
 
     @classmethod
@@ -214,13 +213,13 @@ class ManifestFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class SignedManifest:
-    """Facts, files and the key that signs them: what the manifests of all kinds of release share.
+    """Facts, files and signing key: common to the manifests of all kinds of release.
 
     Attributes:
-        facts: what is promised.
+        facts: the promises.
         files: every file of the folder except the manifest and its signature.
-        public_key: the signer's raw public key, hexadecimal. It lets anyone check integrity;
-            whose key it is must be known from elsewhere.
+        public_key: the signer's raw public key, hexadecimal. It proves integrity; whose key it is
+            must be known from elsewhere.
     """
 
     format = ""  # of the kind, in the file; no field
@@ -257,8 +256,8 @@ class SignedManifest:
         """Read what `to_bytes` wrote.
 
         Raises:
-            ManifestError: not canonical JSON, another format, an unknown or missing key, or a
-                value of the wrong kind.
+            ManifestError: not canonical JSON, another format, an unknown or missing key, or a value
+                of the wrong kind.
         """
         value = parse_canonical(data, what=MANIFEST, error=ManifestError)
         kind = get_type_hints(cls)["facts"]
@@ -293,7 +292,7 @@ class Manifest(SignedManifest):
 
 
 def row_files(count: int) -> tuple[str, ...]:
-    """Names of the files that hold the rows, in order: one, or the parts of a large table."""
+    """Names of the files of rows, in order: one, or the parts of a large table."""
     if count == 1:
         return (SYNTHETIC,)
     stem = SYNTHETIC.removesuffix(".parquet")
@@ -301,10 +300,10 @@ def row_files(count: int) -> tuple[str, ...]:
 
 
 def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of a release's files that hold the rows, in order.
+    """Names of the listed files of rows, in order.
 
     Raises:
-        ManifestError: there is none, or they are not all the parts of one table.
+        ManifestError: none is listed, or they are not all the parts of one table.
     """
     stem = SYNTHETIC.removesuffix(".parquet")
     parts = tuple(sorted(name for name in names if name.startswith(stem)))

@@ -1,8 +1,8 @@
-"""The synthetic rows as Parquet: declared types, fixed layout, nothing but DP facts in the footer.
+"""Synthetic rows as Parquet: declared types, fixed layout, only DP facts in the footer.
 
 pandas would write its own description of the frame into the file, with index values, unused
 categories and `attrs`; so columns are converted one by one to a declared Arrow schema. Rows are
-shuffled and row groups have a fixed size, so order and layout say nothing.
+shuffled and row groups have a fixed size, so order and layout reveal nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import SYNTHETIC, ArrowField, Facts, FileBytes, row_files
 
 ROW_GROUP_ROWS, _TIMES = 65536, 4
-"""Rows of a group; and how often it must hold a value that is worth a dictionary: evenly spread,
-16,000 values are as small and as soon written with one as without."""
+"""Rows of a group, and the repetitions of a value in it that make a dictionary worthwhile."""
 PART_ROWS = 1 << 19
-"""Most rows of one file; a table of more is published in parts."""
+"""Most rows of one file; larger tables are published in parts."""
 
 WEIGHT = "weight"
 LOG_WEIGHT = "log_weight"
@@ -43,7 +42,7 @@ WEIGHT_ROLES = {
     WEIGHT: "importance weight: a sampling weight (pweight), not a count of rows",
     LOG_WEIGHT: "natural logarithm of the weight as estimated, not normalised",
 }
-"""What the weights are, for readers of the file; part of every release."""
+"""Roles of the weights for readers of the file; part of every release."""
 
 FACTS = (
     "dpiw.certificate_sha256", "dpiw.delta", "dpiw.epsilon", "dpiw.mechanisms", "dpiw.population",
@@ -62,7 +61,7 @@ _ARROW_TYPES = {
 
 
 def arrow_type(column: Column) -> Any:
-    """Return the Arrow type that a released column is stored in."""
+    """Return the Arrow type of a released column."""
     if column.kind is ColumnKind.DATETIME:  # Parquet knows no seconds
         return pa.timestamp("ms", tz=column.time_zone)
     return _ARROW_TYPES[column.kind]
@@ -71,7 +70,7 @@ def arrow_type(column: Column) -> Any:
 def arrow_schema(schema: PublicSchema) -> Any:
     """Return the declared Arrow schema: released columns, then `weight` and `log_weight`.
 
-    A field's metadata hold its public `description` and its `role`: feature, target or weight.
+    A field's metadata are its public `description` and its `role`: feature, target or weight.
     """
     released = [
         pa.field(
@@ -102,7 +101,7 @@ def arrow_fields(schema: Any) -> tuple[ArrowField, ...]:
 
 
 def footer_facts(certificate: Certificate) -> dict[str, str]:
-    """Return what the footer says, all of it from the certificate."""
+    """Return the facts in the footer, all from the certificate."""
     unit = certificate.unit
     return {
         "dpiw.certificate_sha256": certificate.digest,
@@ -130,22 +129,22 @@ def write_synthetic(
     """Write the rows; the same arguments give the same bytes.
 
     Args:
-        folder: where none of the files exists yet: `row_files` of as many as there are frames.
-        frames: synthetic rows in declared types (`PublicSchema.unscale`): all of them, or so many
-            at a time that each is a file of `PART_ROWS` rows, the last of the rest.
-        log_weights: shape (rows,), natural log of the weights as estimated, not normalised.
-            Column `log_weight` keeps them; column `weight` holds `published_weights`.
+        folder: without any of the files, which are `row_files` of the number of frames.
+        frames: synthetic rows in declared types (`PublicSchema.unscale`), in frames of `PART_ROWS`
+            rows, the last with the rest; each becomes a file.
+        log_weights: shape (rows,), natural log as estimated, not normalised, for column
+            `log_weight`; column `weight` holds `published_weights`.
         schema: the public schema.
-        facts: of `footer_facts`.
+        facts: from `footer_facts`.
         rng: shuffles the rows of each file.
-        self_normalised: whether `weight` is scaled to mean one, or left as it is for totals.
+        self_normalised: whether `weight` is scaled to mean one; if not, it is for totals.
 
     Returns:
-        Which row of the frames each row of the files is, shape (rows,).
+        The index in the frames of each row of the files, shape (rows,).
 
     Raises:
-        ReleaseError: columns or types other than declared, a null in a column that is not
-            nullable, weights that do not fit, facts beside the allow-list, or a failed write.
+        ReleaseError: undeclared columns or types, a null in a column that is not nullable, another
+            number of weights, unknown facts, or a failed write.
     """
     if set(facts) != set(FACTS):
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
@@ -168,7 +167,7 @@ def _shuffled(
     schema: PublicSchema,
     rng: np.random.Generator,
 ) -> Iterator[tuple[str, Any, NDArray[np.int64]]]:
-    """Each file's name, its rows in random order, and which of its frame's rows each is."""
+    """Each file's name, its rows in random order, and their indices in the frame."""
     names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
         if name is None or frame is None:
@@ -181,7 +180,7 @@ def _shuffled(
 
 
 def _repeats(column: Column) -> bool:
-    """Whether a column has few values, which a row group holds again and again; or levels."""
+    """Whether a column has levels, or few enough values that a row group repeats them."""
     if column.is_discrete:
         return True
     decimals = 0 if column.is_whole else column.released_decimals
@@ -198,8 +197,8 @@ def write_table(
         path: a file that does not exist yet.
         table: as declared.
         facts: by names of `FACTS`.
-        repeating: columns of few values, which are stored once a row group; None: all. Of others,
-            a dictionary takes longer to write and to read, and more room, than the numbers.
+        repeating: columns stored with a dictionary; None: all. For columns of many values, plain
+            numbers are smaller and faster.
 
     Raises:
         ReleaseError: a failed write.
@@ -235,7 +234,7 @@ def _table(
 
 
 def _array(series: Any, column: Column) -> Any:
-    """Convert one column; the index, name, categories and attrs of the series stay behind."""
+    """Convert a column without its index, name, categories and attrs."""
     target = arrow_type(column)
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(object)
@@ -264,7 +263,7 @@ _FIELD_KEYS = {b"description", b"role", b"PARQUET:field_id"}
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """What a Parquet file says about itself: rows, columns and the DP facts; and its table."""
+    """What a Parquet file says of itself: rows, columns and DP facts; and its table, if read."""
 
     rows: int
     columns: tuple[ArrowField, ...]
@@ -276,7 +275,7 @@ def read_footer(file: FileBytes) -> Footer:
     """Read rows, columns and facts of a file that `write_synthetic` wrote.
 
     Raises:
-        ManifestError: not a Parquet file, or a footer or a column with a key beside the allow-list.
+        ManifestError: not a Parquet file, or an unknown key in its footer or a column's metadata.
     """
     try:
         with pq.ParquetFile(file.stream()) as parquet:
@@ -297,18 +296,19 @@ def read_footer(file: FileBytes) -> Footer:
 
 
 _FREE_CELLS, _CELLS_A_BYTE, _CELL = 2**24, 128, 8
-"""How many cells a file may hold that nobody vouches for: so many, and more for each of its bytes.
-A cell is 8 bytes. Rows of columns that hardly vary take 1/50 of a byte each; a file made to fill
-the memory takes 1/5,000."""
+"""Cells that an unpinned file may hold: a fixed number, and more for each byte. A cell is 8 bytes.
+Rows of columns that hardly vary take 1/50 of a byte per cell; a file made to fill the memory takes
+1/5,000.
+"""
 
 
 class RowReader:
-    """Reads files of rows, as many cells in all as the manifest states and a limit allows.
+    """Reads files of rows, with at most the cells that the manifest states and a limit allows.
 
     Args:
         facts: of the signed manifest.
-        size: bytes of all files of rows, by which their cells are limited; None: whoever signed is
-            trusted, and the manifest is the limit.
+        size: bytes of all files of rows, which limit their cells; None: the signer is trusted, and
+            only the manifest limits them.
     """
 
     def __init__(self, facts: Facts, *, size: int | None) -> None:
@@ -323,8 +323,8 @@ class RowReader:
         """Read a file's footer and rows.
 
         Raises:
-            ManifestError: as `read_footer`; or it holds other rows or columns than the manifest
-                states, or more than the limit. Nothing was decoded then, but for lists of texts.
+            ManifestError: as `read_footer`; or other rows or columns than the manifest states, or
+                more cells than the limit. Then nothing but lists of texts was decoded.
         """
         footer = read_footer(file)
         if footer.columns != self._columns:
@@ -347,7 +347,7 @@ class RowReader:
         return Footer(rows=footer.rows, columns=footer.columns, facts=footer.facts, table=table)
 
     def _take(self, cells: int, *, more: int = 0) -> None:
-        """Count cells before they are decoded; `more`: what long texts need beside."""
+        """Count cells before they are decoded; `more`: cells for long texts."""
         with self._lock:
             self._cells -= cells
             if self._cells < 0:
@@ -367,7 +367,7 @@ def _too_many(rows: int | None, columns: int) -> str:
 
 
 def _text_bytes(column: Any) -> int:
-    """Bytes of a column's texts, each as often as it occurs."""
+    """Bytes of a column's texts, counting repetitions."""
     total = 0
     for chunk in column.chunks:
         lengths = np.asarray(pc.binary_length(chunk.dictionary).fill_null(0), dtype=np.int64)
@@ -379,12 +379,12 @@ def _text_bytes(column: Any) -> int:
 def as_frame(
     tables: Sequence[Any],
 ) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
-    """Return rows, weights and log weights of the tables that a release's files hold, in order.
+    """Return rows, weights and log weights of a release's tables, in order.
 
     Returns:
-        The rows in pandas types (text as `str`; whole numbers `int64`, truth values `bool`, or
-        `Int64` and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`),
-        the weights as published and the log weights, both of shape (rows,).
+        The rows in pandas types (text `str`; whole numbers `int64`, truth values `bool`, or `Int64`
+        and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`), the
+        published weights and the log weights, both of shape (rows,).
     """
     table = pa.concat_tables(tables)
     weights, logs = (

@@ -1,8 +1,8 @@
-"""Making a release folder visible: all of it at once, once, or not at all.
+"""Publication of a release folder: whole, once, or not at all.
 
-The folder is built beside its destination under a name no reader accepts, made durable, signed,
+The folder is built beside its destination under a name that readers refuse, made durable, signed,
 committed in the ledger, and renamed without replacing anything. After a crash at any point the
-destination is either absent or whole, and running again with the same inputs gives the same bytes.
+destination is absent or whole, and a rerun with the same inputs gives the same bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Maker = Callable[..., SignedManifest]
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """What `publish_built` left behind.
+    """Result of `publish_built`.
 
     Attributes:
         folder: the release.
@@ -68,10 +68,10 @@ def build_folder(
     key: PrivateKey,
     kind: type[SignedManifest] = Manifest,
 ) -> SignedManifest:
-    """Build and sign a release folder that nobody sees yet, for `publish_built`.
+    """Build and sign a release folder in the workspace, for `publish_built`.
 
-    For a caller whose facts (ledger head, moment) would differ on a second attempt: the built
-    folder is kept in the workspace and published as often as it takes.
+    The folder is kept and published as often as it takes, because facts such as the ledger head and
+    the moment would differ on a second attempt.
 
     Raises:
         ReleaseError: `folder` exists, or something could not be written; then it is gone.
@@ -94,17 +94,17 @@ def publish_built(
         built: the folder that was built.
         destination: the folder to publish; its parent must exist.
         key: the public key of the signature.
-        commit: told the manifest's digest when the copy is durable and before it is visible;
-            it must accept the same digest again, since a crash may come after it.
+        commit: called with the manifest's digest when the copy is durable and before it is visible;
+            must accept the same digest again, since a crash may follow.
 
     Returns:
-        The publication. A destination that already holds the same manifest is left alone and
-        `commit` is not called again.
+        The publication. A destination with the same manifest is left alone, and `commit` is not
+        called again.
 
     Raises:
-        ReleaseError: the destination holds something else, something could not be written, or
-            `built` is not whole or not signed by `key`. Then nothing is visible and the staging
-            folder is gone. What `commit` raises goes through unchanged, with the same effect.
+        ReleaseError: the destination holds something else, a write failed, or `built` is not whole
+            or not signed by `key`. Then nothing is visible and the staging folder is gone. Errors
+            of `commit` pass through, with the same effect.
     """
     manifest = read_signed(built, kind=Manifest, expected=[key])
     with _staging(destination.parent) as folder:
@@ -164,7 +164,7 @@ def clean_staging(root: Path) -> int:
 
 @contextlib.contextmanager
 def _staging(root: Path) -> Iterator[Path]:
-    """A private, locked folder inside `root`, removed on the way out unless it was renamed."""
+    """A private, locked folder inside `root`, removed at the end unless renamed."""
     folder, lock = _create_lock(root)
     try:
         with _writing(f"staging folder in {root.name}"):
@@ -177,7 +177,7 @@ def _staging(root: Path) -> Iterator[Path]:
 
 
 def _create_lock(root: Path) -> tuple[Path, int]:
-    """A new staging name with its lock held: the lock is there before the folder is."""
+    """A new staging name with its lock held; the lock exists before the folder."""
     while True:
         folder = root / f"{STAGING_PREFIX}{secrets.token_hex(16)}"
         path = folder.with_name(f"{folder.name}.lock")
@@ -217,14 +217,12 @@ def _make_durable(folder: Path) -> None:
 
 
 def _write(path: Path, source: FileSource) -> FileEntry:
-    """Create one file, make it durable and describe it as it lies on disk."""
     size = _create(path, source)
     with _writing(path.name):
         return FileEntry(size=size, sha256=file_digest(path))
 
 
 def _create(path: Path, source: FileSource) -> int:
-    """Create one file and make it durable; its size."""
     with _writing(path.name):
         if callable(source):
             source(path)
@@ -248,7 +246,7 @@ def _create(path: Path, source: FileSource) -> int:
 def _already_published(destination: Path, manifest: Manifest, key: PublicKey) -> Publication:
     """Accept a destination that holds this very release, whole; refuse anything else.
 
-    A link is something else: what it leads to may be replaced, and need not be there for readers.
+    A link is refused: its target may be replaced, and readers may not have it.
     """
     if manifest_digest(destination) != manifest.digest:
         raise ReleaseError(
@@ -274,7 +272,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writing(what: str) -> Iterator[None]:
-    """An OSError becomes a ReleaseError that says what could not be written."""
+    """Turn an OSError into a ReleaseError that names what could not be written."""
     try:
         yield
     except OSError as reason:

@@ -1,4 +1,4 @@
-"""The file `replicate_weights.parquet`: what it says of itself, written and read back."""
+"""The file `replicate_weights.parquet`: its footer, writing and reading."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import FileBytes
 
 KIND = "bootstrap"
-"""What survey packages call weights whose squared differences are added up with one scale."""
+"""Survey packages' name for weights whose squared differences are added up with one scale."""
 
 _GROUP_ROWS = 65536
 _FREE = 2**24
-"""So many weights are read of a file of any size; of more, each takes a byte at least."""
+"""Weights read from a file of any size; each further weight needs at least a byte."""
 
 _TINY = np.finfo(np.float32).tiny
 _ARROW_SCHEMA = "ARROW:schema"
@@ -31,7 +31,7 @@ _FACTS = ("certificate_sha256", "count", "release_id", "scale", "type")
 
 
 def replicates_promised(certificate: Certificate) -> int:
-    """How many replicates the certificate says are in the release."""
+    """Number of replicates that the certificate promises."""
     counts = [
         stage.parameters.get("replicates", 0)
         for stage in certificate.stages
@@ -41,7 +41,7 @@ def replicates_promised(certificate: Certificate) -> int:
 
 
 def replicate_facts(certificate: Certificate, *, count: int, scale: float) -> dict[str, str]:
-    """What the file's footer says."""
+    """Facts in the file's footer."""
     return {
         "certificate_sha256": certificate.digest,
         "count": str(count),
@@ -66,12 +66,12 @@ def write_replicates(
 
     Args:
         path: a file that does not exist yet.
-        replicates: in the order in which `write_synthetic` was given the rows.
-        order: what it returned: row i of the file is row order[i].
-        facts: of `replicate_facts`.
+        replicates: in the order of the rows given to `write_synthetic`.
+        order: returned by `write_synthetic`: row i of the file is row order[i].
+        facts: from `replicate_facts`.
 
     Raises:
-        ReleaseError: numbers that are no weights, or a failed write.
+        ReleaseError: invalid weights, or a failed write.
     """
     weights = replicates.weights
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
@@ -96,15 +96,7 @@ def write_replicates(
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicateFooter:
-    """What a file of replicate weights says of itself.
-
-    Attributes:
-        name: of the file.
-        rows: how many it holds.
-        schema: Arrow's.
-        facts: by name, without the scale.
-        scale: of the sum of squared differences.
-    """
+    """What a file of replicate weights says of itself; `schema` is Arrow's."""
 
     name: str
     rows: int
@@ -114,11 +106,7 @@ class ReplicateFooter:
 
 
 def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
-    """Read what a file that `write_replicates` wrote says of itself.
-
-    Raises:
-        ManifestError: not such a file.
-    """
+    """Read the footer of a file that `write_replicates` wrote; else raises ManifestError."""
     try:
         with pq.ParquetFile(file.stream()) as parquet:
             rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
@@ -132,10 +120,10 @@ def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
 
 
 def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows: int) -> float:
-    """The scale of a file that `write_replicates` wrote for this release.
+    """Return the scale of this release's replicate weights.
 
     Raises:
-        ManifestError: not of as many rows and replicates as promised.
+        ManifestError: other rows, replicates or facts than promised.
     """
     count, scale = replicates_promised(certificate), footer.scale
     certified_facts = replicate_facts(certificate, count=count, scale=scale)
@@ -152,8 +140,7 @@ def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> 
     """Read a file that `write_replicates` wrote.
 
     Raises:
-        ManifestError: as `check_replicates`, and a weight that is none; or far more weights than a
-            file of its size can hold that differ.
+        ManifestError: as `check_replicates`, an invalid weight, or far more weights than bytes.
     """
     scale = check_replicates(read_replicate_footer(file), certificate, rows=rows)
     if rows * replicates_promised(certificate) > _FREE + len(file.data):

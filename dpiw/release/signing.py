@@ -33,27 +33,23 @@ from dpiw.data.documents import hexadecimal
 from dpiw.errors import ManifestError, ReleaseError, SignatureError, nearest
 
 MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
-"""What precedes the manifest's bytes in the signed message."""
+"""Precedes the manifest's bytes in the signed message."""
 
 SIGNATURE_BYTES = 64
 
 NEW_KEY = "dpiw key new PATH"
-"""What makes a pair; where the spec is at hand, its curator is told the path (`dpiw.run`)."""
+"""Command that makes a key pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicKey:
-    """A public key that can check signatures.
-
-    Attributes:
-        raw: the 32 bytes of the Ed25519 public key.
-    """
+    """A public key that checks signatures; `raw`: the 32 bytes of Ed25519."""
 
     raw: bytes
 
     @property
     def key_id(self) -> str:
-        """The first 16 hexadecimal digits of the SHA-256 of the raw key."""
+        """The first 16 hexadecimal digits of the raw key's SHA-256."""
         return hashlib.sha256(self.raw).hexdigest()[:16]
 
     def check(self, message: bytes, signature: bytes, *, context: bytes = MANIFEST_CONTEXT) -> None:
@@ -82,7 +78,7 @@ class PrivateKey:
         self.public = PublicKey(raw=raw)
 
     def sign(self, message: bytes, *, context: bytes = MANIFEST_CONTEXT) -> bytes:
-        """Return the 64 bytes of the signature over `context + message`; always the same."""
+        """Return the 64 bytes of the signature over `context + message`; deterministic."""
         return self._key.sign(context + message)
 
     def __repr__(self) -> str:
@@ -93,7 +89,7 @@ class PrivateKey:
 
 
 def not_by(keys: Sized) -> str:
-    """Who did not sign, for refusals: the key that was given, or any of several."""
+    """Who did not sign, for refusals: the given key, or any of several."""
     return "not by the given key" if len(keys) == 1 else "by none of the given keys"
 
 
@@ -104,8 +100,8 @@ def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
         The paths of the private and the public file.
 
     Raises:
-        ReleaseError: a file of that name is there already, or the folder cannot be written.
-            Nothing is ever overwritten.
+        ReleaseError: a file of that name exists, or the folder cannot be written. Nothing is ever
+            overwritten.
     """
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -119,7 +115,7 @@ def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def load_private_key(path: Path) -> PrivateKey:
-    """Read a private key file that nobody but its owner can read.
+    """Read a private key file that only its owner can read.
 
     Raises:
         ReleaseError: missing, readable by group or others, or not an unencrypted Ed25519 key.
@@ -149,11 +145,7 @@ def load_private_key(path: Path) -> PrivateKey:
 
 
 def load_public_key(path: Path) -> PublicKey:
-    """Read a public key file (PEM).
-
-    Raises:
-        ReleaseError: missing, or not an Ed25519 public key.
-    """
+    """Read a public key file (PEM); raises ReleaseError if missing or no Ed25519 key."""
     try:
         data = path.read_bytes()
         key = load_pem_public_key(data)
@@ -170,7 +162,7 @@ def load_public_key(path: Path) -> PublicKey:
 
 
 def _there(path: Path) -> str:
-    """That a pair of this name is there, and how another one is made."""
+    """Say that a pair of this name exists, and how to make another."""
     other = shlex.quote(str(path.with_name(f"{path.stem}-2")))
     return (
         f"key file {path.name} exists already; it is never overwritten. If it is whole, go on with"
@@ -180,9 +172,9 @@ def _there(path: Path) -> str:
 
 
 def lost_half(path: Path) -> str:
-    """What to do about a private key that is not there while its public half is; else nothing.
+    """Advice for a missing private key whose public half is there; else empty.
 
-    A worker raises it, and Prefect keeps what is raised: it names files, and no folder.
+    A worker raises it and Prefect stores it, so it names files and no folder.
     """
     if path.suffix != ".key" or not os.path.isfile(path.with_suffix(".pub")):
         return ""
@@ -194,7 +186,7 @@ def lost_half(path: Path) -> str:
 
 
 def _near(path: Path) -> str:
-    """A public key's file beside one that is not there, whose name is near; no other is told."""
+    """The nearest name of a public key file in the folder of a missing one."""
     with suppress(OSError):
         return nearest(path.name, [file.name for file in path.parent.glob("*.pub")])
     return ""

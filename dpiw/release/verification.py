@@ -454,7 +454,6 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
     from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts
     from dpiw.release.replicate_weights import check_replicates, replicates_promised
-    from dpiw.release.verification import check_levels
 
     certificate: Certificate = contents[CERTIFICATE]
     facts = manifest.facts

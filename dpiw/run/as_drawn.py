@@ -1,9 +1,8 @@
-"""What a run drew is what its plan says: asked before more is drawn, and before anything is signed.
+"""Checks that a run drew what its plan says, before it draws more or signs anything.
 
-Whoever takes a run up compiles its plan anew. A version of dpiw with other defaults compiles
-another one under the same run key, and a certificate states the plan. So what was drawn has to be
-the plan's: its events and terms of resuming as the ledger holds them, and its settings as the
-measurement, whose bytes the ledger holds by their digest, was told (`Measurement.under`).
+A version of dpiw with other defaults compiles another plan under the same run key, and a
+certificate states the plan. The ledger holds events and terms of resuming of what was drawn; the
+measurement, whose digest the ledger holds, states its settings (`Measurement.under`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dpiw.run.weigh import check_output
 
 
 def planned_stage(run: ReleaseRun, name: str) -> StagePlan:
-    """A stage of the plan; LedgerConflictError: the plan has none of that name."""
+    """Return a stage of the plan; raise LedgerConflictError if it has none of that name."""
     for stage in run.plan.stages:
         if stage.name == name:
             return stage
@@ -32,12 +31,12 @@ def is_declared(planned: StagePlan, stage: StageRecord) -> bool:
 
 
 def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
-    """Compare every stage that was drawn with the plan.
+    """Compare every drawn stage with the plan.
 
     Raises:
-        LedgerConflictError: it was drawn with other events, terms of resuming or settings, or does
-            not say with which settings.
-        LedgerTamperedError: a committed output is missing or another one.
+        LedgerConflictError: events, terms of resuming or settings differ, or no settings are
+            stated.
+        LedgerTamperedError: a committed output is missing or differs from the ledger's digest.
     """
     for name, stage in ledger.run(run.key).stages.items():
         planned = planned_stage(run, name)

@@ -1,4 +1,4 @@
-"""What a certificate states of a plan alone, and whether all of it is there before it is paid."""
+"""What a certificate states of a plan, checked before the run is paid."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import own_libraries
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
-from dpiw.plan.assumptions import assumptions, caveats
-from dpiw.plan.made_elsewhere import certified_facts
+from dpiw.plan.assumptions import assumptions, caveats, certified_facts
 from dpiw.plan.plan import Plan
-from dpiw.plan.promise import public_generator, public_steps
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.events import NoiseEvent
@@ -42,7 +40,7 @@ def stage_record(
     threshold: float | None = None,
     alone: float | None = None,
 ) -> CertifiedStage:
-    """A stage, with noise and threshold of its measurement, and what it would cost alone."""
+    """A certificate's stage, with noise, threshold and what it would cost alone."""
     applied = {} if threshold is None else {"threshold": threshold}  # whatever was planned
     return CertifiedStage(
         stage=stage.name,
@@ -55,15 +53,12 @@ def stage_record(
 
 
 def check_certifiable(plan: Plan) -> None:
-    """Write the certificate of a stand-in for this plan: nothing may be missing once it is paid.
-
-    Its measurements and sums are made up; all else is what `certify` will state. The public truth
-    that a report shows is read, and must fit the schema.
+    """Write a trial certificate of this plan with made-up measurements; reserves and reads nothing.
 
     Raises:
         SpecError: the file of `public_truth` cannot be used.
-        PrivacyError: a method states less than a certificate needs, or noise that is less than
-            its events account for. Nothing is reserved or read.
+        PrivacyError: a method states less than a certificate needs, or less noise than its events
+            account for.
     """
     for stage in plan.stages:
         _check_noise(stage)
@@ -129,7 +124,7 @@ def _check_noise(stage: StagePlan) -> None:
 def planned_facts(
     plan: Plan, generator: Synthesizer, *, max_unpaid_reads: int, read_before: bool = False
 ) -> dict[str, Any]:
-    """What a certificate states of the plan, and of reads before it (`assumptions`)."""
+    """Facts of the plan in a certificate, and of reads before it (`assumptions`)."""
     return {
         "population": plan.spec.population,
         "unit": plan.spec.privacy_unit,
@@ -145,7 +140,7 @@ def planned_facts(
 
 
 def versions_of(plan: Plan) -> dict[str, str]:
-    """Of the software that a run's promise rests on."""
+    """Versions of the software that a run's promise depends on."""
     return _versions((*_PACKAGES, *own_libraries(plan.generator, plan.weights)))
 
 
@@ -154,7 +149,7 @@ def _versions(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _generator_facts(plan: Plan, generator: Synthesizer) -> dict[str, Any]:
-    facts = public_generator(plan.spec)
+    facts = plan.spec.public_generator
     if isinstance(generator, MadeElsewhere):
         facts["made_elsewhere"] = certified_facts(plan, generator)
     return facts
@@ -162,7 +157,7 @@ def _generator_facts(plan: Plan, generator: Synthesizer) -> dict[str, Any]:
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:
     facts: dict[str, Any] = plan.spec.weights.model_dump(mode="json")
-    facts["post_processing"] = public_steps(plan.spec)
+    facts["post_processing"] = plan.spec.public_steps
     facts["published"] = plan.weights is not None
     facts["forecast"] = None if plan.forecast is None else vars(plan.forecast)
     has_stage = any(stage.name == WEIGHTS_STAGE for stage in plan.stages)

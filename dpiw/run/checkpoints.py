@@ -1,13 +1,11 @@
-"""Checkpoints of a stage that trains for long: durable, on record, and resumed as was reserved.
+"""Checkpoints of a training stage: durable, on record, resumed at most as often as reserved.
 
-    <run>/<stage>.<step>.<token>.checkpoint     noised state; <token> names the arm it was drawn
-                                                under, by the first digits of the ledger's SHA-256
+    <run>/<stage>.<step>.<token>.checkpoint     noised state; <token>: first digits of the SHA-256
+                                                of the arm it was drawn under
 
-Its first line is the digest of the settings that the plan draws by: whatever a method keeps in its
-state, a training goes on by those settings alone (`is_of`).
-
-A file is written and synced before its entry, and the next step is drawn only after the entry. So
-whoever resumes at the last checkpoint on record repeats at most the steps up to the next one.
+The first line is the digest of the plan's settings; a training resumes under those alone (`is_of`).
+A file is synced before its ledger entry, and the next step is drawn after the entry. So a resumed
+training repeats at most the steps up to the next checkpoint.
 
 Source: docs/operations.md, "Resuming a killed training".
 """
@@ -32,13 +30,13 @@ class StageCheckpoints:
     """A `dpiw.privacy.resumption.TrainingWatch` that keeps checkpoints and tells progress.
 
     Args:
-        run: whose stage trains.
-        ledger: holds the grant.
-        grant: under which it draws.
-        settings: digest of those that the plan draws by.
-        terms: of resumption; None: no checkpoint is kept.
-        resumed: the file to go on from, of these settings (`is_of`); None: begin.
-        progress: told (steps taken, steps).
+        run: the run whose stage trains.
+        ledger: the ledger that holds the grant.
+        grant: the grant of this draw.
+        settings: digest of the plan's settings.
+        terms: terms of resumption; None keeps no checkpoint.
+        resumed: the checkpoint to go on from, of these settings; None begins.
+        progress: receives (steps taken, steps).
     """
 
     def __init__(
@@ -75,10 +73,9 @@ class StageCheckpoints:
 
 
 def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
-    """What an armed stage whose process is gone can be resumed from; None: it is lost.
+    """Return the checkpoint that a dead process's armed stage resumes from; None if it is lost.
 
-    Nothing can be resumed without the very snapshot it was trained on, nor more often than was
-    reserved.
+    Resuming needs the snapshot it was trained on, and a resume that was reserved.
     """
     checkpoint = stage.checkpoint
     if stage.state is not StageState.ARMED or checkpoint is None or stage.resumes_left < 1:
@@ -93,15 +90,14 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
 
 
 def is_of(data: bytes, settings: str) -> bool:
-    """Whether a checkpoint was drawn by these settings; those of earlier versions say none."""
+    """Whether a checkpoint was drawn under these settings; earlier versions state none."""
     return data.partition(_END)[0] == settings.encode()
 
 
 def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:
-    """Whether a stage that ended unexpectedly goes on at once, without a GPU, as was reserved.
+    """Whether a stage that ended unexpectedly may resume at once without a GPU.
 
-    A GPU may vanish in the middle, and `device: auto` does not ask for one. What ended the stage
-    is not looked at, as it may depend on rows.
+    Only for `device: auto`. What ended the stage is not examined: it may depend on rows.
     """
     if run.plan.device(stage) != "auto" or run.measurement(stage).exists():
         return False
@@ -110,9 +106,9 @@ def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:
 
 
 def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
-    """Refuse a ledger that does not know what lies here of a stage.
+    """Refuse a ledger that does not know a stage's checkpoints on disk.
 
-    A checkpoint may be at most one interval beyond the last on record, under an arm on record.
+    A checkpoint may be at most one interval beyond the last on record, under a recorded arm.
 
     Raises:
         LedgerTamperedError: it was restored from an old copy.
@@ -135,16 +131,16 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
 
 
 def _furthest(stage: StageRecord) -> int:
-    """The last step whose checkpoint may lie on disk: the one after the last on record."""
+    """The last step that may have a checkpoint: one interval after the last on record."""
     if stage.checkpoint is None or stage.resumption is None:
         return 0
     return stage.checkpoint.step + stage.resumption.every
 
 
 def take_over(run: ReleaseRun, grant: Grant, *, step: int, data: bytes) -> None:
-    """Name the checkpoint by the arm that goes on from it, before that arm draws anything.
+    """Rename the checkpoint to the arm that resumes it, before that arm draws.
 
-    So whatever it draws, a file tells a restored ledger of that arm.
+    The file then shows a restored ledger that this arm existed.
     """
     path = _file(run.directory, grant.stage, step, grant.digest)
     write_durably(path, data)
@@ -158,7 +154,7 @@ def _forget_others(path: Path, stage: str) -> None:
 
 
 def forget_checkpoints(folder: Path, stage: str) -> None:
-    """Remove the checkpoints of a stage whose output is committed, or that is drawn anew."""
+    """Remove the checkpoints of a stage that is committed or drawn again."""
     for path in _files(folder, stage):
         path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What a confidential stage that failed leaves in its run's folder: for a screen, and beyond."""
+"""The error text that a failed confidential stage leaves in its run's folder."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 from dpiw.data.files import write_durably
 
 _PLACE = "\nfor the custodian alone: "
-"""Before the row or line of a `SourceError`, at the end of its file: no screen shows it."""
+"""Stands before the row or line of a `SourceError`; no screen shows what follows."""
 
 
 def failure_file(directory: Path, stage: str) -> Path:
-    """Where a stage leaves the text of a speaking error, and its place for the custodian alone."""
+    """Path of a stage's error text."""
     return directory / "log" / f"{stage}.error"
 
 
 def leave_failure(directory: Path, stage: str, text: str, *, place: str) -> None:
-    """Write it. OSError as of any file.
+    """Write a stage's error text.
 
     Args:
         directory: the run's folder.
-        stage: that failed.
+        stage: the failed stage.
         text: names and ranges alone, for a person's screen.
-        place: the row or line, for the custodian alone; empty where there is none.
+        place: the row or line, for the custodian alone; may be empty.
     """
     whole = f"{text}{place and _PLACE + place}\n"
     write_durably(failure_file(directory, stage), whole.encode())
 
 
 def failure_text(directory: Path, stage: str) -> str | None:
-    """What a stage left for a person's screen; None where it left nothing."""
+    """Return the text for a person's screen; None if the stage left none."""
     file = failure_file(directory, stage)
     return file.read_text(encoding="utf-8").partition(_PLACE)[0].strip() if file.exists() else None
 

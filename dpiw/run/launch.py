@@ -1,8 +1,4 @@
-"""Start a process for each confidential stage, and read its progress and its exit code.
-
-What runs in that process is `dpiw.run.process`. Of what it says only its progress is read, two
-numbers that the spec fixes; its exit code depends on the class of an error alone.
-"""
+"""Start the process of a confidential stage (`dpiw.run.process`); read progress and exit code."""
 
 from __future__ import annotations
 
@@ -47,12 +43,11 @@ def launch_stage(
     Args:
         stage: one of `STAGES`.
         directory: the run's folder.
-        progress: told (steps taken, steps) now and then, if the stage trains for long.
-        without_gpu: whether GPUs are hidden from it: `device: auto` is then the CPU.
+        progress: receives (steps taken, steps) of a training.
+        without_gpu: hide GPUs, so that `device: auto` is the CPU.
 
     Raises:
-        StageFailedError: it ended with a code other than 0; carries the stage and the code only.
-            A killed process counts as one that failed unexpectedly.
+        StageFailedError: the exit code is not 0, or the process was killed; carries stage and code.
     """
     failure_file(directory, stage).unlink(missing_ok=True)
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if without_gpu else {}

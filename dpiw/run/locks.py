@@ -1,4 +1,4 @@
-"""Locks on a run, which the kernel frees when their process dies, however it dies."""
+"""Locks on a run, which the kernel frees when their process dies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
     """Hold a confidential stage.
 
     Raises:
-        GrantSpentError: another process holds it, so it is alive: hands off.
+        GrantSpentError: a living process holds it.
     """
     descriptor = _open(run.directory, stage)
     try:
@@ -42,7 +42,7 @@ def working(run: ReleaseRun) -> Iterator[None]:
     """Hold the run's free steps, waiting for another process to finish its own.
 
     Raises:
-        ReleaseError: the disk is full, read-only or damaged; once it is mended, run again.
+        ReleaseError: the disk is full, read-only or damaged.
     """
     try:
         descriptor = _open(run.directory, _FREE_STEPS)
@@ -58,7 +58,7 @@ def working(run: ReleaseRun) -> Iterator[None]:
 
 @contextlib.contextmanager
 def idle(directory: Path) -> Iterator[None]:
-    """Hold every lock of the run in `directory` at once, so that none of its steps can start.
+    """Hold every lock of the run in `directory`, so that no step can start.
 
     Raises:
         GrantSpentError: a process is working on it.

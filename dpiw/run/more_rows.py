@@ -17,9 +17,8 @@ from dpiw.data.files import link_file, private_folder
 from dpiw.errors import LedgerConflictError, ReleaseError, SpecError
 from dpiw.ledger import Ledger, RunRecord, RunState
 from dpiw.methods.generators.base import MadeElsewhere
-from dpiw.plan.made_elsewhere import check_rows
 from dpiw.plan.spec import ReleaseSpec, load_spec
-from dpiw.plan.spec_paths import check_publish_to
+from dpiw.plan.stages import check_rows
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import CERTIFICATE
 from dpiw.release.signing import PrivateKey, load_private_key
@@ -71,7 +70,7 @@ def more_rows(spec_path: Path, period: str | None, *, rows: int) -> Path:
     if not 1 <= rows <= MOST_ROWS:
         raise SpecError(f"rows: expected a whole number from 1 to {MOST_ROWS}")
     spec = load_spec(spec_path)
-    check_publish_to(spec)
+    spec.check_publish_to()
     check_label(spec, period)
     key = load_private_key(Path(spec.signing_key))
     ledger = Ledger.open(ledger_url(spec), key=key)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 CLOCKS_DIFFER = datetime.timedelta(minutes=5)
-"""How far the clock of a scheduler may be ahead of a worker's."""
+"""Tolerance for a scheduler's clock ahead of a worker's."""
 
 _YEAR = r"([12]\d{3})"
 _LOOSE: dict[str, tuple[str, Callable[..., datetime.date]]] = {
@@ -26,7 +26,7 @@ _LOOSE: dict[str, tuple[str, Callable[..., datetime.date]]] = {
     ),
     "yearly": (_YEAR, lambda year: datetime.date(year, 1, 1)),
 }
-"""By cadence: what somebody may have typed for one of its labels, and a day of that period."""
+"""By cadence: a loose form of its labels, and a day of that period."""
 
 
 def current_period(cadence: str, today: datetime.date) -> str:
@@ -70,11 +70,11 @@ def current_and_last(cadence: str, moment: datetime.datetime, zone: str) -> tupl
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """When a run was due, by the scheduler that started it.
+    """When a scheduler's run was due.
 
     Attributes:
-        scheduled: the moment that it was scheduled for. Who may create runs may state any.
-        created: when the scheduler made it, by the scheduler's own clock.
+        scheduled: the moment it was scheduled for; who may create runs may state any.
+        created: when the scheduler created it, by the scheduler's clock.
         now: when it works.
     """
 
@@ -84,7 +84,7 @@ class Due:
 
     @classmethod
     def now_alone(cls) -> Self:
-        """Of a run that nobody scheduled."""
+        """A run that nobody scheduled."""
         now = datetime.datetime.now(datetime.UTC)
         return cls(scheduled=now, created=now, now=now)
 
@@ -92,8 +92,7 @@ class Due:
     def moment(self) -> datetime.datetime:
         """The moment whose period is the current one for this run, however late it works.
 
-        A run that was scheduled ahead is due at that time. One that was scheduled for a time
-        before it was made is due when it was made, and none is due in the future.
+        Never before the run was created, and never in the future.
         """
         return min(max(self.scheduled, self.created), self.now + CLOCKS_DIFFER)
 
@@ -103,7 +102,7 @@ class Due:
 
 
 def nearest_period(cadence: str, label: str) -> str | None:
-    """The label of a cadence that `label` is, or was obviously meant for; None where none is.
+    """Return the label of a cadence that `label` means; None if there is none.
 
     >>> nearest_period("monthly", "2026-01"), nearest_period("monthly", "2026-1")
     ('2026-01', '2026-01')

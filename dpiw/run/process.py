@@ -1,14 +1,11 @@
-"""Confidential stages, each in a process of its own that hands back an exit code and its progress.
+"""The process of one confidential stage; it returns an exit code and its progress.
 
     python -m dpiw.run.process STAGE RUN_FOLDER [SOCKET]
 
-Progress is a line `step steps` on the descriptor SOCKET now and then: two numbers that the spec
-fixes, read by the starting process as nothing else.
-
-The process runs with a private umask, no core dumps, a scrubbed environment and, on the CPU, a
-memory limit.
-Whatever it says goes to the run's `log/` folder. Its exit code depends on the class of the error
-alone: what depends on the data ends in one code (`StageFailedError`).
+Progress is a line `step steps` on the descriptor SOCKET: two numbers that the spec fixes. The
+process has a private umask, no core dumps, a scrubbed environment and, on the CPU, a memory limit.
+Its output goes to the run's `log/` folder. The exit code depends on the class of the error alone:
+every failure that may depend on data has one code (`StageFailedError`).
 """
 
 from __future__ import annotations
@@ -52,14 +49,14 @@ _SPEAKING = (
     SpecError, SchemaError, SourceError, LedgerError, GrantSpentError, BudgetExceededError,
     ClusterError,
 )  # fmt: skip
-"""Errors about structure, settings and budget: the same for every admissible table.
+"""Errors that are the same for every admissible table.
 
-A bare `PrivacyError` is not among them: a mechanism may raise it for what it was given.
+`PrivacyError` is not among them: a mechanism may raise it because of its input.
 """
 
 
 def _telling(pipe: int) -> Progress:
-    """Tell progress on a socket, as long as somebody listens."""
+    """Write progress to a socket while somebody listens."""
 
     def tell(step: int, steps: int) -> None:
         with contextlib.suppress(OSError):
@@ -87,8 +84,7 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
         _confine(limit if run.plan.device(stage) == "cpu" else None)
         STAGES[stage](run, progress)
     except _SPEAKING as error:
-        # The texts of these errors hold names and ranges only, but stay in the workspace all
-        # the same: what crosses the boundary is the code.
+        # These texts hold names and ranges only, yet stay in the workspace: the code crosses alone.
         place = error.place if isinstance(error, SourceError) else ""
         with contextlib.suppress(OSError):  # a full disk changes no code
             leave_failure(directory, stage, f"{type(error).__name__}: {error}", place=place)

@@ -16,7 +16,6 @@ from dpiw.errors import SourceError, SpecError
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.plan import Plan
-from dpiw.plan.promise import run_key
 from dpiw.plan.spec import ReleaseSpec
 
 PUBLIC_ROWS = "public_rows.parquet"
@@ -67,7 +66,7 @@ def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: P
             steps = [step | {"sha256": digest} if step.get("rows") else step for step in spec_steps]
             weights = spec.weights.model_copy(update={"post_processing": steps})
             settled = spec.model_copy(update={"weights": weights})
-            if run_key(settled, schema, period) == record["key"]:
+            if settled.run_key(schema, period) == record["key"]:
                 specs_by_digest[digest] = settled
     return next(iter(specs_by_digest.values())) if len(specs_by_digest) == 1 else spec
 

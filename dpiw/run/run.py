@@ -4,14 +4,14 @@
     <state>/workspace/<population>/<run>/     this run, mode 0700 (confidential zone)
         run.json                              the spec, the schema and the plan it runs under
         private/                              copies of the source, scaled snapshot, validation,
-                                              cells.txt (what the custodian is told of cells)
-        log/                                  what the confidential stages said
+                                              cells.txt (how cells were read)
+        log/                                  output of the confidential stages
         fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger)
         *.parquet  *.json                     post-processing of those, repeatable
         built/                                the signed release folder, before it is published
 
-The run's key is the hash of population, decisions, input snapshot and period. Preparing the same
-run again finds the same folder, and every step in it continues where it stopped.
+The run's key hashes population, decisions, input snapshot and period. Preparing the same run again
+finds the same folder, and every step continues where it stopped.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
-from dpiw.plan.promise import compact_json, run_key
-from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
-from dpiw.plan.spec_paths import check_publish_to
+from dpiw.plan.spec import ReleaseSpec, compact_json, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.run.certifiable import check_certifiable
 from dpiw.run.periods import current_period, nearest_period, today_in
@@ -53,27 +51,27 @@ def _check_period(period: str, cadence: str) -> None:
 
 
 def ledger_url(spec: ReleaseSpec) -> str:
-    """Where a spec's ledger lies: `ledger`, or a SQLite file in the state folder."""
+    """URL of a spec's ledger: `ledger`, or a SQLite file in the state folder."""
     return spec.ledger or f"sqlite:///{Path(spec.state) / 'ledger.sqlite'}"
 
 
 def workspace_folder(state: Path) -> Path:
-    """Where the folders of runs lie in a state folder, below their populations' names."""
+    """The folder of all runs in a state folder; they lie below their population's name."""
     return state / "workspace"
 
 
 def run_folder(state: Path, population: str, key: str) -> Path:
-    """Where a run's folder lies in the workspace of a state folder."""
+    """The folder of a run in a state folder."""
     return workspace_folder(state) / population / key[:32]
 
 
 def cells_file(state: Path, population: str, key: str) -> Path:
-    """Where a run's statement of its source's cells lies, until it is purged.
+    """Path of a run's statement of its source's cells, until it is purged.
 
     Args:
         state: the spec's state folder.
-        population: of the run.
-        key: the run's key, or its first digits, which a release's name ends with.
+        population: the run's population.
+        key: the run's key, or its first digits as in a release's name.
     """
     folder = run_folder(state, population, key)
     folders = sorted(folder.parent.glob(f"{folder.name}*/"))
@@ -81,7 +79,7 @@ def cells_file(state: Path, population: str, key: str) -> Path:
 
 
 def measurement_file(folder: Path, stage: str) -> Path:
-    """The file of a run's folder that a private stage's draw is kept in."""
+    """Path of a private stage's draw in a run's folder."""
     return folder / f"{stage}.npz"
 
 
@@ -101,7 +99,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Named:
-    """What a spec and a period name, before anything is compiled."""
+    """The run of a spec and a period, before anything is compiled."""
 
     spec: ReleaseSpec
     schema: PublicSchema
@@ -112,14 +110,14 @@ class _Named:
     def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
         with told_in(spec_path, SpecError):
             spec = load_spec(spec_path)
-            check_publish_to(spec)
+            spec.check_publish_to()
             schema = load_schema(spec)
         if period is not None:
             _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
         label = period or current_period(spec.cadence, today or today_in(spec.time_zone))
         spec = remembered(spec, schema, label, state=Path(spec.state))
-        return cls(spec=spec, schema=schema, period=label, key=run_key(spec, schema, label))
+        return cls(spec=spec, schema=schema, period=label, key=spec.run_key(schema, label))
 
     @property
     def directory(self) -> Path:
@@ -181,19 +179,19 @@ class ReleaseRun:
     def find(
         cls, spec_path: Path, *, period: str | None, today: datetime.date | None = None
     ) -> ReleaseRun | None:
-        """As `prepare`, where the run was prepared before; else None, and nothing is compiled."""
+        """Return the run if it was prepared before, else None without compiling anything."""
         if not _Named.by(spec_path, period, today).prepared:
             return None
         return cls.prepare(spec_path, period=period, today=today)
 
     @classmethod
     def named(cls, spec_path: Path, *, period: str | None) -> tuple[str, str]:
-        """Key and period of the run that a spec and a label name; nothing is compiled or made."""
+        """Return key and period of the run of a spec and a label; compiles and writes nothing."""
         named = _Named.by(spec_path, period, None)
         return named.key, named.period
 
     def _store(self) -> None:
-        """Keep the plan of the first preparation; later ones only refresh where files lie."""
+        """Keep the plan of the first preparation; refresh where files lie."""
         path = _record_file(self.directory)
         plan = self.plan
         record = {
@@ -253,7 +251,7 @@ class ReleaseRun:
 
     @property
     def generator(self) -> Synthesizer:
-        """The plan's; rows that were made elsewhere are the copy that the run keeps."""
+        """The plan's generator; rows made elsewhere are read from the run's own copy."""
         generator = self.plan.generator
         if isinstance(generator, MadeElsewhere):
             return generator.at(self.directory / MADE_ELSEWHERE)
@@ -269,9 +267,9 @@ class ReleaseRun:
         return any(planned.name == stage for planned in self.plan.stages)
 
     def measurement(self, stage: str) -> Path:
-        """The file a private stage's draw is kept in."""
+        """Path of a private stage's draw."""
         return measurement_file(self.directory, stage)
 
     def open_ledger(self, *, key: PrivateKey | None = None) -> Ledger:
-        """The population's ledger; fails closed when it is not there. `key` signs its entries."""
+        """Open the population's ledger; raises if it is missing. `key` signs entries."""
         return Ledger.open(ledger_url(self.spec), key=key)

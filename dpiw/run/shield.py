@@ -1,8 +1,4 @@
-"""Processes that hear no Ctrl-C, SIGTERM or SIGHUP: whoever started them decides when they end.
-
-A terminal sends Ctrl-C to every process of a run, and SIGHUP when it is gone, as with a dropped SSH
-session; a service manager sends SIGTERM.
-"""
+"""Start processes that ignore Ctrl-C, SIGTERM and SIGHUP, which reach the whole process group."""
 
 from __future__ import annotations
 
@@ -12,17 +8,15 @@ import threading
 from collections.abc import Iterator
 
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a run to stop."""
+"""Signals that ask a run to stop."""
 
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Processes started inside never hear of `HELD`: they inherit that they are held back.
+    """Block `HELD` in processes started inside; raise what arrived at the end.
 
-    A stage that one of them ended in the middle of a draw would be charged and lost, so whoever
-    started the stage decides, and hears them at the end: not inside, where the process runs already
-    and nobody knows it yet. Another thread may be given the signal, whose handler is this one's
-    too.
+    A stage that a signal ends in a draw is charged and lost, so only the starting process decides.
+    Handlers are replaced too, because the kernel may give the signal to another thread.
     """
     heard: list[int] = []
     handlers = {number: signal.getsignal(number) for number in HELD}

@@ -1,11 +1,10 @@
-"""The steps of a run, in order. Each finds what is already there and continues from it.
+"""The steps of a run, in order. Each continues from the files of earlier starts.
 
     reserve                                     hold the budget
     ingest, fit_generator, fit_weights          confidential: a process of their own each
-    draw_synthetic, debias, diagnose, publish   work on what the fits released
+    draw_synthetic, debias, diagnose, publish   post-process what the fits released
 
-Repeating a step is free: a draw happens at most once for each time it was paid for, and everything
-after it works on files.
+Repeating a step is free: each paid draw happens at most once.
 """
 
 from dpiw.run.draw import fit_generator, fit_weights, ingest

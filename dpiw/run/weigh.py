@@ -34,7 +34,7 @@ from dpiw.methods.generators.base import FindsLevels, GenerativeModel, MadeElsew
 from dpiw.methods.recipe import judged
 from dpiw.methods.weights.base import SampledRows, WeightEstimator
 from dpiw.methods.weights.weigh import Weights, uniform_weights
-from dpiw.plan.promise import compact_json
+from dpiw.plan.spec import compact_json
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.measurement import Measurement
 from dpiw.run.locks import working

@@ -15,8 +15,8 @@ nets, script = load("dp_sgd_nets"), load("dp_sgd")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", nets.NETS)
 def test_every_variant_takes_a_step(name):
-    net = dataclasses.replace(nets.NETS[name], lot=256)
-    rows = net.rows(np.random.default_rng(0))[:600]
+    net = dataclasses.replace(nets.NETS[name], lot=32)
+    rows = net.rows(np.random.default_rng(0))[:96]
     for make in nets.variants(net).values():
         make(rows)(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    pool = Servers(2)
+    pool = Servers(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
     yield pool
     pool.close()
 

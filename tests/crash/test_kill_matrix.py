@@ -39,18 +39,13 @@ EVERY = 7
 and every second point is met on both."""
 
 A_FEW = [
-    ("in_reserve_tx",),
     ("in_read_tx", "after_read"),
     ("in_arm_tx:fit_generator",),
-    ("mid_draw:fit_generator",),
-    ("mid_stage_write:fit_weights",),
-    ("after_stage_rename:fit_weights",),
-    ("before_rename",),
-    ("in_certify_tx", "after_certify"),
     ("after_draw:fit_generator", "after_draw:fit_generator"),
     ("before_commit:fit_weights", "in_commit_tx:fit_weights"),
     ("after_publish", "before_rename"),
 ]
+"""One each of reading, arming, drawing, committing, publishing; `make test-crash` has all."""
 
 
 def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool]:

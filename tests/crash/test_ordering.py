@@ -40,6 +40,7 @@ def test_the_real_pipeline_keeps_the_order(
     assert place.run.release_id in renamed
 
 
+@pytest.mark.crash_cases("no_fsync_of_fo", "no_fsync_of_the", "fsync_after", "commit_before")
 @pytest.mark.parametrize(
     ("mutant", "caught"),
     [

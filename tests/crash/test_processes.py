@@ -249,7 +249,7 @@ def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(
     """kill -9 on flow and stage; Prefect is told that it crashed; a person starts it again."""
     place = new_place()
     spec = place.root / "release.yaml"
-    flow = prefect_process(prefect_server, "-m", "flows.release", str(spec))
+    flow = prefect_process(prefect_server, "-m", "flows", str(spec))
     stage = slow.wait_for_stage()
     flow.kill()
     os.kill(stage, signal.SIGKILL)
@@ -275,7 +275,7 @@ def test_two_flows_at_once_on_the_same_run(
     """A duplicate worker: whoever is second is refused or finds it done; it never draws."""
     place = new_place()
     spec = str(place.root / "release.yaml")
-    both = [prefect_process(prefect_server, "-m", "flows.release", spec) for _ in range(2)]
+    both = [prefect_process(prefect_server, "-m", "flows", spec) for _ in range(2)]
     codes = [flow.wait(timeout=SECONDS) for flow in both]
     assert set(codes) <= {0, GrantSpentError.exit_code, StageFailedError.exit_code}
     again = prefect_server.run_flow(place.root / "release.yaml")

@@ -54,7 +54,7 @@ class PrefectServer:
 
     def run_flow(self, spec: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "flows.release", str(spec), *arguments],
+            [sys.executable, "-m", "flows", str(spec), *arguments],
             capture_output=True, text=True, cwd=ROOT, env=self.environment(), check=False,
         )  # fmt: skip
 

@@ -141,7 +141,7 @@ def run_mode(server, place, label):
         "HOME": str(folders["home"]),
     }  # fmt: skip
     return subprocess.run(
-        [sys.executable, "-m", "flows.release", str(place.spec)],
+        [sys.executable, "-m", "flows", str(place.spec)],
         capture_output=True, env=environment, check=False, cwd=ROOT,
     )  # fmt: skip
 

@@ -153,7 +153,7 @@ def test_advice_tells_nothing_to_correct_from_weights_that_are_too_noisy():
 
 
 def test_a_flow_s_own_command_line_names_the_nearest_option(capsys):
-    """As `python -m flows.release` is typed in a deployment."""
+    """As `python -m flows` is typed in a deployment."""
     with pytest.raises(SystemExit):
         console._arguments(["release.yaml", "--peroid", "2026"])
     assert "--peroid; did you mean '--period'?" in capsys.readouterr().err

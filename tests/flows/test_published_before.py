@@ -27,7 +27,7 @@ from tests.support.whole_runs import publish_run
 
 
 def start(place: Any, *before: str) -> subprocess.CompletedProcess[str]:
-    """`python -m flows.release`, where no Prefect server answers and no other process may start."""
+    """`python -m flows`, where no Prefect server answers and no other process may start."""
     code = "; ".join((*before, PATCH))
     return subprocess.run(
         [sys.executable, "-c", code, str(place.spec)],
@@ -46,7 +46,7 @@ subprocess.Popen = os.fork = os.posix_spawn = refused
 def told():
     print("loaded:", *sorted({"prefect", "great_expectations", "matplotlib"} & set(sys.modules)))
 import atexit; atexit.register(told)
-runpy.run_module("flows.release", run_name="__main__", alter_sys=True)
+runpy.run_module("flows", run_name="__main__", alter_sys=True)
 """
 
 

@@ -88,7 +88,7 @@ def test_an_unexpected_failure_leaves_prefect_with_a_code(prefect_server, workpl
     )
     environment = prefect_server.environment() | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     failed = subprocess.run(
-        [sys.executable, "-m", "flows.release", str(workplace.spec)],
+        [sys.executable, "-m", "flows", str(workplace.spec)],
         capture_output=True, text=True, env=environment, check=False,
         cwd=ROOT,
     )  # fmt: skip

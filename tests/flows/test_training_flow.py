@@ -36,7 +36,7 @@ from flows import console
 from flows.release import release
 sys.exit(console.main(release, sys.argv[1:]))
 """
-"""`python -m flows.release`, but a busy machine may take its time to take an artefact."""
+"""`python -m flows`, but a busy machine may take its time to take an artefact."""
 
 
 VANISHING = """

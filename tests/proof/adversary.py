@@ -15,8 +15,8 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import uniform_rows
-from tests.proof.neighbours import ADD, REPLACE, Array
+from tests.proof.neighbours import Array
+from tests.support.worlds import ADD, REPLACE, uniform_rows
 
 
 @dataclass(frozen=True)

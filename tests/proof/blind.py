@@ -32,7 +32,7 @@ from dpiw.methods.weights.measured.features import PARTS
 from dpiw.methods.weights.measured.sums import exact_sum
 from dpiw.methods.weights.paper import beta, output
 from dpiw.methods.weights.registry import make_weights
-from dpiw.plan.promise import compact_json
+from dpiw.plan.spec import compact_json
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun

@@ -37,7 +37,7 @@ from tests.support.draws import check_draws
 from tests.support.noise import check_forks_draw_apart
 
 ingest = importlib.import_module("dpiw.data.ingest")
-ADD, REPLACE = generators.UNIT, generators.REPLACE
+ADD, REPLACE = generators.UNIT, generators.REPLACED
 Patch = pytest.MonkeyPatch
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 from scipy.special import logsumexp
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.gan.pategan import PATEGAN
@@ -21,38 +21,22 @@ from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.proof.attacks import Silent, World, claim_of, log_likelihood_ratio
 from tests.support.fits import fitted_at_once
+from tests.support.worlds import REPLACE, UNIT, flags, levels, repeated, unit_of
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+REPLACED = unit_of(REPLACE)
 
 
 def schema(columns: int) -> PublicSchema:
-    roles = [ColumnRole.FEATURE] * (columns - 1) + [ColumnRole.TARGET]
-    return PublicSchema(
-        name="canary",
-        columns=tuple(
-            Column(name=f"c{j}", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), role=role)
-            for j, role in enumerate(roles)
-        ),
-    )
-
-
-def table(public_schema: PublicSchema, *levels: int) -> PrivateTable:
-    """Rows that have the same level in every column."""
-    values = np.array(levels, dtype=np.int32)
-    return PrivateTable(
-        schema=public_schema,
-        scaled=ScaledTable({c.name: values for c in public_schema.columns}, len(levels)),
-    )
+    return levels(columns, target=columns - 1)
 
 
 def neighbours(public_schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivateTable, PrivateTable]:
-    if unit.relation is NeighbouringRelation.REPLACE_ONE:
-        return table(public_schema, 0, 0, 0, 0, 1), table(public_schema, 0, 0, 0, 0, 2)
-    return table(public_schema, 0, 0, 0, 0), table(public_schema, 0, 0, 0, 0, 1)
+    if unit.relation is REPLACE:
+        return repeated(public_schema, 0, 0, 0, 0, 1), repeated(public_schema, 0, 0, 0, 0, 2)
+    return repeated(public_schema, 0, 0, 0, 0), repeated(public_schema, 0, 0, 0, 0, 1)
 
 
 def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNIT) -> World:
@@ -78,11 +62,8 @@ def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNI
 
 def known_marginals(*, tight: float) -> World:
     """The histogram of a neural generator, which has nearly all of its effort."""
-    public_schema = PublicSchema(
-        name="canary",
-        columns=tuple(Column(name=f"c{j}", kind=ColumnKind.BOOLEAN) for j in range(3)),
-    )
-    tables = table(public_schema), table(public_schema, 1)
+    public_schema = flags("c0", "c1", "c2")
+    tables = repeated(public_schema), repeated(public_schema, 1)
     few = {"rounds": 1, "queries": 1, "resumes": 0, "marginals_share": 0.95}
     ready = PATEGAN(**PATE | few).calibrate(
         rho=2.0, schema=public_schema, unit=UNIT, nominal_rows=100
@@ -244,11 +225,9 @@ def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
 
     The laws of a column's choices do not depend on each other: each table is asked for them once.
     """
-    public_schema = PublicSchema(
-        name="canary", columns=(Column(name="c0", kind=ColumnKind.BOOLEAN),)
-    )
-    replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
-    tables = table(public_schema, *[0] * replaced), table(public_schema, 1)
+    public_schema = flags("c0")
+    replaced = unit.relation is REPLACE
+    tables = repeated(public_schema, *[0] * replaced), repeated(public_schema, 1)
     ready = Bayes(prior=0.01).calibrate(
         rho=0.125, schema=public_schema, unit=unit, nominal_rows=100
     )
@@ -279,10 +258,8 @@ PATE = {
 
 def pategan(noise: str, *, tight: float) -> World:
     """No rows or one: the votes of one teacher differ, the canary's own."""
-    public_schema = PublicSchema(
-        name="canary", columns=(Column(name="c0", kind=ColumnKind.BOOLEAN),)
-    )  # fmt: skip
-    tables = table(public_schema), table(public_schema, 1)
+    public_schema = flags("c0")
+    tables = repeated(public_schema), repeated(public_schema, 1)
     ready = PATEGAN(noise=NoiseKind(noise), **PATE).calibrate(
         rho=1.0, schema=public_schema, unit=UNIT, nominal_rows=100
     )
@@ -360,11 +337,11 @@ UNPAID: dict[str, Callable[[], World]] = {
 WORLDS: dict[str, Callable[[], World]] = {
     "histogram gaussian": lambda: histogram("gaussian", columns=3, tight=0.75),
     "histogram gaussian, replace-one": lambda: histogram(
-        "gaussian", columns=3, tight=0.75, unit=REPLACE
+        "gaussian", columns=3, tight=0.75, unit=REPLACED
     ),
     "histogram laplace": lambda: histogram("laplace", columns=1, tight=0.7),
     "histogram laplace, replace-one": lambda: histogram(
-        "laplace", columns=1, tight=0.6, unit=REPLACE
+        "laplace", columns=1, tight=0.6, unit=REPLACED
     ),
     "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.25),
     "privbayes laplace": lambda: privbayes("laplace", columns=2, tight=0.35),
@@ -374,7 +351,7 @@ WORLDS: dict[str, Callable[[], World]] = {
     ),
     "aim gaussian": lambda: chosen_marginals(AIM(), rare(3), tight=0.5, few=0.3, faint=0.6),
     "bayes": lambda: bayes(tight=0.1),
-    "bayes, replace-one": lambda: bayes(tight=0.05, unit=REPLACE),
+    "bayes, replace-one": lambda: bayes(tight=0.05, unit=REPLACED),
     "pategan gaussian": lambda: pategan("gaussian", tight=0.2),
     "known marginals of pategan": lambda: known_marginals(tight=0.7),
 }

@@ -1,4 +1,4 @@
-"""What the sensitivity tests share: a tally of neighbouring pairs, noise that is zero, schemas."""
+"""What the sensitivity tests share: a tally of neighbouring pairs, and noise that is zero."""
 
 from __future__ import annotations
 
@@ -11,21 +11,9 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.privacy import mechanisms
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 Array = NDArray[np.float64]
-
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-REPLACE = NeighbouringRelation.REPLACE_ONE
-
-
-def unit_of(relation: NeighbouringRelation, rows: int = 1) -> PrivacyUnit:
-    return PrivacyUnit(relation=relation, max_rows=rows, id_column="id" if rows > 1 else None)
-
-
-UNITS = tuple(unit_of(relation, rows) for relation in (ADD, REPLACE) for rows in (1, 3))
 
 
 @dataclasses.dataclass
@@ -103,18 +91,3 @@ def drawn_scales() -> Iterator[list[float]]:
 
     with mock.patch.object(mechanisms, "_draw", draw):
         yield scales
-
-
-def numeric_schema(count: int) -> PublicSchema:
-    """`count` columns on [0, 1]."""
-    columns = tuple(
-        Column(name=f"x{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(count)
-    )
-    return PublicSchema(name="numeric", columns=columns)
-
-
-def mixed_schema() -> PublicSchema:
-    """Every geometry: a number, a nullable one, flags, levels, nullable levels; with a target."""
-    from tests.dpiw.methods.weights.conftest import mixed_schema as made
-
-    return made()

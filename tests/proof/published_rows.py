@@ -7,7 +7,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.privacy.units import PrivacyUnit
 from tests.proof.adversary import extreme_rows
-from tests.proof.neighbours import ADD, REPLACE
+from tests.support.worlds import ADD, REPLACE
 
 
 def constant_table(schema: PublicSchema, value: float, count: int) -> ScaledTable:

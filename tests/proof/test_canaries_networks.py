@@ -22,7 +22,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.neural import dp_sgd
@@ -30,7 +30,7 @@ from dpiw.methods.neural.backend import CPU
 from dpiw.methods.weights.paper.mlp import DensityNetwork, inputs
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind
 from tests.proof.attacks import (
     Scaled,
     World,
@@ -40,15 +40,9 @@ from tests.proof.attacks import (
     enough,
     log_likelihood_ratio,
 )
+from tests.support.worlds import UNIT, flags
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-SCHEMA = PublicSchema(
-    name="canary",
-    columns=(
-        Column(name="x", kind=ColumnKind.BOOLEAN),
-        Column(name="y", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
-    ),
-)
+SCHEMA = flags("x", "y", target="y")
 ROWS = 100
 EFFORT = 2.0
 FULL = 3000

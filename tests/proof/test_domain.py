@@ -37,12 +37,12 @@ from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
-from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.hostile.bad_inputs.config_cases import BOUNDS, SPEC
 from tests.hostile.fuzz.corpus import UNIT, schema
 from tests.proof.figures import tiers
 from tests.proof.neighbours import Zeros
 from tests.support import specs
+from tests.support.worlds import uniform_rows
 
 ORDINARY = {
     "id": ("1", "2", "3", "4"), "n": ("3", "-2", "9", ""), "x": ("17.25", "0", "999"),

@@ -24,10 +24,9 @@ from dpiw.methods.weights.measured.sums import exact_sum
 from dpiw.privacy.mechanisms import noisy_counts, noisy_sum, noisy_vector, select
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
-from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.figures import tiers
-from tests.proof.neighbours import ADD, numeric_schema, unit_of
 from tests.support.noise import integer_mass
+from tests.support.worlds import ADD, numbers, uniform_rows, unit_of
 
 FALSE_ALARM = 1e-9
 MISSED = 1e-6
@@ -116,7 +115,7 @@ def measured_sum(size: int) -> Sample:
     Multiplier 1; three rows a person, each of norm 1 beside a count of 1/2. The claim is from the
     numbers here, not from what the mechanism states.
     """
-    schema = numeric_schema(2)
+    schema = numbers(2)
     unit = unit_of(ADD, 3)
     estimator = Measured(features={"fourier": 1.0}, frequencies=2048, omega_seed=1).calibrate(
         rho=0.5, schema=schema, unit=unit, nominal_rows=100

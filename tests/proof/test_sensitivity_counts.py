@@ -34,8 +34,9 @@ from dpiw.privacy.events import ExponentialMechanismEvent
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
-from tests.proof.neighbours import ADD, REPLACE, UNITS, Tally, Zeros, mixed_schema, numeric_schema
+from tests.proof.neighbours import Tally, Zeros
 from tests.proof.plants import Plant, scaled, silent
+from tests.support.worlds import ADD, REPLACE, UNITS, mixed, numbers
 
 EXACT = "a search; that no other pair moves further is shown in the module of the mechanism"
 
@@ -130,7 +131,7 @@ def test_marginals_and_scores_move_by_at_most_their_sensitivity(
     selections = {ADD: Tally(), REPLACE: Tally()}
     for number in range(pairs):
         unit = UNITS[number % 4]
-        schema = mixed_schema() if rng.random() < 0.5 else numeric_schema(3)
+        schema = mixed() if rng.random() < 0.5 else numbers(3)
         generator = method(noise=kind, bins=4).calibrate(
             rho=float(10 ** rng.uniform(-2, 1)), schema=schema, unit=unit, nominal_rows=200
         )

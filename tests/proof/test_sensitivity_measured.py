@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured import method as measured
@@ -27,65 +27,35 @@ from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights import conftest as weights
-from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
-from tests.proof.neighbours import (
-    ADD,
-    REPLACE,
-    UNITS,
-    Array,
-    Tally,
-    Zeros,
-    drawn_scales,
-    mixed_schema,
-    numeric_schema,
-    unit_of,
-)
+from tests.proof.neighbours import Array, Tally, Zeros, drawn_scales
 from tests.proof.plants import Plant, silent
+from tests.support.worlds import ADD, REPLACE, UNITS, levels, mixed, numbers, uniform_rows, unit_of
 
 Tables = tuple[ScaledTable, ScaledTable]
 
 
-def nullable_schema(count: int) -> PublicSchema:
-    """Numbers that may be missing."""
-    columns = tuple(
-        Column(name=f"x{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True)
-        for i in range(count)
-    )
-    return PublicSchema(name="nullable", columns=columns)
-
-
-def levels_schema(levels: int, count: int) -> PublicSchema:
-    """Categories alone, every other one nullable, and one of them the target."""
-    columns = tuple(
-        Column(
-            name=f"c{i}", kind=ColumnKind.CATEGORICAL, nullable=i % 2 == 1,
-            levels=tuple(f"l{j}" for j in range(levels)),
-            role=ColumnRole.TARGET if i == 0 else ColumnRole.FEATURE,
-        )
-        for i in range(count)
-    )  # fmt: skip
-    return PublicSchema(name="levels", columns=columns)
+def some_levels(rng: np.random.Generator) -> PublicSchema:
+    of, count = int(rng.choice([2, 3, 7])), int(rng.choice([2, 3]))
+    return levels(count, of, target=0, nullable=True)
 
 
 def image_schema() -> PublicSchema:
-    """Every geometry of `mixed_schema`, and an image of 5 x 5 pixels: every part has features."""
-    mixed = mixed_schema()
+    """Every geometry of `mixed`, and an image of 5 x 5 pixels: every part has features."""
     pixels = tuple(
         Column(name=f"p{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(24)
     )
-    return PublicSchema(name="image", columns=(*mixed.columns, *pixels))
+    return PublicSchema(name="image", columns=(*mixed().columns, *pixels))
 
 
 SCHEMAS: tuple[Callable[[np.random.Generator], PublicSchema], ...] = (
-    lambda rng: numeric_schema(int(rng.choice([1, 2, 4, 8, 32]))),
-    lambda rng: weights.numeric_schema(int(rng.choice([2, 3, 8])), target=True),
-    lambda rng: nullable_schema(int(rng.choice([1, 2, 5]))),
-    lambda rng: levels_schema(int(rng.choice([2, 3, 7])), int(rng.choice([2, 3]))),
-    lambda rng: mixed_schema(),
-    lambda rng: weights.numeric_schema(int(rng.choice([26, 37])), target=True),
+    lambda rng: numbers(int(rng.choice([1, 2, 4, 8, 32]))),
+    lambda rng: numbers(int(rng.choice([2, 3, 8])), target=True),
+    lambda rng: numbers(int(rng.choice([1, 2, 5])), nullable=True),
+    lambda rng: some_levels(rng),
+    lambda rng: mixed(),
+    lambda rng: numbers(int(rng.choice([26, 37])), target=True),
     lambda rng: image_schema(),
 )
 
@@ -222,7 +192,7 @@ def test_the_bound_is_attained_by_a_row_that_comes():
 
     A constant that was counted twice, or left out, would be seen here.
     """
-    schema, unit = weights.numeric_schema(26, target=True), unit_of(ADD, 3)
+    schema, unit = numbers(26, target=True), unit_of(ADD, 3)
     estimator = Measured(
         features=dict.fromkeys(PARTS, 0.5), frequencies=3, omega_seed=1
     ).calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=100)  # fmt: skip
@@ -365,7 +335,7 @@ def too_long_by_an_order(rng: np.random.Generator, stack: Stack, limit: float) -
 @pytest.mark.parametrize("columns", [4, 5, 13])
 def test_whether_a_row_is_too_long_is_its_own_affair(columns, shares, rng):
     """Lengths that are added in an order of their own for one row decide otherwise beside more."""
-    schema = weights.numeric_schema(columns)
+    schema = numbers(columns)
     stack = Stack(schema=schema, shares=shares, frequencies=3)
     limit = stack.norm * (1 + 1e-12)
     if "fourier" in shares:
@@ -385,7 +355,7 @@ def test_whether_a_row_is_too_long_is_its_own_affair(columns, shares, rng):
 @pytest.mark.parametrize("shares", [{part: 1.0} for part in PARTS] + [dict.fromkeys(PARTS, 1.0)])
 def test_no_row_of_the_box_is_left_out(shares, rng):
     """Corners have the whole norm, in thousands of features: they are within it as computed."""
-    schema = weights.numeric_schema(65, target=True)
+    schema = numbers(65, target=True)
     stack = Stack(schema=schema, shares=shares, frequencies=2048)
     rows = extreme_rows(schema, 100, rng)
     wanted = (np.rint(stack.matrix(rows) / UNIT) * UNIT).sum(axis=0) + 0.0

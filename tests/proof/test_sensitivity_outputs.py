@@ -13,11 +13,11 @@ import pytest
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.privacy.units import NoiseKind
-from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.figures import tiers
-from tests.proof.neighbours import ADD, REPLACE, UNITS, Tally, Zeros, drawn_scales, numeric_schema
+from tests.proof.neighbours import Tally, Zeros, drawn_scales
 from tests.proof.plants import REACHES, silent
 from tests.proof.published_rows import constant_table, neighbours
+from tests.support.worlds import ADD, REPLACE, UNITS, numbers, uniform_rows
 
 LIMIT = "a search; that no other pair moves further is the theorem of docs/method.md section 12"
 
@@ -29,7 +29,7 @@ def test_published_log_weights_move_by_at_most_their_sensitivity(pairs, kind, rn
     tallies = {ADD: Tally(), REPLACE: Tally()}
     for number in range(pairs):
         unit, adversarial = UNITS[number % 4], number % 8 >= 4
-        schema = numeric_schema(int(rng.choice([2, 4, 8, 32])))
+        schema = numbers(int(rng.choice([2, 4, 8, 32])))
         d, count = len(schema.released), int(rng.choice([1, 3]))
         penalty = 4.0 * d if adversarial else float(10 ** rng.uniform(0, 3))
         # Large noise would make the spherical moments infinite; the sensitivity has no part in it.

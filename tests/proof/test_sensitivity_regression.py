@@ -17,22 +17,11 @@ from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.adversary import Pair, extreme_rows, pairs_of
 from tests.proof.figures import tiers
-from tests.proof.neighbours import (
-    ADD,
-    REPLACE,
-    UNITS,
-    Array,
-    Tally,
-    Zeros,
-    drawn_scales,
-    mixed_schema,
-    numeric_schema,
-    unit_of,
-)
+from tests.proof.neighbours import Array, Tally, Zeros, drawn_scales
 from tests.proof.plants import REACHES, silent
+from tests.support.worlds import ADD, REPLACE, UNITS, mixed, numbers, uniform_rows, unit_of
 
 PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 LIMIT = "a search; that no other pair moves further is the theorem of docs/method.md section 3"
@@ -41,8 +30,8 @@ LIMIT = "a search; that no other pair moves further is the theorem of docs/metho
 def schema_of(rng: np.random.Generator) -> PublicSchema:
     """Mixed columns, or up to 128 numbers."""
     if rng.random() < 0.2:
-        return mixed_schema()
-    return numeric_schema(int(rng.choice([1, 2, 4, 8, 16, 32, 64, 128])))
+        return mixed()
+    return numbers(int(rng.choice([1, 2, 4, 8, 16, 32, 64, 128])))
 
 
 def solved(estimator: BetaRegression, pair: Pair) -> tuple[Array, Array]:
@@ -71,7 +60,7 @@ def regressions(
     columns: int | None = None,
 ) -> tuple[BetaRegression, BetaRegression, Array]:
     """The mechanism with L2 and with L1 noise, and a pool of its feature rows."""
-    schema = schema_of(rng) if columns is None else numeric_schema(columns)
+    schema = schema_of(rng) if columns is None else numbers(columns)
     estimators = [
         BetaRegression(noise=noise, penalty=penalty).calibrate(
             rho=0.5, schema=schema, unit=unit, nominal_rows=100
@@ -114,7 +103,7 @@ def test_measure_releases_these_coefficients(pairs, noise, rng):
 
     The scale is the one the noise source is asked for; lattice and slack are included.
     """
-    schema, tally = mixed_schema(), Tally()
+    schema, tally = mixed(), Tally()
     norm = 1 if noise is NoiseKind.LAPLACE else 2
     for number in range(pairs):
         unit = UNITS[2 * (number % 2)]

@@ -7,32 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.output import OutputNoised
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.proof.attacks import Silent, World, claim_of, log_likelihood_ratio
+from tests.support.worlds import ADD, REPLACE, UNIT, numbers, unit_of
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-THREE_ROWS = PrivacyUnit(
-    relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=3, id_column="id"
-)
-REPLACED = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+THREE_ROWS, REPLACED = unit_of(ADD, 3), unit_of(REPLACE)
 EFFORT = 2.0
 """mu = 2, or epsilon = 2 without delta: an event of few outputs then says most."""
 PILE = 10**13
 
 
 def schema(columns: int) -> PublicSchema:
-    return PublicSchema(
-        name="canary",
-        columns=tuple(
-            Column(name=f"x{j}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0)
-            for j in range(columns)
-        ),
-    )
+    return numbers(columns, name="canary")
 
 
 def scaled(*rows: tuple[float, ...], columns: int) -> ScaledTable:
@@ -116,7 +107,7 @@ def measured(
     )
     rows = {value: scaled(*[(value,) * columns] * k, columns=columns) for value in (0.0, 1.0)}
     before = rows[1.0].take([])
-    if unit.relation is NeighbouringRelation.REPLACE_ONE:
+    if unit.relation is REPLACE:
         before = rows[0.0]
     public = SyntheticTable(schema=public_schema, scaled=rows[0.0])
     tables = [PrivateTable(schema=public_schema, scaled=table) for table in (before, rows[1.0])]

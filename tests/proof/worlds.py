@@ -31,9 +31,9 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
-from tests.dpiw.methods.weights.conftest import uniform_rows
 from tests.proof.adversary import adversarial_pair, extreme_rows, random_pair
-from tests.proof.neighbours import ADD, REPLACE, Array, Zeros, numeric_schema, unit_of
+from tests.proof.neighbours import Array, Zeros
+from tests.support.worlds import ADD, REPLACE, numbers, uniform_rows, unit_of
 
 RHO = 0.5
 """Effort of every mechanism here: one Gaussian of multiplier 1, or epsilon 1."""
@@ -135,7 +135,7 @@ Maker = Callable[[PrivacyUnit, bool, np.random.Generator], Pair]
 
 def regression(noise: NoiseKind, columns: int) -> Maker:
     def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
-        schema, penalty = numeric_schema(columns), 400.0
+        schema, penalty = numbers(columns), 400.0
         estimator = BetaRegression(noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
@@ -169,7 +169,7 @@ def _tables(unit: PrivacyUnit, schema: Any, adversarial: bool, rng: np.random.Ge
 
 
 def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
-    schema, penalty = numeric_schema(8), 100.0
+    schema, penalty = numbers(8), 100.0
     nominal = math.ceil(penalty * 60 * math.exp(15)) if adversarial else 50
     estimator = OutputNoised(rows=3, penalty=penalty).calibrate(
         rho=RHO, schema=schema, unit=unit, nominal_rows=nominal
@@ -193,7 +193,7 @@ def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
     """Without slack where a row comes at a corner, or, if sines and cosines alone, anywhere."""
 
     def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
-        schema = numeric_schema(4)
+        schema = numbers(4)
         estimator = Measured(features=features, frequencies=frequencies, omega_seed=1).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
@@ -210,7 +210,7 @@ def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
 
 def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
     """All marginals together; any row that comes or goes is as bad as any other."""
-    schema = numeric_schema(3)
+    schema = numbers(3)
     generator = Histogram(bins=4).calibrate(rho=RHO, schema=schema, unit=unit, nominal_rows=500)
     domain = Domain.from_schema(schema, bins=generator.calibrated.bins)
     exact = []
@@ -224,7 +224,7 @@ def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) ->
 
 def votes(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
     """Six queries after the teachers were taught; the deal is the coupled one."""
-    schema = numeric_schema(2)
+    schema = numbers(2)
     # What is reserved for resuming is not drawn here, and would leave the claim loose.
     generator = PATEGAN(
         noise=NoiseKind.LAPLACE, teachers=4, rounds=1, queries=6, resumes=0, marginals_share=0.0

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -18,6 +19,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 WIDTHS = (400, 800, 1200)
 THEMES = ("light", "dark")
+VIEWS = tuple(itertools.product(WIDTHS, THEMES))
+CORNERS = ((400, "light"), (1200, "dark"))
+"""Views that `make test` looks at; the nightly tests look at all."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 LAID_OUT_WRONG = """width => {
@@ -53,10 +57,10 @@ def chromium() -> str | None:
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
-def faults_of(page: Path, browser: Browser) -> Iterator[str]:
+def faults_of(page: Path, browser: Browser, views: Sequence[tuple[int, Any]]) -> Iterator[str]:
     """What is wrong with a page: its layout, what it says to the console or asks of the network.
 
-    Axe's rules are asked in every width and theme; unfolded, so that nothing is left out.
+    Axe's rules are asked in every view, a width and a theme; unfolded, so that all is seen.
     """
     heard: list[str] = []
     tab = browser.new_page()
@@ -66,7 +70,7 @@ def faults_of(page: Path, browser: Browser) -> Iterator[str]:
     tab.goto(page.as_uri())
     heard.remove(f"request: {page.as_uri()}")
     tab.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
-    for width, theme in itertools.product(WIDTHS, THEMES):
+    for width, theme in views:
         tab.set_viewport_size({"width": width, "height": 900})
         tab.emulate_media(color_scheme=theme)
         heard += tab.evaluate(LAID_OUT_WRONG, width)
@@ -89,17 +93,17 @@ def browser_path() -> str:
 
 
 @pytest.fixture
-def look_at(tmp_path: Path, browser_path: str) -> Callable[[str], list[str]]:
+def look_at(tmp_path: Path, browser_path: str) -> Callable[..., list[str]]:
     """Show a page's text to a browser; returns what is wrong with it, best nothing."""
 
-    def look(text: str) -> list[str]:
+    def look(text: str, views: Sequence[tuple[int, Any]] = VIEWS) -> list[str]:
         path = tmp_path / "page.html"
         path.write_text(text)
         # Not for a session: its event loop would be in the way of the tests that have their own.
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=browser_path)
             try:
-                return list(faults_of(path, browser))
+                return list(faults_of(path, browser, views))
             finally:
                 browser.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,16 @@ def publish_run(spec: Path, *, period: str | None = None) -> tuple[ReleaseRun, P
     """The run of a spec, and the folder it published."""
     run = draw(ReleaseRun.prepare(spec, period=period))
     return run, finish(run)
+
+
+def once(place: Any, kept: Path, make: Callable[[], object]) -> None:
+    """Let `make` fill a workplace's state folder, or put back there what it made the first time."""
+    if kept.exists():
+        shutil.rmtree(place.root / "state")
+        shutil.copytree(kept, place.root / "state")
+    else:
+        make()
+        shutil.copytree(place.root / "state", kept)
 
 
 def loaded(folder: Path) -> Release:

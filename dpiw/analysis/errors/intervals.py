@@ -1,24 +1,24 @@
 """Confidence intervals for population parameters, from weighted synthetic rows.
 
-The error of an estimate has parts, each with a variance that follows from released values. With
-`measured` weights there are three: `rows`, `means`, and `prior`, a guess at what is out of sight
-(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here: an interval
-is then of the synthetic rows alone, and `not assessed`.
+An estimate's error has parts, each with a variance that follows from released values. Weights of
+`measured` have three: `rows`, `means`, and `prior`, a guess at what the features do not see
+(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here; their
+intervals cover the synthetic rows alone and are `not assessed`.
 
-Where a person may have k rows there is one more part: people, k - 1 times the sampling variance of
-the confidential rows. With that sampling, which `means` holds, it is the error of k times fewer
-people whose rows are all alike, the worst case (the design effect of such clusters is at most k).
-It is a bound, so verdicts that ask what share of the error is a guess leave it out.
+If a person may have k rows, the part `people` adds k - 1 times the sampling variance of the
+confidential rows. With the sampling in `means` it is the worst case: k times fewer people whose
+rows are all alike (the design effect of such clusters is at most k). Verdicts about the share of
+the guess leave this bound out.
 
-`support` is the share of the estimate that the weights' features see; `verdicts` say whether that
-is enough, whether the part that is a guess is small, whether the weights are stable enough for
-linearisation, and whether enough people are behind the value (`dpiw.analysis.errors.verdicts`). On
-simulated populations the noise-aware interval mostly covers where they say `use`, and can fail
-badly below; coefficients of logistic regressions on columns with heavy tails failed where they said
-it (docs/analysts.md). The thresholds are our choice, made after looking at such simulations.
+`support` is the share of the estimate that the weights' features see. `verdicts` say whether it is
+enough, whether the guess is small, whether the weights are stable enough for linearisation, and
+whether enough people are behind the value (`dpiw.analysis.errors.verdicts`). On simulated
+populations the noise-aware interval mostly covers where they say `use`, and can fail badly below;
+coefficients of logistic regressions on columns with heavy tails failed where they said `use`
+(docs/analysts.md). The thresholds were chosen after such simulations.
 
-The release's own verdict answers another question: whether weights gain anything on the unweighted
-rows. Weights that are noise alone gain nothing, and their noise-aware interval is still right.
+The release's own verdict answers another question: whether weights improve on unweighted rows.
+Weights that are only noise improve nothing, and their noise-aware interval is still right.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Interval:
         values: the estimates, shape (p,).
         lower: shape (p,).
         upper: shape (p,).
-        level: nominal coverage of each.
-        method: how they were made.
-        parts: variance by source, each shape (p,); empty for the bootstraps.
-        support: share of each estimate that the weights can correct, shape (p,), NaN if unknown.
-        verdicts: of each noise-aware interval: `use`, `use with care` or `do not use`; the others
-            are `not assessed`.
+        level: nominal coverage of each interval.
+        method: as in `confidence_interval`.
+        parts: variance by source, shape (p,) each; empty for the bootstraps.
+        support: share of each estimate that the weights can correct, shape (p,); NaN if unknown.
+        verdicts: of noise-aware intervals `use`, `use with care` or `do not use`; of others
+            `not assessed`.
         reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
-        cut: whether a bound would have been beyond what is possible, such as a share below zero.
-        max_rows: most rows of one person; of more than one the caption says so.
+        cut: whether an end was moved into the possible range, such as a share below zero.
+        max_rows: most rows of one person; above one, the caption says so.
     """
 
     names: tuple[str, ...]
@@ -95,7 +95,7 @@ class Interval:
             return html + str(pd.DataFrame({"why not `use`": why}).to_html(index=False))
 
     def told(self) -> list[str]:
-        """Why not `use`: each different set of reasons once, behind the names of its values."""
+        """Reasons for verdicts other than `use`: each set once, after the names of its values."""
         if self.reasons and set(self.verdicts) == {_NOT_ASSESSED}:
             return [f"{_NOT_ASSESSED}: {_why(self.reasons[0])}"]
         names_by_reasons: dict[tuple[str, ...], list[str]] = {}
@@ -105,7 +105,7 @@ class Interval:
         return [f"{', '.join(names)}: {_why(why)}" for why, names in names_by_reasons.items()]
 
     def _table(self) -> pd.DataFrame:
-        """As printed: reasons are in lines of their own, and ends as long as tells them apart."""
+        """The printed table: no reasons, and as many digits as distinguish the ends."""
         table = self.frame().drop(columns="why")
         widths = self.upper - self.lower
         for name in ("estimate", "lower", "upper"):
@@ -114,7 +114,7 @@ class Interval:
         return table
 
     def frame(self) -> pd.DataFrame:
-        """One row per value; `why` is empty where the verdict is `use`."""
+        """Return one row per value; `why` is empty where the verdict is `use`."""
         return pd.DataFrame(
             {
                 "estimate": self.values,
@@ -129,7 +129,7 @@ class Interval:
 
 
 def shown(value: float, width: float) -> str:
-    """A number to six digits, or to three of its interval's width where that takes more."""
+    """A number to six digits, or to three digits of its interval's width if that needs more."""
     digits = 6
     if 0 < width < abs(value) < np.inf:
         digits = max(digits, math.ceil(math.log10(abs(value) / width)) + 3)
@@ -141,30 +141,29 @@ def _why(reasons: tuple[str, ...]) -> str:
 
 
 def _levels(names: tuple[str, ...]) -> list[str]:
-    """Groups' names without the estimate's, where all groups are of one; else the names."""
+    """Names of groups without the name of their common estimate."""
     stem, bar, _ = names[0].partition(" | ")
     common_stem = bool(bar) and all(name.startswith(stem + bar) for name in names)
     return [name.removeprefix(stem + bar) if common_stem else name for name in names]
 
 
 def variance_parts(estimate: Values) -> dict[str, Array]:
-    """Variance of each value by source, shape (p,) each; see the module's text.
+    """Return each value's variance by source, shape (p,) each (see the module's text).
 
     Raises:
-        ReleaseError: the weights have no known law.
+        ReleaseError: the weights' law is unknown.
     """
     return estimate.sample.known_law.parts(estimate)
 
 
 def noise_aware_covariance(estimate: Values) -> Array:
-    """Covariance of the values with all that `variance_parts` holds, shape (p, p).
+    """Covariance of the values with every part of `variance_parts`, shape (p, p).
 
-    Every part is a quadratic form of the influence, so that cov(a, b) is a quarter of
-    var(a + b) - var(a - b): the laws of weights need to know variances only. Where quantiles lie in
-    their bins is each one's own error, and in no covariance.
+    Every part is a quadratic form of the influence, so cov(a, b) = (var(a + b) - var(a - b)) / 4,
+    and laws of weights need variances only. The position of quantiles in their bins is independent.
 
     Raises:
-        ReleaseError: the weights have no known law.
+        ReleaseError: the weights' law is unknown.
     """
     variances = np.asarray(sum(variance_parts(estimate).values()))
     scale = np.where(variances > 0, np.sqrt(variances), 1.0)  # or one value's unit hides the others
@@ -182,7 +181,7 @@ def noise_aware_covariance(estimate: Values) -> Array:
 
 
 def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:
-    """Facts of value `i` with each later one; with a bin unknown to one it counts as known."""
+    """Facts of value `i` with each later one; a bin unknown to one of them counts as known."""
     inside = facts.get("inside")
     if inside is None:
         return facts
@@ -193,7 +192,7 @@ def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:
 def _verdicts(
     estimate: Values, parts: dict[str, Array]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Each value's verdict, and why it is not `use`."""
+    """Each value's verdict, and the reasons why it is not `use`."""
     if not parts:
         values = estimate.values.size
         return (_NOT_ASSESSED,) * values, (_left_out(estimate.sample),) * values
@@ -213,7 +212,7 @@ def _verdicts(
 
 
 def _left_out(sample: WeightedSample) -> tuple[str, ...]:
-    """What an interval of rows alone does not hold, and which weights would."""
+    """What an interval of rows alone leaves out, and which weights would add it."""
     if sample.law is not None or sample.release is None:
         return (_ROWS_ALONE,)
     is_weighted = sample.release.certificate.weights.get("published", False)
@@ -240,27 +239,27 @@ def confidence_interval(
     replicates: int = 400,
     rng: np.random.Generator | None = None,
 ) -> Interval:
-    """Interval for each of an estimate's values, cut to what is possible (`Estimate.limits`).
+    """Return an interval for each of an estimate's values, within its possible range.
 
-    Where synthetic rows show no spread, such as a share of no row, it goes as far as rows, people
-    and privacy noise leave open (`errors.verdicts.left_open`); where they are a handful,
-    or none, it is all that is possible.
+    If the synthetic rows show no spread, such as a share of no row, it reaches as far as rows,
+    people and privacy noise allow (`dpiw.analysis.errors.verdicts.left_open`); with a handful of
+    rows, or none, it is the whole possible range (`Estimate.limits`).
 
     Args:
         estimate: of this package.
         level: nominal coverage, in (0, 1).
-        method: `noise_aware` (the default where the weights' law is known): all parts, by
+        method: `noise_aware` (the default if the weights' law is known): all parts, by
             linearisation. `noise_aware_bootstrap`: the same errors drawn and the estimator
-            recomputed: slower, for estimates that are far from linear. `sandwich`: the synthetic
-            rows alone. `bootstrap`: the same by resampling rows. The last two ignore the privacy
-            noise and are too narrow for the population; they are the default for a pair
-            (table, weights), of which nothing more is known.
+            recomputed; slower, for estimates far from linear. `sandwich`: the synthetic rows alone,
+            by linearisation (the default for a pair (table, weights)). `bootstrap`: the same by
+            resampling rows. The last two ignore the privacy noise and are too narrow for the
+            population.
         replicates: of the bootstraps.
         rng: of the bootstraps.
 
     Raises:
-        ReleaseError: not an estimate, a level that is none, unknown method, a law that is needed
-            and not known, no `rng`, or fewer than two replicates.
+        ReleaseError: not an estimate, invalid level, unknown method, the weights' law is needed and
+            unknown, no `rng`, or fewer than two replicates.
     """
     check_estimate(estimate, "confidence_interval")
     _check_level(level)
@@ -304,7 +303,7 @@ def _support(estimate: Values) -> Array:
 
 
 def _draws(estimate: Values, replicates: int, rng: np.random.Generator, *, noisy: bool) -> Array:
-    """Estimates under drawn errors, shape (replicates, p): of the rows alone unless `noisy`."""
+    """Estimates under drawn errors, shape (replicates, p); of the rows alone unless `noisy`."""
     if noisy:
         return estimate.sample.known_law.draws(estimate, replicates, rng)
     w = estimate.sample.weights

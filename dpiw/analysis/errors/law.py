@@ -1,4 +1,4 @@
-"""The law of a release's weights, recovered from its certificate, schema and rows."""
+"""The law of a release's weights, from its certificate, schema and rows."""
 
 from __future__ import annotations
 
@@ -23,23 +23,17 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 METHOD = "measured"
-"""The weights whose law is known; the reference methods of the paper have none here."""
+"""The weights with a known law; the paper's reference methods have none here."""
 
 _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-normalise")
-"""How the steps of `measured` weights begin."""
+"""Prefixes of the steps of `measured` weights."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PublishedWeights:
-    """Weights as published, and what is said of them.
+    """Published weights of a schema's scaled rows, and what the release says of them.
 
-    Attributes:
-        schema: the public schema.
-        rows: their rows, scaled.
-        log_weights: shape (n,).
-        steps: what was done to them.
-        nominal_rows: n0.
-        diagnostics: of the certificate.
+    `log_weights` has shape (n,); `nominal_rows` is n0.
     """
 
     schema: PublicSchema
@@ -51,13 +45,13 @@ class PublishedWeights:
 
 
 def law_of_release(release: Published) -> MeansLaw | None:
-    """The law of a release's weights, from its certificate, schema and rows.
+    """Return the law of a release's weights, from its certificate, schema and rows.
 
-    None where no weights of `METHOD` are published, or where so few rows satisfied the constraints
-    that others were forced to.
+    None if no weights of `METHOD` are published, or too few rows satisfied the constraints and
+    others were admitted.
 
     Raises:
-        ReleaseError: the weights are not what certificate and rows say.
+        ReleaseError: the weights contradict certificate and rows.
     """
     certificate = release.certificate
     stage = next(
@@ -80,15 +74,10 @@ def law_of_release(release: Published) -> MeansLaw | None:
 def law_of_weights(
     method: str, parameters: Mapping[str, Any], published: PublishedWeights
 ) -> MeansLaw | None:
-    """The law of published weights; None where there is none, or this version does not know it.
-
-    Args:
-        method: of the weights' stage.
-        parameters: of that stage, as in the plan and in the certificate.
-        published: the weights.
+    """Return the law of published weights; None if there is none, or this version does not know it.
 
     Raises:
-        ReleaseError: the weights are not what the parameters say.
+        ReleaseError: the weights contradict the parameters.
     """
     if method != METHOD:
         return None
@@ -97,7 +86,7 @@ def law_of_weights(
 
 
 def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLaw | None:
-    """The law of weights that move rows to noisy means: of steps that this version knows."""
+    """The law of weights that move rows to noisy means, if this version knows all their steps."""
     if not all(step.startswith(_MEASURED_STEPS) for step in published.steps):
         return None
     try:
@@ -126,11 +115,9 @@ def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLa
 
 
 def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
-    """Rows of a release made in memory, with their weights and the weights' law.
+    """Return rows of a release made in memory, with their weights and the weights' law.
 
-    Args:
-        played: the release.
-        nominal_rows: n0.
+    `nominal_rows` is n0.
     """
     rows, weights, estimator = played.rows, played.weights, played.estimator
     if estimator is None:

@@ -1,9 +1,8 @@
-"""How many people and rows are behind a value, and what that lets its verdict be.
+"""People and rows behind a value, and the verdicts and interval ends that they allow.
 
-A condition may choose a handful of people, whom the weights see as a shape in a density and not as
-people. The release's size is public and the group's share is an estimate with an error of its own,
-so both are asked before the value is believed. A handful of synthetic rows tells no spread: one has
-none at all. The thresholds are our choice.
+A condition may choose a handful of people, whom the weights see as a shape in a density. The
+release's size is public and the group's share is an estimate with an error, so both are tested. A
+handful of synthetic rows shows no spread, and one row has none. The thresholds are our choice.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from dpiw.analysis.sample import Array, Values, WeightedSample
 from dpiw.methods.weights.diagnostics import Objection, Verdict
 
 PEOPLE_CARE = 100.0
-"""Expected people below which a value is `use with care` at best."""
+"""Expected people; with fewer, a value is `use with care` at best."""
 
 ROWS_LEAST = 10.0
-"""Effective synthetic rows of a group below which its value is `do not use`."""
+"""Effective synthetic rows of a group; with fewer, its value is `do not use`."""
 
 _ROUNDING = 1e-15
-"""Widths of less than this share of a value are rounding: 9e15 has one digit behind the point."""
+"""Smaller widths, as a share of the value, are rounding: 9e15 has one digit after the point."""
 
 _REACH = NormalDist().inv_cdf(0.975)
-"""Standard errors of a 95% interval's half."""
+"""Standard errors in half of a 95% interval."""
 
 
 FEW = Objection(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
-"""Of rows of one person each."""
+"""For one row per person."""
 
 EMPTY = Objection(Verdict.DO_NOT_USE, "its group may be empty")
 
@@ -44,7 +43,7 @@ LEVEL = Objection(
 
 
 def few(max_rows: int) -> Objection:
-    """`FEW`, where a person may have so many rows."""
+    """Return `FEW` for people with up to `max_rows` rows."""
     if max_rows == 1:
         return FEW
     text = f"fewer than {PEOPLE_CARE:.0f} people may be behind it, as a person has up to {max_rows}"
@@ -52,15 +51,15 @@ def few(max_rows: int) -> Objection:
 
 
 def size_objections(estimate: Values) -> list[list[Objection]]:
-    """Of each value, what the size of the group that it rests on keeps from `use`.
+    """Return for each value what the size of its groups objects to `use`.
 
-    `few` where fewer than 100 people may be expected, `EMPTY` where the noise-aware 95% interval of
-    the group's share reaches zero; and what fewer than ten effective synthetic rows leave. Of a
-    value that compares two groups the smaller one counts. `LEVEL` where a share counts fewer than
-    ten effective rows, of a group of more, and `NONE` where it counts no row.
+    `few`: fewer than 100 people expected. `EMPTY`: the noise-aware 95% interval of the group's
+    share reaches zero. Fewer than ten effective synthetic rows: `do not use`. `LEVEL`: a share
+    counts fewer than ten effective rows in a larger group; `NONE`: it counts none. Of two compared
+    groups the smaller one counts.
 
     Raises:
-        ReleaseError: the weights have no known law.
+        ReleaseError: the weights' law is unknown.
     """
     grades = np.max([_grades(estimate.sample, group) for group in _behind(estimate)], axis=0)
     rows, effective = _rows(estimate)
@@ -78,7 +77,7 @@ def size_objections(estimate: Values) -> list[list[Objection]]:
 
 
 def _behind(estimate: Values) -> Sequence[NDArray[np.bool_]]:
-    """The groups that all must be large, shape (n, p) or (n, 1) each."""
+    """The groups that must all be large, shape (n, p) or (n, 1) each."""
     if estimate.sides is not None:
         return list(estimate.sides)
     rows = estimate.sample.rows
@@ -86,7 +85,7 @@ def _behind(estimate: Values) -> Sequence[NDArray[np.bool_]]:
 
 
 def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """0, or 1 for `few`, 2 for `EMPTY`, of each column."""
+    """For each column 0, 1 for `few`, or 2 for `EMPTY`."""
     law, shares = sample.known_law, _shares(sample.weights, group)
     people = shares * law.nominal_rows / law.max_rows
     thin, empty = people < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
@@ -101,18 +100,18 @@ def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int6
 
 
 def widened(estimate: Values, low: Array, high: Array, *, miss: float, noisy: bool) -> Array:
-    """Interval ends, shape (2, p), where rows are too few or too much alike to show a spread.
+    """Return interval ends, shape (2, p), widened where few or equal rows show no spread.
 
-    An interval without width goes as far as `left_open` says, on the side of few rows (a share of
-    fewer than ten effective rows, or of all but so few) at least as far. Of a group of fewer than
-    ten effective rows without any spread, and of a group without rows, it is all that is possible.
+    An interval of width zero reaches as far as `left_open` allows; a share with fewer than ten
+    effective rows, or all but so few, reaches at least as far on that side. A group of fewer than
+    ten effective rows without spread, or without rows, gets the whole possible range.
 
     Args:
         estimate: of p values.
         low: lower ends by linearisation or replicates, shape (p,).
         high: upper ends.
-        miss: chance that one side may miss.
-        noisy: whether privacy noise and the people's being a sample belong into the interval.
+        miss: probability that one side may miss.
+        noisy: whether the interval includes privacy noise and the sampling of people.
     """
     values, limits = estimate.values, estimate.least_and_most
     least, most = np.broadcast_to(estimate.facts.get("span", limits), limits.shape)
@@ -129,29 +128,32 @@ def widened(estimate: Values, low: Array, high: Array, *, miss: float, noisy: bo
 
 
 def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
-    """Share of each value's group that may be unlike all of its rows, shape (p,).
+    """Bound the share of each value's group that may be unlike all of its rows, shape (p,).
 
-    What no row of a group shows has at most this share of the population's group, but for a chance
-    of `miss`. Three bounds have a third of it each, b, and L = ln(1/b):
+    A kind of person that no row of a group shows has at most this share of the population's group,
+    except with probability `miss`. Three bounds use a third of it each, b; let L = ln(1/b):
 
-    - rows: the generator gives it at most q = 1 - b^(1/m), as m effective rows show nothing of it
-      (the rule of three, with another constant).
-    - noise: among the N people it is at most c/N more common than the generator has it. c is z_b
-      times the standard deviation of the generator's noisy counts where that is known. Else it is
-      L/epsilon: no output of a release of that epsilon can exclude so few people at b.
+    - rows: the generator's share is at most q = 1 - b^(1/m), as m effective rows show none (the
+    rule
+      of three, with another constant).
+    - noise: among the N people it is at most c/N more common. c is z_b times the standard deviation
+    of
+      the generator's noisy counts if known; else L/epsilon, since no output of a release of that
+      epsilon can exclude so few people at b.
     - people: they are a sample. By Chernoff's bound of a lower tail the population's share is at
-      most (sqrt(L/2N) + sqrt(L/2N + q + c/N))^2.
+    most
+      (sqrt(L/2N) + sqrt(L/2N + q + c/N))^2.
 
-    Where a person has up to r rows, the bounds are of shares of rows: N rows stand for at least
-    N/r people, and c people for at most r c rows.
+    If a person has up to r rows, the bounds are of shares of rows: N rows stand for at least N/r
+    people, and c people for at most r c rows.
 
-    What a generator's model leaves out, such as a combination of columns that it does not keep, is
-    in none of the three: a share without rows is `do not use`.
+    None covers what a generator's model leaves out, such as a combination of columns that it does
+    not keep; hence a share without rows is `do not use`.
 
     Args:
         estimate: of p values.
-        miss: chance that the bound is too small.
-        noisy: whether the second and the third bound count; the first one alone where not.
+        miss: probability that the bound is too small.
+        noisy: whether the second and third bound count; otherwise only the first.
     """
     part = miss / 3 if noisy else miss
     rows, odds = _rows(estimate)[1], -math.log(part)
@@ -171,9 +173,9 @@ def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
 
 
 def _rows(estimate: Values) -> tuple[Array, Array]:
-    """Synthetic rows with weight behind each value, and Kish's effective ones, shape (p,) each.
+    """Rows with weight behind each value, and Kish's effective rows, shape (p,) each.
 
-    Of two groups, those of the one with fewer effective rows.
+    Of two compared groups, those of the one with fewer effective rows.
     """
     weights, shape = estimate.sample.weights, estimate.values.shape
     groups = _behind(estimate)
@@ -185,9 +187,9 @@ def _rows(estimate: Values) -> tuple[Array, Array]:
 
 
 def _at_level(estimate: Values, *, beside: bool = False) -> Array:
-    """Effective rows that a share counts, or that it does not count though they are of its group.
+    """Effective rows that a share counts, or (`beside`) rows of its group that it does not count.
 
-    Shape (p,); infinite where the values are no shares.
+    Shape (p,); infinite for values that are no shares.
     """
     if estimate.level is None:
         return np.full(estimate.values.shape, np.inf)

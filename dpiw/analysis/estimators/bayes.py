@@ -1,17 +1,16 @@
-"""Importance-weighted Bayesian updating, in closed form or by Laplace's approximation.
+"""Importance-weighted Bayesian posteriors, in closed form or by Laplace's approximation.
 
-Each row's log likelihood is multiplied by its weight, and the weights are scaled so that they sum
-to the number of independent observations the release is worth: Kish's effective sample size, and
-never more than n0/k, n0 the rows it describes and k the most of one person, which may be alike: at
-nominal size the posterior is too narrow.
-`weighted=False` gives the plain posterior of the unweighted rows, for comparison.
+Each row's log likelihood is multiplied by its weight. The weights sum to the number of independent
+observations that the release is worth: Kish's effective sample size, and at most n0/k, with n0
+the rows it describes and k the most of one person, which may be alike. At nominal size the
+posterior is too narrow. `weighted=False` gives the posterior of the unweighted rows.
 
-Priors act on standardised columns: on the change of the linear predictor by one weighted standard
-deviation of a column, and on the intercept at the columns' weighted means, so that they mean the
-same in every unit and from every origin. What is returned is in the columns' own units.
+Priors act on standardised columns, so they mean the same in every unit and from every origin: on
+the change of the linear predictor by one weighted standard deviation of a column, and on the
+intercept at the columns' weighted means. Results are in the columns' own units.
 
-These posteriors hold neither the privacy noise nor the shrinkage of the weights; compare their
-width with `dpiw.analysis.confidence_interval`.
+Posteriors include neither the privacy noise nor the shrinkage of the weights; compare their width
+with `dpiw.analysis.confidence_interval`.
 """
 
 from __future__ import annotations
@@ -38,12 +37,11 @@ class NormalPosterior:
     Attributes:
         names: of the coefficients, length p.
         mean: shape (p,).
-        root: shape (p, p); `root` @ `root`' is the covariance, of the t law where `degrees` is
-            finite.
-        size: what the weights sum to.
-        degrees: of the t law; infinite for a normal one.
+        root: shape (p, p); `root` @ `root`' is the covariance.
+        size: sum of the weights.
+        degrees: of freedom of the t law; infinite for a normal law.
         noise_shape: of the residual variance's inverse gamma law (linear only).
-        noise_rate: of the same.
+        noise_rate: likewise.
     """
 
     names: tuple[str, ...]
@@ -74,12 +72,12 @@ class NormalPosterior:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirichletPosterior:
-    """Law of level shares.
+    """Posterior of level shares.
 
     Attributes:
         levels: length L.
         concentration: shape (L,): prior plus weighted counts.
-        size: what the weights sum to.
+        size: sum of the weights.
     """
 
     levels: tuple[str, ...]
@@ -97,11 +95,9 @@ class DirichletPosterior:
 
 
 def scaled_weights(source: Source, *, weighted: bool = True) -> tuple[WeightedSample, Array]:
-    """A sample and its weights scaled to the size of the evidence.
+    """Return a sample and its weights scaled to the size of the evidence.
 
-    Args:
-        source: a release, or (table, weights).
-        weighted: False: every row counts once, as if it were an observation.
+    `weighted` False: each row counts as one observation.
     """
     sample = weighted_sample(source)
     if not weighted:
@@ -127,16 +123,15 @@ def linear_posterior(
     """Conjugate posterior of a linear regression with normal errors.
 
     Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(noise_shape, noise_rate),
-    both of the standardised model: coefficients of the target's weighted standard deviations by a
-    column's, the intercept at the columns' weighted means and less the target's, and v as a share
-    of the target's weighted variance. Rows with a missing value are left out; the rest keep their
-    weights.
+    both of the standardised model: coefficients in the target's weighted standard deviations by a
+    column's, the intercept at the columns' weighted means less the target's, v as a share of the
+    target's weighted variance. Rows with a missing value are left out.
 
     Returns:
         Coefficients and `noise_rate` in the columns' own units.
 
     Raises:
-        ReleaseError: a prior that is not positive; or as `design`.
+        ReleaseError: a prior that is not positive; or as `linear_regression`.
     """
     _check_positive(prior_scale, noise_shape, noise_rate)
     sample, weights = scaled_weights(source, weighted=weighted)
@@ -164,7 +159,6 @@ def linear_posterior(
 
 
 def _root(precision: Array) -> Array:
-    """A root of the inverse, shape (p, p)."""
     return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
 
 
@@ -185,7 +179,7 @@ def logistic_posterior(
         Coefficients in the columns' own units.
 
     Raises:
-        ReleaseError: a prior that is not positive; or as `design`.
+        ReleaseError: a prior that is not positive; or as `linear_regression`.
         WeightError: the target is not true or false.
     """
     _check_positive(prior_scale)
@@ -211,8 +205,8 @@ def multinomial_posterior(
 ) -> DirichletPosterior:
     """Dirichlet posterior of a column's level shares, `prior` added to every level.
 
-    Levels are those the rows hold and, for a release, all its schema declares. Missing values are
-    left out.
+    Levels are those in the rows and, for a release, all that its schema declares. Missing values
+    are left out.
 
     Raises:
         ReleaseError: no such column, or a prior that is not positive.

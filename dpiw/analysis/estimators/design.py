@@ -1,10 +1,10 @@
-"""A regression's matrix: from columns by name, or from a formula through the library formulaic.
+"""Matrix of a regression, from columns by name or from a formula (library formulaic).
 
-Models, posteriors and decisions about rank work on centred and scaled columns (`standardised`,
+Models, posteriors and rank decisions use centred and scaled columns (`standardised`,
 `orthonormal`), because cross-products of raw units lose the digits of a calendar year, of money
 around a million, or of two columns whose scales differ by 10^6. Coefficients are moved back to the
-columns' own units. Only where some columns add up to one in every row, such as an intercept, may
-others be centred: without them a shift would be another model.
+columns' own units. Columns are centred only if some columns, such as an intercept, add up to one in
+every row; otherwise a shift would change the model.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from dpiw.errors import ReleaseError, WeightError, one_of, optional
 INTERCEPT = "intercept"
 
 _DEPENDENT = 1e-9
-"""Share of a column's spread: what the others leave of it is rounding where it is less."""
+"""Share of a column's spread; what the other columns leave is rounding if it is less."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """A regression's matrix.
+    """Matrix of a regression.
 
     Attributes:
-        names: of the columns, `intercept` first where there is one.
-        shifted: columns from which others are subtracted as `shift` says, shape (n, p); zero in
-            rows with a missing value.
+        names: of the columns, `intercept` first if there is one.
+        shifted: columns after subtraction by `shift`, shape (n, p); zero in rows with a missing
+            value.
         shift: shape (p, p), nilpotent: `matrix` is `shifted` @ (identity + `shift`).
         constant: coefficients of a combination that is one in every row, shape (p,): of the
-            intercept, or of a full set of levels; zeros where there is none, and no shift then.
+            intercept, or of a full set of levels; zeros if there is none, and then no shift.
         grain: absolute rounding error of each column's cells, shape (p,).
         response: the target less `origin`, shape (n,); zero in rows with a missing value.
-        origin: what is subtracted from the target.
+        origin: number subtracted from the target.
         present: shape (n,), whether nothing is missing.
-        undefined: shape (n,), whether nothing is missing, and a number is not finite.
-        terms: of which term each column is, length p; a term of text has several.
+        undefined: shape (n,), whether nothing is missing and a number is not finite.
+        terms: index of each column's term, length p; a term of text has several columns.
     """
 
     names: tuple[str, ...]
@@ -79,7 +79,7 @@ class Design:
         """The design of some rows, shape (n,).
 
         Raises:
-            ReleaseError: a number of one of them is not finite.
+            ReleaseError: a number in one of them is not finite.
         """
         bad = int((self.undefined & rows).sum())
         if bad:
@@ -94,13 +94,13 @@ class Design:
 def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> Design:
     """Design matrix: an intercept, numbers as they are, text as indicators of its levels.
 
-    Dates are days since the earliest of the table. `a:b` is the product of two features.
+    Dates are days since the earliest in the table. `a:b` is the product of two features.
 
     Args:
         table: the rows.
         target: numeric or boolean column; or, with `features` None, a formula such as
             `ill ~ age * smoker` (`formula_design`).
-        features: columns, and products of two; a name alone is one column.
+        features: columns, and products of two; one name alone is one column.
 
     Raises:
         ReleaseError: no such column, a target that is neither a number nor a truth value, or as
@@ -140,16 +140,17 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
 
 
 def formula_design(table: pd.DataFrame, formula: str) -> Design:
-    """Design matrix of a formula in Wilkinson's notation, as R and formulaic have it.
+    """Design matrix of a formula in Wilkinson's notation, as in R and formulaic.
 
-    Truth values are 0 and 1, dates days since the earliest of the table, text has one indicator
-    for each level but the first in alphabetical order, `region[T.south]`. Formulaic's functions
-    may stand in it (`log`, `poly`, `bs`, `C`); what they compute from a column (a centre, knots)
-    they compute from the unweighted rows, and intervals hold it fixed.
+    Truth values are 0 and 1, dates days since the earliest in the table; text has one indicator for
+    each level but the first in alphabetical order, `region[T.south]`. Formulaic's functions (`log`,
+    `poly`, `bs`, `C`) are allowed; their centres and knots come from the unweighted rows, and
+    intervals hold them fixed.
 
     Raises:
         ReleaseError: formulaic is not installed, no such column, not a formula of one target,
-            arithmetic on the left side or a power outside `I(...)`, or a target among the features.
+            arithmetic on the left side or a power outside `I(...)`, or the target among the
+            features.
     """
     library = optional("formulaic", extra="formula")
     check_left(formula)
@@ -203,14 +204,14 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
 
 
 def _placed(values: Array, complete: NDArray[np.bool_]) -> Array:
-    """Values of the complete rows among all rows, NaN in the others."""
+    """Values of the complete rows among all rows, NaN elsewhere."""
     placed = np.full(complete.size, np.nan)
     placed[complete] = values
     return placed
 
 
 def _evaluated(table: pd.DataFrame, name: str | None, values: Array) -> Shifted:
-    """What formulaic computed; of a column of whole numbers the cells, which may pass 2^53."""
+    """Values that formulaic computed; of whole numbers the exact cells, which may exceed 2^53."""
     column = None if name is None else table[name]
     if column is None or not pd.api.types.is_integer_dtype(column.dtype):
         return shifted(pd.Series(values))
@@ -259,7 +260,7 @@ def _design(
 
 
 def _constant(names: Sequence[str], matrix: Array, terms: NDArray[np.int_]) -> Array:
-    """Coefficients of columns that add up to one in every row, shape (p,); zeros: no term does."""
+    """Coefficients of columns that add up to one in every row, shape (p,); zeros if none do."""
     if INTERCEPT in names:
         return np.asarray(np.eye(len(names))[names.index(INTERCEPT)])
     for term in np.unique(terms):
@@ -270,7 +271,7 @@ def _constant(names: Sequence[str], matrix: Array, terms: NDArray[np.int_]) -> A
 
 
 def _products(names: Sequence[str], matrix: Array) -> dict[int, tuple[int, int]]:
-    """Columns that are the product of two others, by their names and their values."""
+    """Columns that are the product of two others, by name and value."""
     found: dict[int, tuple[int, int]] = {}
     for place, name in enumerate(names):
         for cut in (match.start() for match in re.finditer(":", name)):
@@ -284,14 +285,14 @@ def _products(names: Sequence[str], matrix: Array) -> dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Standard:
-    """A design's columns, centred and scaled by the rows that count.
+    """A design's columns, centred and scaled over the rows that count.
 
     Attributes:
         matrix: shape (n, p); zero in rows that do not count.
-        scale: what columns are divided by, shape (p,); 1 for those of the constant.
+        scale: divisors of the columns, shape (p,); 1 for those of the constant.
         back: shape (p, p): coefficients in own units are `back` @ those of `matrix`.
-        response: the target less its weighted mean where columns are centred, shape (n,).
-        level: shape (p,): what a linear model adds to the coefficients for that mean.
+        response: the target less its weighted mean if columns are centred, shape (n,).
+        level: shape (p,): added to a linear model's coefficients for that mean.
     """
 
     matrix: Array
@@ -304,12 +305,8 @@ class Standard:
 def standardised(parts: Design, weights: Array) -> Standard:
     """Columns less their weighted mean, over their weighted standard deviation.
 
-    The columns that make the constant stay as they are. Without a constant nothing is centred, and
-    columns are divided by their root mean square.
-
-    Args:
-        parts: the rows that count.
-        weights: shape (n,), >= 0.
+    The columns of the constant stay unchanged. Without a constant nothing is centred, and columns
+    are divided by their root mean square. `weights`: shape (n,), >= 0.
     """
     present, constant = parts.present, parts.constant
     share = weights * present / (weights * present).sum()
@@ -331,15 +328,11 @@ def standardised(parts: Design, weights: Array) -> Standard:
 
 
 def orthonormal(parts: Design, weights: Array) -> Standard:
-    """`standardised` columns, each less what those before it say of it; orthonormal under weights.
-
-    Args:
-        parts: the rows that count.
-        weights: shape (n,), >= 0.
+    """`standardised` columns made orthonormal under the weights, each by those before it.
 
     Raises:
-        WeightError: a column is the same in every row that counts, or a combination of others;
-            names them.
+        WeightError: a column is constant in the rows that count, or a combination of others; names
+            them.
     """
     standard = standardised(parts, weights)
     root = np.sqrt(weights * parts.present / (weights * parts.present).sum())[:, None]
@@ -351,7 +344,7 @@ def orthonormal(parts: Design, weights: Array) -> Standard:
 
 
 def _triangle(matrix: Array) -> Array:
-    """The upper triangle of a QR decomposition, shape (p, p), also of fewer rows than columns."""
+    """The upper triangle of a QR decomposition, shape (p, p), also with fewer rows than columns."""
     triangle = np.zeros((matrix.shape[1], matrix.shape[1]))
     found = np.linalg.qr(matrix, mode="r")
     triangle[: len(found)] = found
@@ -359,7 +352,7 @@ def _triangle(matrix: Array) -> Array:
 
 
 def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
-    """Refuses the first column that those before it give, up to rounding."""
+    """Refuse the first column that those before it determine, up to rounding."""
     norms = np.linalg.norm(triangle, axis=0)
     grains = parts.grain / standard.scale
     for place, name in enumerate(parts.names):
@@ -393,7 +386,7 @@ def _plain(values: pd.Series) -> pd.Series:
 
 
 def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Shifted]]:
-    """Numbers of one column: itself, or an indicator per level but the first in sorted order."""
+    """A column as numbers: itself, or an indicator for each level but the first in sorted order."""
     column = checked_column(table, name)
     if pd.api.types.is_integer_dtype(column.dtype):
         return [(name, shifted(column))]

@@ -1,4 +1,4 @@
-"""What every estimator returns: values that print with their intervals, by name."""
+"""Estimates: values that print with their intervals, by group and joined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpiw.errors import ReleaseError, nearest_first
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Estimate(Values):
-    """An estimate from weighted rows, with what its intervals need. Prints with its interval."""
+    """An estimate from weighted rows. Prints with its interval."""
 
     def __repr__(self) -> str:
         return f"{self._usual!r}\n{self._rows_used()}"
@@ -39,7 +39,7 @@ class Estimate(Values):
 
     @property
     def value(self) -> float:
-        """The only value; raises ReleaseError where there are several."""
+        """The only value; raises ReleaseError if there are several."""
         return float(self._single("values", "values")[0])
 
     @property
@@ -62,7 +62,7 @@ class Estimate(Values):
         return self.interval()
 
     def _single(self, name: str, plural: str) -> Any:
-        """What has one item, of the values or of their usual interval."""
+        """The only item of the values or of their default interval."""
         if self.values.size != 1:
             some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
             raise ReleaseError(
@@ -72,19 +72,19 @@ class Estimate(Values):
         return self.values if name == "values" else getattr(self._usual, name)
 
     def interval(self, level: float = 0.95, **settings: Any) -> Interval:
-        """`dpiw.analysis.confidence_interval` of this estimate."""
+        """Return `dpiw.analysis.confidence_interval` of this estimate."""
         return confidence_interval(self, level=level, **settings)
 
     def __getitem__(self, name: str) -> float:
-        """A value by its name, or by its level alone where that names one of them."""
+        """Return a value by its name, or by its level if only one name ends with it."""
         return float(self.values[place_of(name, self.names)])
 
 
 def place_of(name: str, names: Sequence[str]) -> int:
-    """Where a value stands by its name, or by the level that ends one name alone.
+    """Index of a value by its name, or by the level that ends one name alone.
 
     Raises:
-        ReleaseError: there is none of that name, or several end so.
+        ReleaseError: no such name, or several names end with the level.
     """
     ends = [k for k, full_name in enumerate(names) if full_name == name]
     if not ends:
@@ -103,7 +103,7 @@ def place_of(name: str, names: Sequence[str]) -> int:
 
 
 def _level_of(name: str) -> str:
-    """`south` of `mean(age) | region=south`, else the whole name."""
+    """`south` of `mean(age) | region=south`, or the whole name."""
     return name.rpartition(" | ")[2].partition("=")[2] or name
 
 
@@ -112,7 +112,7 @@ Estimator = Callable[[WeightedSample, Array, str], Estimate]
 
 
 def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np.bool_]:
-    """Rows with a number, shape (n,).
+    """Return which rows have a number, shape (n,).
 
     Raises:
         ReleaseError: none of them has weight.
@@ -124,12 +124,12 @@ def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np
 
 
 def label_of(column: Column) -> str:
-    """What a column is called in an estimate's name."""
+    """A column's name in the name of an estimate."""
     return column if isinstance(column, str) else "value"
 
 
 def asked(what: str, where: Column | None) -> str:
-    """An estimate's name, with the condition that was typed for it, or what was given for one."""
+    """An estimate's name, with its condition as typed."""
     if where is None:
         return what
     given = "<function>" if callable(where) else "<mask>"
@@ -144,16 +144,16 @@ def grouped(
     name: str,
     estimator: Estimator,
 ) -> Estimate:
-    """One estimate, or one value for each level of `by`: NaN where no row that counts has weight.
+    """Return one estimate, or one value for each level of `by`; NaN for a level without weight.
 
-    Levels that only the rows say are left out where they have no such row.
+    Undeclared levels without weight are left out.
 
     Args:
         sample: the rows.
         column: numbers, as in `dpiw.analysis.mean`.
         where: rows that count.
         by: a column of few levels, or None.
-        name: of the estimate; a level is told after a bar.
+        name: of the estimate; a level follows after a bar.
         estimator: from numbers, NaN where a row does not count, to an estimate.
 
     Raises:
@@ -181,12 +181,9 @@ def grouped(
 
 
 def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
-    """The estimate of a group without rows: NaN, and its interval is all that is possible.
+    """Estimate of a group without rows: NaN, with the whole possible range as its interval.
 
-    Args:
-        sample: the rows.
-        name: of the estimate.
-        other: the same estimate of another group.
+    `other` is the same estimate of another group.
     """
     unknown = {"inside": np.array([np.nan])} if "inside" in other.facts else {}
     return Estimate(
@@ -198,13 +195,13 @@ def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
 
 
 def both_sides(estimate: Estimate) -> NDArray[np.bool_]:
-    """`sides`, shape (2, n, p); a value that compares none rests on its group twice."""
+    """`sides`, shape (2, n, p); a value that compares no groups has its group twice."""
     shape = (2, *estimate.groups.shape)
     return np.broadcast_to(estimate.groups if estimate.sides is None else estimate.sides, shape)
 
 
 def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
-    """Some of an estimate's values, at their places."""
+    """Return the values of an estimate at some places."""
     indices = list(places)
 
     def ends(reach: Array) -> Array:
@@ -223,16 +220,15 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
 
 
 def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
-    """Facts of some of an estimate's values."""
     inside = estimate.facts.get("inside")
     return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
 
 
 def joint(*estimates: Estimate) -> Estimate:
-    """Several estimates of the same rows as one, for their joint covariance.
+    """Join estimates of the same rows into one, for their joint covariance.
 
     Raises:
-        ReleaseError: none, something else, or of different rows or weights.
+        ReleaseError: no estimate, another object, or different rows or weights.
     """
     for estimate in estimates:
         check_estimate(estimate, "joint")

@@ -1,4 +1,4 @@
-"""What a formula may not say, though formulaic takes it; and which of its terms went wrong."""
+"""Checks of a formula that formulaic accepts with another meaning, and the term that failed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from dpiw.errors import ReleaseError, nearest_first, optional
 
 
 def check_left(formula: str) -> None:
-    """The left side is one term: formulaic reads `hours - 30` as `hours`, where R subtracts.
-
-    Raises:
-        ReleaseError: there is arithmetic on the left.
-    """
+    """Refuse arithmetic on the left side: formulaic reads `hours - 30` as `hours`; R subtracts."""
     left, right = _sides(formula)
     if left and right and not _is_one_term(left):
         product = _bare(left).replace(":", " * ")
@@ -29,11 +25,7 @@ def check_left(formula: str) -> None:
 
 
 def check_powers(formula: str) -> None:
-    """`age**2` is `age` in a formula, as in R: a power of numbers stands in `I(...)`.
-
-    Raises:
-        ReleaseError: one term has a power outside a function's brackets.
-    """
+    """Refuse a power outside `I(...)`: `age**2` is `age` in a formula, as in R."""
     power = _POWER.search(_without_code(_blind(formula)))
     if power is not None:
         typed, base = (formula[power.start(k) : power.end(k)] for k in (0, "base"))
@@ -48,7 +40,7 @@ _POWER = re.compile(r"(?P<base>[\w.]+|\([\w.]+\))\s*(?:\*\*|\^)\s*(?P<number>[\w
 
 
 def _without_code(blind: str) -> str:
-    """The same with letters in place of functions with their brackets, and of `{...}`."""
+    """Replace functions with their brackets, and `{...}`, by letters."""
     text = blind
     while call := re.search(r"(?:[\w.]+\(|\{)", text):
         end, depth = call.end(), 1
@@ -60,21 +52,18 @@ def _without_code(blind: str) -> str:
 
 
 def as_in_r(formula: str) -> str:
-    """What to write for R's `factor(region)`; nothing where it is not there."""
+    """Advice for R's `factor(region)`; empty without one."""
     factor = re.search(r"(?<![\w.])(?:as\.)?factor\(\s*(`[^`]*`|[\w.]*)", formula)
     return "" if factor is None else f"; write C({factor[1]}) for levels"
 
 
 def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
-    """The right side has a term, and none that holds the target.
+    """Check that the right side has a term, and none with the target.
 
-    Args:
-        formula: as typed.
-        parsed: what formulaic made of it, with two sides.
-        names: columns by their private names.
+    `parsed` is formulaic's result with two sides, `names` the columns by private name.
 
     Raises:
-        ReleaseError: there is none, or the target stands in one.
+        ReleaseError: no term, or the target is in one.
     """
     targets = {str(factor) for term in parsed.lhs for factor in term.factors}
     repeated = targets & {str(factor) for term in parsed.rhs for factor in term.factors}
@@ -90,7 +79,7 @@ def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
 
 
 def _sides(formula: str) -> tuple[str, str]:
-    """What stands left and right of the only `~`; nothing where there is another number of them."""
+    """Text left and right of the only `~`; empty if there is not exactly one."""
     blind = _blind(formula)
     if blind.count("~") != 1:
         return "", ""
@@ -99,19 +88,18 @@ def _sides(formula: str) -> tuple[str, str]:
 
 
 def _blind(text: str) -> str:
-    """The same with letters in place of what stands in backticks or quotes."""
+    """Replace text in backticks or quotes by letters."""
     return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
 
 
 def _bare(side: str) -> str:
-    """The same without brackets around it."""
     while side.startswith("(") and _closes_last(_blind(side)):
         side = side[1:-1].strip()
     return side
 
 
 def _is_one_term(side: str) -> bool:
-    """Whether it is a name, a number, or one function's brackets; brackets around do not count."""
+    """Whether a side is a name, a number or one function call; outer brackets do not count."""
     blind = _blind(_bare(side))
     if re.fullmatch(r"[\w.]+", blind):
         return True
@@ -120,7 +108,7 @@ def _is_one_term(side: str) -> bool:
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the bracket that opens first closes at the end."""
+    """Whether the first bracket closes at the end."""
     depth = 0
     for place, sign in enumerate(text):
         depth += (sign in "([{") - (sign in ")]}")
@@ -136,14 +124,9 @@ def uncomputed(
     reason: Exception,
     names: Mapping[str, str],
 ) -> ReleaseError:
-    """The error of a formula that raised when it was computed, with the term that did.
+    """Return the error for a formula whose computation raised, with the term that did.
 
-    Args:
-        formula: as typed.
-        parsed: what formulaic made of it.
-        frame: its columns, in rows without missing values.
-        reason: what was raised.
-        names: columns by their private names.
+    `frame` holds the columns in rows without missing values, `names` the columns by private name.
     """
     library = optional("formulaic", extra="formula")
     for factor in (f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors):
@@ -158,7 +141,7 @@ def uncomputed(
 
 
 def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:
-    """What is wrong with one factor, as far as its text tells."""
+    """The fault of one factor, as far as its text shows."""
     texts = [
         name
         for name in map(str, frame.columns)

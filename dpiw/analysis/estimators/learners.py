@@ -1,4 +1,4 @@
-"""The doors to other libraries: scikit-learn by `sample_weight`, statsmodels by its weights."""
+"""Fits by other libraries: scikit-learn with `sample_weight`, statsmodels with its own weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, one_of, optional
 
 _MOST_SHIFTED, _MOST_APART = 1e9, 2e12
-"""Largest condition numbers of columns of one length, and as they are, for statsmodels: its errors
-grow with both, and from 1e15 on it drops directions without a word."""
+"""Largest condition numbers, of columns scaled to length one and as they are, for statsmodels. Its
+errors grow with both, and from 1e15 on it silently drops directions.
+"""
 
 _FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 
@@ -33,20 +34,20 @@ def fit_sklearn(
     Args:
         estimator: anything with `fit(X, y, sample_weight=...)`, or made of such: a pipeline, a
             search, votes, stacks. It is fitted in place. Every part whose fit takes weights gets
-            them, by scikit-learn's metadata routing, and so do the scores of a search; the parts
-            ask for them from then on (`set_fit_request`). Transformers that take none are fitted
+            them by scikit-learn's metadata routing, and so do the scores of a search; the parts
+            request them from then on (`set_fit_request`). Transformers that take none are fitted
             without.
         source: a release, or (table, weights).
         target: the column to predict.
-        features: columns to predict from, all others if None. They are handed over as they are
-            (a DataFrame): encode text and fill missing values in the estimator's pipeline.
+        features: columns to predict from; None: all others. They are passed unchanged (a
+            DataFrame): encode text and fill missing values in the estimator's pipeline.
 
     Returns:
         The estimator.
 
     Raises:
-        ReleaseError: not an estimator, no such column, a missing target, or a model, of the
-            estimator or inside it, that would be fitted without weights.
+        ReleaseError: not an estimator, no such column, a missing target, or a model (the estimator
+            or inside it) that would be fitted without weights.
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
@@ -77,7 +78,7 @@ def _check_fits(estimator: Any) -> None:
 
 
 def _parts(estimator: Any) -> list[Any]:
-    """An estimator and all those inside it or that it may try, the outermost first."""
+    """An estimator, and all inside it or that it may try, the outermost first."""
     found, waiting = {id(estimator): estimator}, [estimator]
     while waiting:
         value = waiting.pop(0)
@@ -92,12 +93,11 @@ def _parts(estimator: Any) -> list[Any]:
 
 
 def _takes(estimator: Any) -> bool:
-    """Whether its own fit has a `sample_weight`; of what is not scikit-learn's, too."""
     return "sample_weight" in inspect.signature(estimator.fit).parameters
 
 
 def _hands_on(estimator: Any) -> bool:
-    """Whether it is made of other estimators and hands weights to them by routing."""
+    """Whether it is made of estimators and routes weights to them."""
     if not hasattr(estimator, "get_metadata_routing"):
         return False
     routing = optional("sklearn.utils.metadata_routing", extra="pipeline")
@@ -109,10 +109,11 @@ def _hands_on(estimator: Any) -> bool:
 
 
 def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
-    """Refuses where a model would be fitted without weights.
+    """Refuse a model that would be fitted without weights.
 
-    A model's fit takes them, or it is a router. What is made of models and no router, as AdaBoost,
-    must be scikit-learn's own, and its models' fits must take them: others may drop them.
+    A model's fit takes them, or it is a router. A model made of models that is no router, such as
+    AdaBoost, must be scikit-learn's own, and its models' fits must take weights: others may drop
+    them.
     """
     for part in parts:
         is_model = part is estimator or hasattr(part, "predict")
@@ -132,7 +133,7 @@ def _unweighted(part: Any, estimator: Any, fault: str) -> ReleaseError:
 
 
 def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) -> Any:
-    """The fit under metadata routing, which raises where somebody gets weights and did not ask."""
+    """Fit under metadata routing, which raises if a part gets weights that it did not request."""
     if not _hands_on(estimator):
         return estimator.fit(x, y, sample_weight=weights)
     unset = optional("sklearn.exceptions", extra="pipeline").UnsetMetadataPassedError
@@ -174,8 +175,8 @@ def to_statsmodels(
 
     `gaussian` is WLS, others are GLM with `var_weights`. Both with covariance HC0, which equals
     this package's sandwich: statsmodels' default treats weights as known inverse variances, and
-    `freq_weights` would count a row of weight 3 as three people. Neither knows the privacy
-    noise, nor that a person may have several rows: its intervals are too narrow; see
+    `freq_weights` would count a row of weight 3 as three people. Its intervals ignore the privacy
+    noise, and that a person may have several rows, and so are too narrow; see
     `dpiw.analysis.confidence_interval`.
 
     Args:
@@ -185,8 +186,8 @@ def to_statsmodels(
         family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
 
     Raises:
-        ReleaseError: statsmodels is not installed, unknown family, a column that its arithmetic on
-            raw units would lose, or as `design`.
+        ReleaseError: statsmodels is not installed, unknown family, a column whose digits
+            statsmodels would lose in raw units, or as `linear_regression`.
         WeightError: dependent features.
     """
     if family not in _FAMILIES:
@@ -208,7 +209,7 @@ def to_statsmodels(
 
 
 def _check_raw_units(parts: Design, weights: Array, raw: Array) -> None:
-    """Refuses columns whose units, raw as statsmodels takes them, would cost a coefficient."""
+    """Refuse columns whose raw units, which statsmodels uses, would cost a coefficient."""
     scale = orthonormal(parts, weights).scale  # which names dependent columns
     norms = np.linalg.norm(raw, axis=0)
     if np.linalg.cond(raw / norms) < _MOST_SHIFTED and np.linalg.cond(raw) < _MOST_APART:

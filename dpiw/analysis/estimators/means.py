@@ -1,4 +1,4 @@
-"""Weighted means, totals, variances and correlations; `where` and `by` for groups."""
+"""Weighted means, totals, variances and correlations."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def mean(
     by: str | None = None,
     name: str | None = None,
 ) -> Estimate:
-    """Weighted mean sum(w h)/sum(w) of a column, in all rows or in groups of them.
+    """Return the weighted mean sum(w h)/sum(w) of a column, in all rows or in groups.
 
     Args:
         source: a release, or (table, weights).
-        column: a numeric or boolean column, or a function of the table. Missing values are
-            left out.
+        column: a numeric or boolean column, or a function of the table. Missing values are left
+            out.
         where: rows that count: a condition such as `age > 40 and region == 'south'`, a boolean
             column, or a function of the table (`dpiw.analysis.conditions.condition`).
         by: a column; one value for each of its levels.
-        name: what the estimate is called; the column's name if there is one.
+        name: of the estimate; default: from the column's name.
 
     Raises:
-        ReleaseError: not numbers, not a condition, or nothing to average.
+        ReleaseError: not numbers, not a condition, or no value to average.
     """
     sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
@@ -60,7 +60,7 @@ def mean(
 
 
 def moved(estimate: Estimate, by: float) -> Estimate:
-    """An estimate whose values are larger by a constant, with the same errors."""
+    """Return an estimate with a constant added to its values."""
     return replace(
         estimate, values=estimate.values + by, refit=lambda weights: estimate.refit(weights) + by
     )
@@ -92,22 +92,22 @@ def total(
     where: Column | None = None,
     name: str | None = None,
 ) -> Estimate:
-    """Estimated total of a column over all confidential rows; missing values count as zero.
+    """Return the estimated total of a column over the confidential rows; missing values are zero.
 
     Args:
         source: a release, or (table, weights).
         column: as in `mean`.
-        rows: the number of rows of the confidential table, if it is public: the total is then this
-            times the mean. None: n0 times mean(w h), which needs a release whose weights are
-            `unnormalised` (docs/method.md sections 2 and 5).
-        population: the same as a number of people; only where a person has one row.
+        rows: public number of rows of the confidential table: the total is this times the mean.
+            None: n0 times mean(w h), which needs a release with `unnormalised` weights
+            (docs/method.md sections 2 and 5).
+        population: the same as a number of people; only if a person has one row.
         where: as in `mean`.
-        name: what the estimate is called.
+        name: of the estimate.
 
     Raises:
-        ReleaseError: `rows` or `population` is no finite number > 0, both are given, a number of
-            people where a person may have several rows, or neither and the weights hold no scale;
-            or as `mean`.
+        ReleaseError: `rows` or `population` is not a finite number > 0, both are given,
+            `population` where a person may have several rows, or neither and the weights have no
+            scale; or as `mean`.
     """
     sample = weighted_sample(source)
     given = cells(sample, column)
@@ -148,9 +148,9 @@ def total(
 
 
 def _reach(given: pd.Series, declared: Declared | None, values: Array) -> Array:
-    """What one row adds to a total at least and at most, shape (2, 1).
+    """Least and largest contribution of one row to a total, shape (2, 1).
 
-    From public bounds; without them nothing below zero where no row is below it.
+    From public bounds; without them, zero is the least if no row is below zero.
     """
     if (known := bounds(given, declared)) is not None:
         return np.array([np.minimum(known[0], 0.0), np.maximum(known[1], 0.0)])
@@ -158,12 +158,12 @@ def _reach(given: pd.Series, declared: Declared | None, values: Array) -> Array:
 
 
 def _counted(sample: WeightedSample) -> str:
-    """What a total multiplies by: people are rows where each of them has one."""
+    """The public count that a total multiplies: people if each has one row."""
     return "population" if sample.max_rows == 1 else "rows"
 
 
 def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float | None:
-    """Rows of the confidential table, as the analyst gave them; None where they did not."""
+    """Rows of the confidential table, as the analyst gave them, or None."""
     if rows is not None and population is not None:
         raise ReleaseError("total: rows, population: expected one of them, found both")
     if population is not None and sample.max_rows > 1:
@@ -182,7 +182,7 @@ def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float |
 def variance(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
-    """Weighted variance sum(w (h - mean)^2)/sum(w), of the rows, not of an estimate.
+    """Return the weighted variance sum(w (h - mean)^2)/sum(w), of the rows, not of an estimate.
 
     Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
     """
@@ -194,7 +194,7 @@ def variance(
 def std(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
-    """Weighted standard deviation, the root of `variance`. Arguments and errors as `mean`."""
+    """Return the weighted standard deviation. Arguments and errors as `mean`."""
     label = asked(f"std({label_of(column)})", where)
     sample = weighted_sample(source)
     return grouped(sample, shifted(cells(sample, column)).values, where, by, label, _std)
@@ -234,10 +234,10 @@ def _std(sample: WeightedSample, values: Array, name: str) -> Estimate:
 def correlation(
     source: Source, first: Column, second: Column, *, where: Column | None = None
 ) -> Estimate:
-    """Weighted Pearson correlation over the rows where both are present. `where` as in `mean`.
+    """Return the weighted Pearson correlation of rows where both are present. `where` as in `mean`.
 
     Raises:
-        ReleaseError: not numbers, nothing present, or one of them does not vary.
+        ReleaseError: not numbers, no row with both, or a column does not vary.
     """
     sample = weighted_sample(source)
     one, other = (shifted(cells(sample, column)) for column in (first, second))

@@ -1,7 +1,11 @@
-"""Weighted linear, logistic, Poisson and gamma regression, in NumPy, with the rows' influence.
+"""Weighted linear, logistic, Poisson and gamma regression in NumPy, with the rows' influence.
 
-Weighted least squares and Newton's method (iteratively reweighted least squares), unpenalised.
-For anything else use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmodels`.
+Weighted least squares and Newton's method (iteratively reweighted least squares), unpenalised. For
+other models use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmodels`.
+
+A fit is infinite if, along some direction, every row whose linear predictor moves becomes more
+likely or stays as likely (Albert and Anderson 1984). `separation` looks for the cheap directions:
+one column, one level, one number's threshold.
 """
 
 from __future__ import annotations
@@ -22,19 +26,16 @@ from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import WeightError
 
 _LEVEL = re.compile(r"(?:C\()?(?P<column>.+?)(?:[,)].*)?(?:\[(?:T\.)?.+\]|=.+)")
-"""A level's column: of `region=south`, or of a formula's `C(region)[T.south]`."""
+"""The column of a level: of `region=south`, or of a formula's `C(region)[T.south]`."""
 
 Rows = NDArray[np.bool_]
 
 
 def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.DataFrame) -> str:
-    """What separates the target, in words; nothing where no single column or level does.
+    """Describe what separates the target; empty if no single column or level does.
 
-    Args:
-        parts: the rows that count.
-        weights: shape (n,).
-        ends: values of the target that the model's mean reaches nowhere, the least first.
-        table: the rows, for the names of levels.
+    `ends` are the values of the target that the model's mean never reaches, the least first;
+    `table` gives the names of levels.
     """
     if not ends:
         return ""
@@ -57,10 +58,9 @@ def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.D
 def _levels(
     parts: Design, x: Array, target: Array, ends: Sequence[float]
 ) -> Iterator[tuple[str, Rows, str]]:
-    """Where the target has one value of `ends`: a column's name, rows, and other words for them.
+    """Where the target has one value of `ends`: a column's name, rows, and words for them.
 
-    Rows beyond a column's least or largest value, and those of the level that a term's columns
-    leave out.
+    Looks at rows beyond a column's least or largest value, and at the level that a term leaves out.
     """
     shifts = bool(parts.constant.any())
     for name, column in zip(parts.names, x.T, strict=True):
@@ -80,7 +80,7 @@ def _levels(
 
 
 def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
-    """Values at which a column ends: of levels zero; of others without a constant zero alone."""
+    """Values at which a column ends: zero for levels, and without a constant."""
     low, high = float(column.min()), float(column.max())
     if shifts and not np.isin(column, (0.0, 1.0)).all():
         return low, high
@@ -88,7 +88,6 @@ def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
 
 
 def _text(value: float) -> str:
-    """Whole numbers whole, others to ten digits."""
     return f"{value:.0f}" if value.is_integer() and abs(value) < 1e18 else f"{value:.10g}"
 
 
@@ -97,12 +96,12 @@ def _is_constant(values: Array, ends: Sequence[float]) -> bool:
 
 
 def _value(value: float, ends: Sequence[float]) -> str:
-    """Of a target of truth values, or of counts."""
+    """A value of a target of truth values, or of counts."""
     return str(bool(value)) if len(ends) > 1 else _text(float(value))
 
 
 def _named(columns: str, table: pd.DataFrame, rows: Rows) -> str:
-    """`region = 'south' and smoker = True` where the rows show it; else nothing."""
+    """`region = 'south' and smoker = True` if the rows show it; else empty."""
     levels = []
     for name in columns.split(":"):
         match = _LEVEL.fullmatch(name)
@@ -132,15 +131,15 @@ def _threshold(parts: Design, x: Array, target: Array) -> str:
 
 _STEPS, _TOLERANCE, _ROUNDING = 100, 1e-8, 1e-13
 _LARGEST = 500.0
-"""Linear predictors are cut here: e^500 is still a number."""
+"""Limit of linear predictors: e^500 is still a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A generalised linear model: the log likelihood of a row, concave in its linear predictor t.
+    """A generalised linear model: a row's log likelihood, concave in its linear predictor t.
 
     Attributes:
-        name: as people say it.
+        name: for messages.
         likelihood: of (y, t), up to a constant in y.
         mean: of y at t.
         score: derivative of the likelihood by t.
@@ -148,7 +147,7 @@ class Family:
         takes: which y are possible, shape of y.
         expected: the same in words.
         log_link: whether the mean is exp(t).
-        ends: values of y that the mean reaches nowhere, the least first.
+        ends: values of y that the mean never reaches, the least first.
     """
 
     name: str
@@ -267,18 +266,17 @@ def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard
 
 
 def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float = 0.0) -> Array:
-    """Weighted maximum of a generalised linear model's likelihood by damped Newton steps.
+    """Maximise the weighted likelihood of a generalised linear model by damped Newton steps.
 
     Args:
         x: shape (n, p), columns of mean square near one under `share`.
         y: shape (n,), as the family takes them.
         share: weights that sum to one, shape (n,).
-        family: which model.
+        family: the model.
         penalty: p, where p |b|^2 / 2 is subtracted from the mean likelihood.
 
     Raises:
-        WeightError: no finite maximum was found (for a logistic regression: the classes can be
-            separated).
+        WeightError: no finite maximum was found (logistic regression: the classes are separable).
     """
     b = np.zeros(x.shape[1])
     if family.log_link:  # the usual start of such fits: near the logarithms of y
@@ -315,13 +313,9 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float 
 def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
     """Two groups of rows for each coefficient, shape (2, n, p) (`Estimate.sides`).
 
-    Of a level: its rows, and those of the level that was left out. Of a number that is the same in
-    half of the rows or more, such as one of two values, or a product with a level: those rows, and
-    the others. Of every other number, and of the intercept: all rows, twice.
-
-    Args:
-        parts: the design.
-        weights: shape (n,), >= 0.
+    For a level: its rows, and those of the level left out. For a number with one value in half of
+    the rows or more, such as a product with a level: those rows, and the others. For every other
+    number, and the intercept: all rows, twice. `weights`: shape (n,), >= 0.
     """
     rows = parts.present & (weights > 0)
     sides = np.empty((2, *parts.matrix.shape), dtype=bool)
@@ -340,12 +334,11 @@ def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
 
 
 def _excludes(block: Array) -> bool:
-    """Whether the columns are indicators of levels that exclude each other."""
     return bool(np.isin(block, (0.0, 1.0)).all() and (block.sum(axis=1) <= 1).all())
 
 
 def _unlike_most(values: Array, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows with the value that half of them have, and the others; all twice where there is none."""
+    """Rows with the value of at least half of them, and the others; without one, all rows twice."""
     row_values = values[rows]
     middle = np.partition(row_values, (row_values.size - 1) // 2)[(row_values.size - 1) // 2]
     usual = rows & (values == middle)
@@ -366,18 +359,18 @@ def linear_regression(
 
     Args:
         source: a release, or (table, weights).
-        target: numeric or boolean column; or a formula such as `income ~ age * smoker`, which
-            takes no `features`.
+        target: numeric or boolean column; or a formula such as `income ~ age * smoker`, which takes
+            no `features`.
         features: columns, and products of two such as `a:b`. Rows with a missing value are left
             out.
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Returns:
-        Coefficients by name. Influence: H^{-1} x s with s the derivative of a row's log likelihood
+        Coefficients by name. Influence: H^{-1} x s, with s the derivative of a row's log likelihood
         by its linear predictor (here y - x.b) and H the weighted mean of -s' x x'.
 
     Raises:
-        ReleaseError: as `design`, or not a condition.
+        ReleaseError: no such column, not a valid formula or target, or not a condition.
         WeightError: dependent features.
     """
     return _regression(source, target, features, where, None)
@@ -406,8 +399,8 @@ def poisson_regression(
 ) -> Estimate:
     """Weighted Poisson regression of counts with a logarithmic link.
 
-    Arguments, result and errors as `linear_regression`; logarithms of rates. The variance need not
-    be that of a Poisson law: intervals follow from the influence.
+    Arguments, result and errors as `linear_regression`; logarithms of rates. Intervals follow from
+    the influence, so the variance need not be Poisson's.
     """
     return _regression(source, target, features, where, POISSON)
 
@@ -421,7 +414,6 @@ def gamma_regression(
 ) -> Estimate:
     """Weighted gamma regression of numbers > 0 with a logarithmic link.
 
-    Arguments, result and errors as `linear_regression`; logarithms of means. The dispersion is not
-    needed for them.
+    Arguments, result and errors as `linear_regression`; logarithms of means, for any dispersion.
     """
     return _regression(source, target, features, where, GAMMA)

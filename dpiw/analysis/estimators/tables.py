@@ -1,4 +1,4 @@
-"""Tables of weighted rows: a description of every column, shares of levels, cross tables."""
+"""Tables of weighted rows: descriptions of columns, shares of levels, cross tables."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ QUARTERS = np.array([0.25, 0.5, 0.75])
 
 
 def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
-    """One row per column: share known; mean, spread and quarters of numbers; the main level.
+    """Describe each column: share known; mean, spread and quarters of numbers; the main level.
 
-    Numbers without intervals, of rows: where a person may have several, the table's corner says so.
-    Least and largest are left out: in synthetic rows they are the public bounds. Of dates, too,
-    only how many there are: the most frequent day says nothing.
+    Numbers without intervals, of rows; if a person may have several, the table's corner says so.
+    Least and largest are left out, since in synthetic rows they are the public bounds; so is the
+    most frequent date.
 
     Args:
         source: a release, or (table, weights).
-        columns: their names; all if none is given.
+        columns: their names; default: all.
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Raises:
@@ -75,19 +75,19 @@ def _described(values: pd.Series, weights: Array, declared: Declared | None) -> 
 def value_counts(
     source: Source, column: str, *, bins: Bins = None, where: Column | None = None
 ) -> Estimate:
-    """Share of the rows at each level of a column; missing is a level of its own.
+    """Return the share of rows at each level of a column; missing is a level.
 
-    All levels that the schema declares have a line, in its order, also those without rows.
+    Every level that the schema declares has a line, in its order, also without rows.
 
     Args:
         source: a release, or (table, weights).
         column: its name.
-        bins: of a column of numbers or dates: equal parts of the range the rows show, or edges.
+        bins: for numbers or dates: number of equal parts of the rows' range, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Returns:
-        One value per level, with an interval each. Influence: (1{level} - share) over the share
-        of the rows that count.
+        One value per level, with an interval each. Influence: (1{level} - share) over the share of
+        the rows that count.
 
     Raises:
         ReleaseError: no such column, too many different numbers, not a condition, or no row.
@@ -103,12 +103,9 @@ def _indicators(parts: Levels) -> Array:
 
 
 def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:
-    """Shares of cells that exclude each other, among the rows of all cells.
+    """Return shares of cells that exclude each other, among the rows of all cells.
 
-    Args:
-        source: the rows.
-        indicators: one for each row and cell, 0 or 1, shape (n, p).
-        names: of the cells, length p.
+    `indicators`: 0 or 1 for each row and cell, shape (n, p); `names`: of the cells, length p.
     """
     sample = weighted_sample(source)
     counts = indicators.sum(axis=1)
@@ -134,18 +131,18 @@ def crosstab(
     bins: Bins = None,
     where: Column | None = None,
 ) -> pd.DataFrame:
-    """Weighted counts of two columns' levels; missing is a level of its own.
+    """Return weighted counts of two columns' levels; missing is a level.
 
-    All levels that the schema declares are there, in its order: a count of 0 says that no synthetic
-    row is there, and not that no person is.
+    Every declared level is there, in the schema's order. A count of 0 means that no synthetic row
+    is there, not that no person is.
 
     Args:
         source: a release, or (table, weights).
         rows: column whose levels index the result.
         columns: column whose levels head it.
-        normalise: shares of all rows of the table; `rows`: of those at the same level of `rows`;
-            False: sums of weights, whose mean is one. Intervals of shares: `value_counts`.
-        bins: of columns of many numbers or dates: equal parts of the range the rows show, or edges.
+        normalise: True: shares of all rows; `rows`: of the rows at the same level of `rows`; False:
+            sums of weights, whose mean is one. Intervals of shares: `value_counts`.
+        bins: for columns of many numbers or dates: number of equal parts, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
 
     Raises:
@@ -168,7 +165,7 @@ def crosstab(
 
 
 def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
-    """`levels`, with `bins` for a column of numbers or dates and ignored for every other one."""
+    """Return `levels`, with `bins` applied to numbers and dates only."""
     kind, values = pd.api.types, checked_column(sample._frame, name)
     is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
     wide = is_numeric or kind.is_datetime64_any_dtype(values.dtype)

@@ -1,11 +1,11 @@
-"""Tests of hypotheses whose p-values hold what noise-aware intervals hold.
+"""Tests of hypotheses with the errors of noise-aware intervals.
 
-All of them are Wald tests: with an estimate d of dimension k that is zero under the hypothesis,
-and V the covariance of its errors, W = d' V^-1 d has a chi-square law of k degrees of freedom
-under it, asymptotically. V holds the synthetic and the confidential sample, the privacy noise and
-the shrinkage (`errors.intervals.noise_aware_covariance`). With complex errors Pearson's
-statistic has another law (Rao and Scott 1984); the Wald statistic of the same table has this one
-(Koch, Freeman and Freeman 1975).
+All are Wald tests: with an estimate d of dimension k that is zero under the hypothesis and the
+covariance V of its errors, W = d' V^-1 d is asymptotically chi-square with k degrees of freedom. V
+covers the synthetic and the confidential sample, the privacy noise and the shrinkage
+(`dpiw.analysis.errors.intervals.noise_aware_covariance`). With complex errors Pearson's statistic
+has another law (Rao and Scott 1984); the Wald statistic of the same table has this one (Koch,
+Freeman and Freeman 1975).
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from dpiw.errors import ReleaseError, nearest, one_of
 from dpiw.methods.weights.diagnostics import Verdict
 
 _DEPENDENT = 1e-10
-"""Least eigenvalue of a correlation matrix that still is a direction."""
+"""Least eigenvalue of a correlation matrix that counts as a direction."""
 
 _ROUNDING = 1e-15
-"""Errors of less than this share of their value are rounding: 9e15 has one digit behind the point.
-"""
+"""Smaller errors, as a share of the value, are rounding: 9e15 has one digit after the point."""
 
 _LEAST_TOLD = 0.0001
-"""Least p-value that is printed as it is: these laws are asymptotic."""
+"""Least p-value printed as a number, since the laws are asymptotic."""
 
 _ORDER = (
     *(verdict.value for verdict in (Verdict.USE, Verdict.CARE, Verdict.DO_NOT_USE)),
@@ -48,17 +47,17 @@ _ORDER = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WaldTest:
-    """A Wald test's outcome.
+    """The outcome of a Wald test.
 
     Attributes:
-        hypothesis: what is tested, in words.
-        statistic: W, or z with its sign where one value is tested.
+        hypothesis: in words.
+        statistic: W, or z with its sign for one value.
         degrees: k.
         p_value: probability of a larger W under the hypothesis.
-        estimate: what should be zero.
+        estimate: the value tested to be zero.
         method: `noise_aware`, or `sandwich`, which is too narrow for the population.
-        verdict: the worst of the estimate's intervals; with `do not use` the p-value means nothing.
-        reasons: why it is not `use`, as the intervals print it (`Interval.told`).
+        verdict: the worst of the estimate's intervals; at `do not use` the p-value means nothing.
+        reasons: why it is not `use` (`Interval.told`).
     """
 
     hypothesis: str
@@ -112,13 +111,13 @@ def wald_test(
 
     Args:
         estimate: of this package, such as a regression.
-        names: which values; all if None.
-        method: `noise_aware`, the default where the weights' law is known, or `sandwich`.
-        hypothesis: what the result says is tested.
+        names: which values; None: all.
+        method: `noise_aware` (the default if the weights' law is known) or `sandwich`.
+        hypothesis: its name in the result.
 
     Raises:
-        ReleaseError: no such name, unknown method, a law that is needed and not known, or values
-            that depend on each other.
+        ReleaseError: no such name, unknown method, the weights' law is needed and unknown, or
+            values that depend on each other.
     """
     check_estimate(estimate, "wald_test")
     names = [names] if isinstance(names, str) else names
@@ -148,14 +147,10 @@ def wald_test(
 
 
 def chi_square_tail(statistic: float, degrees: int) -> float:
-    """Probability that a chi-square variable is larger than `statistic`, without SciPy.
+    """Probability that a chi-square variable exceeds `statistic`, without SciPy.
 
     Q(k/2, x/2) from Q(1/2, y) = erfc(sqrt(y)) or Q(1, y) = exp(-y) by
     Q(a + 1, y) = Q(a, y) + y^a exp(-y) / Gamma(a + 1) (DLMF 8.8.6).
-
-    Args:
-        statistic: >= 0.
-        degrees: >= 1.
     """
     y, a = statistic / 2, 1.0 if degrees % 2 == 0 else 0.5
     tail = math.exp(-y) if degrees % 2 == 0 else math.erfc(math.sqrt(y))
@@ -166,7 +161,6 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 
 
 def _distance(values: Array, covariance: Array) -> float:
-    """Compute d' V^-1 d, on the scale of the standard errors."""
     errors = np.sqrt(np.diag(covariance))
     if not np.all(errors > _ROUNDING * np.abs(values)):
         raise ReleaseError("wald_test: a value has no error: it is the same in every row")
@@ -187,21 +181,21 @@ def t_test(
 ) -> WaldTest:
     """Test that two groups have the same mean, or that the mean is `value`.
 
-    The estimate is the difference of the weighted means, its error from the joint covariance of
-    both: groups share the privacy noise. The reference law is normal, as for intervals: with
-    hundreds of people behind a mean Student's law is the same.
+    The estimate is the difference of the weighted means, with their joint covariance: groups share
+    the privacy noise. The reference law is normal, as for intervals; with hundreds of people behind
+    a mean Student's law is the same.
 
     Args:
         source: a release, or (table, weights).
         column: as in `dpiw.analysis.mean`.
         by: a column of two levels (missing values left out); the second's mean less the first's.
-        value: the mean under the hypothesis, without `by`; 0 if None.
+        value: the mean under the hypothesis, without `by`; None: 0.
         where: rows that count.
         method: as in `wald_test`.
 
     Raises:
-        ReleaseError: `by` has not two levels, `value` is no finite number, or both `by` and `value`
-            are given; or as `mean` and `wald_test`.
+        ReleaseError: `by` does not have two levels, `value` is not finite, both are given; or as
+            `mean` and `wald_test`.
     """
     label = column if isinstance(column, str) else "value"
     if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
@@ -262,9 +256,9 @@ def chi_square_test(
 
     Args:
         source: a release, or (table, weights).
-        rows: column of few levels; missing is a level of its own.
-        columns: the same.
-        bins: of columns of many numbers, as in `dpiw.analysis.crosstab`.
+        rows: column of few levels; missing is a level.
+        columns: likewise.
+        bins: for columns of many numbers, as in `dpiw.analysis.crosstab`.
         where: rows that count.
         method: as in `wald_test`.
 
@@ -303,7 +297,7 @@ def chi_square_test(
 
 
 def _rarer(a: Array, b: Array, weights: Array) -> NDArray[np.bool_]:
-    """Rows that have the level of each pair which weighs less, shape (n, cells)."""
+    """Rows with the rarer level of each pair, shape (n, cells)."""
     a_mass, b_mass = weights @ a, weights @ b
     first = np.less_equal.outer(a_mass, b_mass)
     members = np.where(first, a[:, :, None] > 0, b[:, None, :] > 0) & (weights > 0)[:, None, None]
@@ -311,7 +305,7 @@ def _rarer(a: Array, b: Array, weights: Array) -> NDArray[np.bool_]:
 
 
 def _all_but_one(name: str, parts: Levels, weights: Array) -> tuple[list[Any], Array]:
-    """Levels with weight, without the last of them, and which rows have them, shape (n, k - 1)."""
+    """Levels with weight but the last, and which rows have them, shape (n, k - 1)."""
     codes = [k for k in range(len(parts.labels)) if weights[parts.codes == k].sum() > 0][:-1]
     if not codes:
         raise ReleaseError(f"chi_square_test: column {name!r} has one level in the rows that count")

@@ -82,11 +82,19 @@ class Synthesizer(Method, Protocol):
         ...
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
-        """Read the private table and return noisy values."""
+        """Read the private table and return noisy values.
+
+        Raises:
+            UncalibratedError: not calibrated, or for another schema.
+        """
         ...
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
-        """Post-process a measurement into a sampler. Costs nothing, repeatable."""
+        """Post-process a measurement into a sampler. Costs nothing, repeatable.
+
+        Raises:
+            SpecError: the measurement is of another method, schema or discretisation.
+        """
         ...
 
 

@@ -125,7 +125,7 @@ class BayesModel:
 
 
 MOST_CHOICES = 50_000
-"""Parameters drawn at most; beyond it a fit takes minutes, so the plan refuses."""
+"""Most parameters drawn: the plan refuses more, which take minutes."""
 
 _WORDS = {
     "numeric": ("shape", "splits"),
@@ -137,7 +137,7 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class BayesNoise:
-    """What `calibrate` decides, all public: each draw's window, the bins, and for whom."""
+    """Calibrated window and bins, for a schema and a unit; all public."""
 
     window: Window
     bins: int
@@ -214,7 +214,7 @@ class Bayes(Synthesizer):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """About the use of its rows, for the certificate."""
+        """Caveats on its rows, for the certificate."""
         reach = (
             "through the target alone, if there is one" if self.given == "target" else "not at all"
         )
@@ -267,7 +267,7 @@ class Bayes(Synthesizer):
         return replace(self, calibrated=noise)
 
     def _choices(self, domain: Domain) -> int:
-        """About how many parameters are drawn: one for each code given each code of the target."""
+        """Approximate number of parameters: one for each code given each code of the target."""
         root = self._design(domain).root
         parents = 1 if root is None else domain.sizes[root]
         return sum(domain.sizes) * parents * self._events
@@ -282,11 +282,7 @@ class Bayes(Synthesizer):
             )
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One draw per released column, as often as there are draws and pilots.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One draw per released column, as often as there are draws and pilots."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         count = len(schema.released) * self._events
         return (ExponentialMechanismEvent(epsilon=ready.window.epsilon, count=count),)
@@ -294,11 +290,11 @@ class Bayes(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Return nothing: parameters are drawn, and no noise is added."""
+        """Empty: parameters are drawn, and no noise is added."""
         return ()
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: every column is counted, then a parameter a code and parent is drawn."""
+        """Every column is counted, then a parameter per code and parent is drawn."""
         ready = ready_for(self.calibrated, schema, method=self.method)
         domain = Domain.from_schema(schema, bins=ready.bins)
         counted = len(domain.sizes) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
@@ -310,10 +306,10 @@ class Bayes(Synthesizer):
         Privacy:
             Unit: `calibrated.unit`, whose rows enter or leave: k = max_rows under add/remove, 2 k
             under replace-one. A row moves one column's log pseudo posterior by amounts in an
-            interval of w, whatever the point of the product grid: it meets `depth` parts of one
-            target code, each with w / depth.
-            Event: `ExponentialMechanismEvent(epsilon = k w or 2 k w)` a draw; a column's parts are
-            one draw of its product grid, part by part.
+            interval of w, whatever the point of
+            the product grid: it meets `depth` parts of one target code, each with w / depth.
+            Event: `ExponentialMechanismEvent(epsilon = k w or 2 k w)` per draw; a column's parts
+            are one draw of its product grid, part by part.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
@@ -377,11 +373,7 @@ class Bayes(Synthesizer):
         return points[self._events - self.draws :]
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> BayesModel:
-        """The laws at the drawn points.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """The laws at the drawn points."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         drew = replace(self, **{name: measurement.facts[name] for name in self._settings()})
         design = drew._design(domain)

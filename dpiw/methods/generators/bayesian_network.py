@@ -154,7 +154,7 @@ def choose_network(
 
 _UNIFORM_BITS = 32
 _GUIDE, _SPARSE = 1 << 14, 4
-"""Cells of a table that guides a search, and how many a step there are at least."""
+"""Cells of a table that guides a search, and least cells per step."""
 
 MOST_CELLS = 1 << 20
 """Cells of one conditional table; row offset plus a 32-bit uniform is then exact in a double."""
@@ -197,7 +197,7 @@ class Conditional:
         return (places - parents * size).astype(np.int32)
 
     def _places(self, points: NDArray[np.float64]) -> NDArray[np.intp]:
-        """How many steps are at most each point, below the last step; by table where one serves."""
+        """Steps at most each point, below the last step; by table where one helps."""
         cells, places, is_sure = self._guide
         if not cells:
             return np.searchsorted(self.steps, points, side="right")
@@ -208,10 +208,10 @@ class Conditional:
 
     @cached_property
     def _guide(self) -> tuple[int, NDArray[np.intp], NDArray[np.bool_]]:
-        """Cells of equal width in a unit, a power of two, so that a point's cell is exact.
+        """Cells per unit, and each cell's place and whether no step lies within it.
 
-        And each cell's place, which is sure where no step lies within it. No cells: of so many
-        steps few would be sure.
+        Their number is a power of two, so that a point's cell is exact; 0 where steps are too
+        dense.
         """
         units = round(float(self.steps[-1]))
         cells = 1 << max(0, (_GUIDE // units).bit_length() - 1)
@@ -242,7 +242,7 @@ class NetworkModel:
 
     @cached_property
     def splines(self) -> Mapping[int, Histospline]:
-        """Where in their bins numbers lie, by column."""
+        """Splines of numbers in their bins, by column."""
         return histosplines(self.domain, self.one_way)
 
     def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:

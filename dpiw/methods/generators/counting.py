@@ -1,4 +1,4 @@
-"""Exact contingency tables of a table of any size, in as few passes over it as may be.
+"""Exact contingency tables of a table of any size, in few passes.
 
 Everything here is exact and therefore confidential: callers add noise through
 `dpiw.privacy.mechanisms` before anything leaves the stage.
@@ -27,21 +27,21 @@ Counts = NDArray[np.int64]
 Codes = NDArray[np.integer[Any]]
 
 HELD_BYTES = 1 << 28
-"""Codes of a table that are kept for the next pass; of a larger table each pass reads it anew."""
+"""Most bytes of codes kept for the next pass; each pass reads a larger table again."""
 
 _HELD_CELLS = 1 << 23
-"""Cells of the tables that one pass fills, unless a single one has more."""
+"""Most cells that one pass fills, unless a single table has more."""
 
 
 class ContingencyCounter:
     """Counts marginals of one coded table.
 
-    Held are the cells of one pass, one batch and at most `HELD_BYTES` of codes, whatever the number
-    of rows.
+    Holds the cells of one pass, one batch and at most `HELD_BYTES` of codes, for any number of
+    rows.
 
     Privacy:
-        Holds the exact table. One row adds 1 to one cell of every marginal, so a marginal has
-        L1 = L2 = max_rows under add/remove; 2 max_rows and sqrt(2) max_rows under replace-one.
+        Holds the exact table. One row adds 1 to one cell of every marginal, so a marginal has L1 =
+        L2 = max_rows under add/remove; 2 max_rows and sqrt(2) max_rows under replace-one.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ContingencyCounter:
         """Of a private table's codes in a public domain.
 
         Privacy:
-            As the class: nothing is read before something is counted.
+            As the class; reads nothing before the first count.
         """
 
         def elsewhere(group: Sequence[Columns]) -> Totals:
@@ -90,7 +90,7 @@ class ContingencyCounter:
         return self.each((j,) for j in range(len(self._sizes)))
 
     def each(self, marginals: Iterable[Columns]) -> Iterator[Counts]:
-        """Exact counts of several joints, in order, as many in one pass as may be held."""
+        """Exact counts of several joints, in order, as many per pass as memory allows."""
         group: list[Columns] = []
         cells = 0
         for columns in marginals:

@@ -103,13 +103,13 @@ def reconcile(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoisyMarginal:
-    """Released counts of some columns, and how noisy they are.
+    """Released counts of some columns, and their noise.
 
     Attributes:
         columns: indices into the released columns, in axis order.
         values: noisy counts.
         variance: of a cell's noise.
-        merged: how many cells each value is the sum of, in the shape of the values.
+        merged: cells that each value sums, in the shape of the values.
     """
 
     columns: tuple[int, ...]
@@ -150,12 +150,12 @@ def combined(
 ) -> tuple[list[NDArray[np.float64]], list[float]]:
     """Best unbiased one-way marginals, and the variance of a cell of each.
 
-    Every table that shows a column votes, by its precision. Cells of one column have independent
+    Every table of a column votes, weighted by precision. Cells of one column have independent
     noise; those of two columns may share noise, in the totals alone.
 
     Args:
         tables: noisy marginals, every column in at least one; one variance for all of its cells.
-        columns: how many there are.
+        columns: their number.
     """
     estimates: list[list[NDArray[np.float64]]] = [[] for _ in range(columns)]
     variances: list[list[float]] = [[] for _ in range(columns)]
@@ -178,13 +178,13 @@ def known_one_way(
     bins: int,
     votes: Sequence[NoisyMarginal] | None = None,
 ) -> tuple[OneWayMarginals, list[NDArray[np.float64]]]:
-    """What all noisy marginals together say of the columns: targets for weights, and counts.
+    """One-way targets for weights, and counts, from all noisy marginals together.
 
     Args:
         domain: the codes.
-        tables: every noisy marginal; all of them show the number of rows.
+        tables: every noisy marginal; all count the same rows.
         bins: the domain was made with.
-        votes: those that show columns in the domain's own codes; None: all.
+        votes: marginals in the domain's own codes; None: all.
 
     Returns:
         The targets, and each column's counts, non-negative and of one total.

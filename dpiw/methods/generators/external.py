@@ -1,8 +1,7 @@
-"""Rows that another tool made elsewhere, at a cost that somebody declares.
+"""Rows that another tool made, at a cost that somebody declares.
 
-Nothing private is read here. The rows are bound by the SHA-256 of their file; what they cost is
-somebody's word, charged like our own draws and told apart from them wherever a cost is told
-(docs/external.md).
+Nothing private is read here. The file's SHA-256 binds the rows. Their declared cost is charged like
+our own draws, and reported apart from them (docs/external.md).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 UNKNOWN = "unknown"
-"""An epsilon that nobody declares."""
+"""An undeclared epsilon."""
 
 _MOST_ROWS_PER_UNIT = 1000
 _MOST_LETTERS = 500
@@ -40,7 +39,7 @@ _NUMBER = re.compile(r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?")
 
 @dataclass(frozen=True, kw_only=True)
 class ForWhom:
-    """What `calibrate` was told."""
+    """Schema and unit of `calibrate`."""
 
     schema: PublicSchema
     unit: PrivacyUnit
@@ -48,7 +47,7 @@ class ForWhom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowsModel:
-    """The file's rows as a sampler: without replacement, so that none is published twice.
+    """The file's rows as a sampler without replacement: no row is published twice.
 
     Attributes:
         table: the rows.
@@ -65,7 +64,7 @@ class RowsModel:
         return self.table.rows
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        """`rows` of the file, in random order, each at most once; SpecError: more than it has."""
+        """`rows` of the file in random order, each at most once; SpecError: more than it has."""
         if not 0 <= rows <= self.table.rows:
             raise SpecError(f"rows={rows}: expected a whole number from 0 to {self.table.rows}")
         chosen = rng.permutation(self.table.rows)[:rows]
@@ -74,24 +73,23 @@ class RowsModel:
 
 @dataclass(frozen=True, kw_only=True)
 class External(Synthesizer):
-    """Public settings of rows made elsewhere: whose they are, and what they are said to cost.
+    """Public settings of rows made elsewhere: origin and declared cost.
 
     Attributes:
         rows: path of the Parquet file, of exactly the released columns.
         sha256: of its bytes, 64 lower-case hexadecimal digits.
-        tool: that made them.
-        version: of the tool.
-        epsilon: that they cost, an exact number > 0; `unknown`: nobody says, and no release takes
-            them.
+        tool, version: that made them.
+        epsilon: declared cost, an exact number > 0; `unknown`: not declared, and no release takes
+            the rows.
         delta: likewise, in [0, 1).
         relation: of that cost.
-        declared_by: whose word it is.
-        evidence: on what it rests.
+        declared_by: who declares it.
+        evidence: for the declaration.
         rows_per_unit: a public bound on the rows of one protected unit of the release, enforced
             before the tool read the table, if its guarantee is for single rows; 1 if it is for the
-            unit. Must be stated where the release has an `id_column`.
-        counted_by: key of the run of the same ledger and state folder that paid for just these
-            rows; None: this one pays.
+            unit. Required where the release has an `id_column`.
+        counted_by: key of the run of the same ledger and state folder that paid for these rows;
+            None: this one pays.
         calibrated: set by `calibrate`.
     """
 
@@ -160,13 +158,13 @@ class External(Synthesizer):
         return RowsModel(table=SyntheticTable(schema=schema, scaled=scaled))
 
     def kept(self, schema: PublicSchema) -> dict[str, int]:
-        """How many rows there are, and how many different ones; as `MadeElsewhere.kept`."""
+        """As `MadeElsewhere.kept`."""
         scaled = self.rows_model(schema).table.scaled
         doubled = pd.DataFrame(dict(scaled.columns)).duplicated().sum()
         return {"rows": scaled.rows, "distinct_rows": scaled.rows - int(doubled)}
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """What the rows cost a unit of the release, as `Declaration.event` converts it."""
+        """Declared cost for a unit of the release, converted by `Declaration.event`."""
         if not self.private:
             raise NotPublishableError(
                 f"{self.method}: nobody declares an epsilon for rows of {self.tool}; no release may"
@@ -187,7 +185,7 @@ class External(Synthesizer):
         ).event(unit)
 
     def declaration(self) -> dict[str, Any]:
-        """All settings but the place of the file; JSON values."""
+        """All settings except the place of the file; JSON values."""
         left_out = {"calibrated", *self.files}
         return {
             setting.name: getattr(self, setting.name)
@@ -202,31 +200,23 @@ class External(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """For whom it is; nothing depends on the effort.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-        """
+        """Store schema and unit; nothing depends on the effort."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         return replace(self, calibrated=ForWhom(schema=schema, unit=unit))
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """What was declared; nothing if another run has paid for it.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """What was declared; empty if another run has paid for it."""
         ready_for(self.calibrated, schema, unit, method=self.method)
         return (self.declared(unit),) if self.counted_by is None else ()
 
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Return nothing: no noise of ours is in rows that were made elsewhere."""
+        """Empty: the rows hold no noise of ours."""
         return ()
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
-        """Which rows are meant; `table` is not looked at.
+        """State which rows are meant; `table` is not read.
 
         Privacy:
             Reads no private row. Event: `events`, for what the tool read when it made the rows.
@@ -270,7 +260,7 @@ def _is_count(value: object) -> bool:
 
 
 def _number(name: str, value: object) -> Decimal:
-    """The exact decimal that a spec says: a float is its shortest text, as it was written."""
+    """The exact decimal of a spec: a float by its shortest text, as it was written."""
     text = repr(value) if isinstance(value, int | float) and value is not True else value
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         unknown = f", or {UNKNOWN}" if name == "epsilon" else ""

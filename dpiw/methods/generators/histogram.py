@@ -1,7 +1,7 @@
-"""Perturbed one-way histograms, sampled independently: the honest baseline.
+"""Perturbed one-way histograms, sampled independently: the baseline of every other method.
 
-Source: Wasserman & Zhou (2010), section 4.3, applied to each column. It keeps the one-way
-distributions and no dependence; a method that is not better than this earns nothing.
+It keeps the one-way distributions and no dependence. Source: Wasserman & Zhou (2010), section 4.3,
+applied to each column.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramNoise:
-    """What `calibrate` decides: the multiplier (scale / sensitivity), the bins, and for whom."""
+    """Calibrated multiplier (scale / sensitivity) and bins, for a schema and a unit."""
 
     multiplier: float
     bins: int
@@ -92,11 +92,7 @@ class Histogram(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort evenly over the columns; `nominal_rows` limits the bins.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-        """
+        """Split the effort evenly over the columns; `nominal_rows` limits the bins."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(schema.released)
         multiplier = marginal_multiplier(self.noise, rho=rho, share=1.0, count=columns)
@@ -111,11 +107,7 @@ class Histogram(Synthesizer):
         )
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One noisy marginal per released column.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One noisy marginal per released column."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         return (law(noise_multiplier=ready.multiplier, count=len(schema.released)),)
@@ -123,7 +115,7 @@ class Histogram(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of every column's marginal."""
+        """Noise of every column's marginal."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         multiplier = ready.multiplier
         return (
@@ -131,7 +123,7 @@ class Histogram(Synthesizer):
         )
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: every column is counted."""
+        """Every column is counted."""
         seconds = len(schema.released) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
         return Running(seconds=seconds, held_bytes=32 * self.bins * len(schema.released))
 
@@ -166,11 +158,7 @@ class Histogram(Synthesizer):
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
-        """Non-negative histograms of one total, sampled independently.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """Non-negative histograms of one total, sampled independently."""
         known = known_laws(measurement, schema=schema)
         return NetworkModel(
             domain=known.domain,

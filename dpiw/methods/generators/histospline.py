@@ -1,21 +1,19 @@
-"""Where inside its bin a row's number lies: by a monotone spline through the noisy marginal.
+"""Places of numbers inside their bins, by a monotone spline through the noisy marginal.
 
-A marginal tells how many people are in a bin, not where in it. Spread evenly, rows of a skewed
-column lie too far from the side where most people are. A cubic through the distribution function at
-the bins' edges, monotone and as often as the marginal says (a histospline, Boneva, Kendall &
-Stefanov 1971; slopes of Fritsch & Butland 1984), leans to the fuller neighbour instead. It is
-post-processing of what was paid for, and changes no code: every bin keeps its rows.
+A marginal counts people in a bin, not where in it. Rows spread evenly are too far from the fuller
+side of a skewed column. A monotone cubic through the distribution function at the bins' edges (a
+histospline, Boneva, Kendall & Stefanov 1971; slopes of Fritsch & Butland 1984) leans to the fuller
+neighbour. It is free post-processing and changes no code: every bin keeps its rows.
 
-A noisy marginal is uneven by its noise too. So a place is the spline's and the even one's, mixed by
-what is told: one less the noise's share of the squared distance from an even marginal, or zero (the
-positive part of James & Stein 1961). One number for a run of bins: beside a tall bin it lets the
-noise of low ones through. Where people do step at an edge, rows lean over it, and evenly is nearer.
+Noise makes a marginal uneven too. A place mixes the spline's and the even one: the spline's share
+is one less the noise's share of the squared distance from an even marginal, or zero (the positive
+part of James & Stein 1961), one number for a run of bins.
 
-A spike tells nothing of its neighbours (zeros of an income, a code for a limit): a bin of one whole
-number, or one that its neighbours are ten times as wide as and a hundredth as dense as. Splines go
-from one spike to the next and not across; where fewer than three bins are left together, rows are
-spread evenly. On exact marginals of 16 bins rows of six data sets were 22% nearer to the people
-(one-way Wasserstein distance) than rows spread evenly.
+Splines end at spikes (zeros of an income, a code for a limit), which say nothing about their
+neighbours: a bin of one whole number, or one at most a tenth as wide as its neighbours and 100
+times as dense. Where fewer than three bins are left together, rows are spread evenly. On exact
+marginals of 16 bins, rows of six data sets were 22% nearer to the people (one-way Wasserstein
+distance) than rows spread evenly.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class Histospline:
 
     @classmethod
     def through(cls, counts: Array, bins: Bins, *, variance: float) -> Histospline | None:
-        """The spline through a marginal; None where it could tell nothing.
+        """The spline through a marginal; None where there is none.
 
         Args:
             counts: of the column's codes, shape (bins.size,), non-negative.
@@ -133,7 +131,7 @@ def _places(edges: Array, mass: Array, variance: float) -> Array:
 
 
 def _told(edges: Array, mass: Array, variance: float) -> float:
-    """How much of a marginal's unevenness is not noise, from 0 to 1.
+    """Share of a marginal's unevenness that is not noise, from 0 to 1.
 
     Noise of variance v in each of k counts, of width shares w, adds v (k - 2 + k norm(w)^2) to the
     squared distance from the even marginal of the same sum.
@@ -145,7 +143,7 @@ def _told(edges: Array, mass: Array, variance: float) -> float:
 
 
 def histosplines(domain: Domain, one_way: OneWayMarginals | None) -> Mapping[int, Histospline]:
-    """Of the released columns whose marginal is known and tells something, by index."""
+    """Splines of the released columns with a known marginal, by index."""
     if one_way is None:
         return {}
     splines = {

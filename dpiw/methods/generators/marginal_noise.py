@@ -32,7 +32,7 @@ def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
 
 
 def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings, each of its default's type: numbers may be whole, and a bool is no number.
+    """Settings, each of its default's type: numbers may be whole, and a bool is no number.
 
     Args:
         method: a dataclass of settings, all with defaults.
@@ -52,11 +52,11 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def stated(method: Any, **noise: str) -> dict[str, Any]:
-    """A method's settings as they are, and what `calibrate` decided, as JSON values.
+    """A method's settings and calibrated constants, as JSON values.
 
     Args:
-        method: a dataclass of settings and `calibrated`, which is another one, or None.
-        noise: fields of the latter, by the names under which they are stated.
+        method: a dataclass of settings and `calibrated`, a dataclass or None.
+        noise: fields of `calibrated`, by their stated names.
     """
     settings = {setting.name: getattr(method, setting.name) for setting in fields(method)}
     ready = settings.pop("calibrated")
@@ -86,10 +86,10 @@ def selection_epsilon(kind: NoiseKind, *, rho: float, share: float, count: int) 
 
 
 def marginal_sensitivity(unit: PrivacyUnit, kind: NoiseKind) -> float:
-    """How far one unit moves the counts of one marginal: L2 for Gaussian noise, L1 for Laplace.
+    """How far one unit moves one marginal: L2 for Gaussian noise, L1 for Laplace.
 
-    Add/remove: up to k = max_rows cells' worth of ones, worst in one cell: L1 = L2 = k.
-    Replace-one: k rows leave one cell for another: L1 = 2 k, L2 = sqrt(2) k.
+    Add/remove: k = max_rows rows, at worst in one cell: L1 = L2 = k. Replace-one: k rows leave one
+    cell for another: L1 = 2 k, L2 = sqrt(2) k.
     """
     if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
         return float(unit.max_rows)

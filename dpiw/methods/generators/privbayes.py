@@ -65,18 +65,18 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 MOST_CANDIDATES = 200_000
-"""Families scored at most; beyond it a fit takes minutes, so the plan refuses."""
+"""Most families scored: the plan refuses more, which take minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivBayesNoise:
-    """What `calibrate` decides. All public.
+    """Calibrated constants, all public.
 
     Attributes:
         one_way: noise multiplier (scale / sensitivity) of each one-way marginal.
         selection: epsilon of each exponential mechanism (one column: none takes place).
         family: noise multiplier of each family's marginal (one column: there is none).
-        schema, unit, nominal_rows: what it was calibrated for.
+        schema, unit, nominal_rows: calibrated for these.
     """
 
     one_way: float
@@ -99,9 +99,9 @@ class PrivBayes(Synthesizer):
         max_cells: no family has more cells than this.
         usefulness: PrivBayes' theta: the average cell of a family at the nominal size is at
             least `usefulness` times the expected noise in a cell.
-        noise_penalty: how much of the expected L1 noise of measuring a family counts against
-            its score; less than 1 because consistency and non-negativity remove much of it.
-        one_way_share, selection_share: wishes about effort; families get the rest.
+        noise_penalty: share of a family's expected L1 noise that lowers its score; below 1, as
+            consistency and non-negativity remove much of the noise.
+        one_way_share, selection_share: of the effort; families get the rest.
         calibrated: set by `calibrate`.
 
     Formal guarantees:
@@ -186,11 +186,7 @@ class PrivBayes(Synthesizer):
         return replace(self, calibrated=noise)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, families: as many as columns allow, whatever is chosen.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One-way marginals, selections, families: as many as columns allow, whatever is chosen."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         columns = len(schema.released)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
@@ -203,7 +199,7 @@ class PrivBayes(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of one-way marginals and of families' marginals; selections have no scale."""
+        """Noise of one-way and of families' marginals; selections have no scale."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         stated = partial(released_counts, kind=self.noise, unit=unit)
         one_way = stated("one_way", multiplier=ready.one_way, event=0)
@@ -212,7 +208,7 @@ class PrivBayes(Synthesizer):
         return (one_way, stated("family", multiplier=ready.family, event=2))
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: every candidate is counted; 40 columns of 100,000 rows took 9 s."""
+        """Every candidate is counted; 40 columns of 100,000 rows took 9 s."""
         candidates = candidate_count(len(schema.released), self.degree)
         seconds = candidates * (TABLE_SECONDS / 10 + TABLE_ROW_SECONDS * nominal_rows)
         return Running(seconds=seconds, held_bytes=32 * self.max_cells * len(schema.released))
@@ -302,11 +298,7 @@ class PrivBayes(Synthesizer):
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
-        """Make the marginals consistent and turn them into conditional tables.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """Make the marginals consistent and turn them into conditional tables."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts = measurement.facts
         families = [

@@ -165,7 +165,7 @@ _UNIT_BITS, _LATTICE_BITS = 20, 30
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """How far a unit's rows may move one draw.
+    """Bound on how far a unit's rows move one draw.
 
     Attributes:
         epsilon: privacy-loss range of the draw, > 0.
@@ -230,9 +230,10 @@ def public_weights(log_pmf: Array, *, width: float) -> Array:
 def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
     """Weights under which the window cuts nothing near a point drawn before, shape (outcomes,).
 
-    Near: down to `PILOT_MARGIN` nats below the log probabilities there. One weight serves all
-    outcomes, that of the one which is least likely at the pilot: weights that differ by outcome
-    would tilt the posterior away from rare ones. Never below the least public weight.
+    Near: down to `PILOT_MARGIN` nats below the log probabilities there. All outcomes share the
+        weight of the least likely one
+    at the pilot: weights that differ by outcome would tilt the posterior away from rare ones. Never
+        below the least public weight.
 
     Args:
         log_pmf: shape (points, outcomes), finite.

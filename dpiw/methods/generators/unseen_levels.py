@@ -1,8 +1,7 @@
-"""The levels of columns whose levels nobody knows, found under differential privacy.
+"""Levels of columns whose levels nobody knows, found under differential privacy.
 
-One noisy count for each text that occurs; those at or above a public threshold become levels, and
-everything else is `other`. What is published beside the list are rows of these columns alone, each
-column by itself, so that the release is one like every other.
+Each text that occurs gets a noisy count. Texts at or above a public threshold become levels, the
+rest is `other`. The release also publishes rows of these columns, each column by itself.
 
 Source: `dpiw.privacy.events`, docs/method.md section 19.
 """
@@ -37,7 +36,7 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit, float_below
 
 _SHARE = Decimal("0.5")
-"""Of delta that thresholds take."""
+"""Share of delta for thresholds."""
 
 OTHER = "other"
 """Name of the bucket of a column that declares no `other`."""
@@ -45,7 +44,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, kw_only=True)
 class LevelNoise:
-    """What `calibrate` decides, and for whom.
+    """Calibrated constants.
 
     Attributes:
         multiplier: noise scale over sensitivity.
@@ -98,7 +97,7 @@ class UnseenLevels(Synthesizer):
         return cls()
 
     def within(self, delta: Decimal) -> Self:
-        """As `FindsLevels.within`: half of it goes to thresholds, and as much to each column."""
+        """As `FindsLevels.within`: half goes to thresholds, evenly over the columns."""
         return replace(self, delta=delta)
 
     def parameters(self) -> Mapping[str, Any]:
@@ -138,11 +137,7 @@ class UnseenLevels(Synthesizer):
         return replace(self, calibrated=ready)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One marginal of noisy counts and one threshold for each unseen column.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One marginal of noisy counts and one threshold for each unseen column."""
         ready, columns = ready_for(self.calibrated, schema, unit, method="levels"), _unseen(schema)
         return (
             GaussianEvent(noise_multiplier=ready.multiplier, count=len(columns)),
@@ -152,7 +147,7 @@ class UnseenLevels(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of every text's count."""
+        """Noise of every text's count."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         kind, multiplier = NoiseKind.GAUSSIAN, ready.multiplier
         return (released_counts(self.method, kind, multiplier=multiplier, unit=unit, event=0),)
@@ -160,8 +155,8 @@ class UnseenLevels(Synthesizer):
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
-        That a cell is empty is no text: its count is kept in any case. What is no admissible text
-        (`dpiw.data.columns.Column.unlisted_level`) is not counted.
+        The count of empty cells is always kept. Inadmissible texts
+        (`dpiw.data.columns.Column.unlisted_level`) are not counted.
 
         Privacy:
             Unit: `calibrated.unit`; a column's counts are a marginal of L2 = k = max_rows under
@@ -196,7 +191,7 @@ class UnseenLevels(Synthesizer):
     def found_schema(
         self, measurement: Measurement, *, schema: PublicSchema, provenance: str
     ) -> PublicSchema:
-        """As `FindsLevels.found_schema`; levels in order of their texts, the bucket among them."""
+        """As `FindsLevels.found_schema`; levels and the bucket in alphabetical order."""
         columns = _measured(measurement, schema)
         column_levels = zip(columns, measurement.facts["levels"], strict=True)
         return PublicSchema(
@@ -221,11 +216,7 @@ class UnseenLevels(Synthesizer):
         return files
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
-        """Independent columns of the schema that was found, by their noisy counts.
-
-        Raises:
-            SpecError: a measurement of something else.
-        """
+        """Independent columns of the found schema, by their noisy counts."""
         listed_schema = self.found_schema(measurement, schema=schema, provenance="")
         ready = ready_for(self.calibrated, schema, method=self.method)
         laws = [
@@ -277,7 +268,7 @@ def _listed(column: Column, levels: list[str], provenance: str) -> Column:
 def _law(
     column: Column, place: int, measurement: Measurement, *, total: int
 ) -> NDArray[np.float64]:
-    """Masses of a found column's levels, and of missing cells if it may have such; not all zero."""
+    """Masses of a found column's levels, and of missing cells if nullable; not all zero."""
     counts, levels = measurement.arrays[f"counts_{place}"], measurement.facts["levels"][place]
     missing = max(0.0, float(measurement.arrays[f"missing_{place}"][0]))
     law = np.zeros(column.cardinality + int(column.nullable))

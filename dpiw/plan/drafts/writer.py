@@ -23,8 +23,7 @@ from dpiw.data.yaml import MAX_BYTES, load_text
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 from dpiw.plan.plan import compile_plan
-from dpiw.plan.spec import check_fit, parse_spec
-from dpiw.plan.spec_paths import located_spec
+from dpiw.plan.spec import check_fit, located_spec, parse_spec
 
 DICTIONARY, SPEC = "schema.yaml", "release.yaml"
 _LONG_LIST = 30

@@ -20,7 +20,6 @@ from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.rehearsal.populations import ResampledRows, WeightedRows
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.plan.spec_paths import confidential
 
 LEAST_ROWS = 50
 """Fewer rows are no population to draw from."""
@@ -45,7 +44,7 @@ def public_rows(
         raise SpecError(
             "--public-rows: expected --i-declare-these-rows-public as well: only you can know"
         )
-    confidential(spec).refuse(path, field="--public-rows")
+    spec.confidential.refuse(path, field="--public-rows")
     scaled = _read(path, spec, schema)
     if scaled.rows < LEAST_ROWS:
         raise SourceError(f"--public-rows: expected at least {LEAST_ROWS} rows")

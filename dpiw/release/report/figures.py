@@ -1,4 +1,4 @@
-"""What the report shows of costs, weights and columns: from released rows and public bounds."""
+"""The report's figures of costs, weights and columns, from released rows and public bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 _BARS = 12
 
 _SLACK = 1.001
-"""Of a total that was stated, and costs that were computed and rounded up."""
+"""Tolerance for a stated total against computed costs that were rounded up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +32,12 @@ class Cost:
     """What a release cost.
 
     Attributes:
-        drawing: its parts, and all together: stages, or attempts where several were paid.
-        joint: whether its stages cost no more than their sum: where nothing was paid twice.
-        attempts: what became of each paid attempt, in words; none where there was one.
-        alone: what each stage would cost as the only one.
+        drawing: its parts and total: stages, or attempts if several were paid.
+        joint: whether its stages cost at most their sum: nothing was paid twice.
+        attempts: the state of each paid attempt, in words; empty if there was one.
+        alone: cost of each stage as the only one.
         budgets: the lifetime budgets by letter.
-        accountants: what each computed for one complete attempt.
+        accountants: epsilon of one complete attempt by accountant.
     """
 
     drawing: Drawing
@@ -50,9 +50,9 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpread:
-    """Noise in the log weights: that of the middle row, and the factor on its weight.
+    """Noise in the log weights: of the middle row, and its factor on the weight.
 
-    Of so many evenly spaced `rows`; empty: of all.
+    `rows`: the number of evenly spaced rows; empty: all.
     """
 
     drawing: Drawing
@@ -63,7 +63,7 @@ class NoiseSpread:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSpread:
-    """The weights (None: all are one), noise in them, and what the heaviest 1% of rows carry."""
+    """The weights (None: all one), their noise, and the share of the heaviest 1% of rows."""
 
     drawing: Drawing | None
     noise: NoiseSpread | None
@@ -72,7 +72,7 @@ class WeightSpread:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnCard:
-    """One column: its name, what it is, and its shares before and after weighting."""
+    """One column: name, description, and shares before and after weighting."""
 
     name: str
     note: str
@@ -81,9 +81,9 @@ class ColumnCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Repairs:
-    """Statistics whose truth is public: their rows, and how many came closer to it.
+    """Statistics with public truth: their rows, and how many came closer to it.
 
-    Computed on the first so many rows (`used`); empty: on all.
+    `used`: the number of first rows used; empty: all.
     """
 
     used: str
@@ -93,7 +93,7 @@ class Repairs:
 
 
 def cost_of(certificate: Certificate) -> Cost:
-    """Draw a release's costs, as its certificate states them."""
+    """Draw the costs in a certificate."""
     total = float(certificate.epsilon)
     stages, attempts = _stages(certificate), _attempts(certificate)
     parts = attempts or stages
@@ -118,7 +118,6 @@ def cost_of(certificate: Certificate) -> Cost:
 
 
 def _stages(certificate: Certificate) -> list[tuple[str, float, str]]:
-    """Each stage as if it were the only one."""
     return [
         (f"{record.stage}: {record.method}", record.standalone_epsilon,
          f"{record.standalone_epsilon:.3g}")
@@ -128,7 +127,6 @@ def _stages(certificate: Certificate) -> list[tuple[str, float, str]]:
 
 
 def _attempts(certificate: Certificate) -> list[tuple[str, float, str]]:
-    """What each attempt paid, where a draw was lost and paid again; their sum is the total."""
     if len(certificate.attempts) < 2:
         return []
     return [
@@ -153,9 +151,9 @@ def spread_of(weights: Array, noise: Array | None, tau: object) -> WeightSpread:
 
     Args:
         weights: shape (rows,), mean one.
-        noise: standard deviation of each log weight's privacy noise, or of those of evenly spaced
-            rows; None: unknown.
-        tau: what was forecast of it; anything but a finite number: nothing was.
+        noise: standard deviation of the privacy noise in each log weight, or in those of evenly
+            spaced rows; None: unknown.
+        tau: its forecast, if a finite number.
     """
     heavy = np.sort(weights)[::-1][: max(1, math.ceil(weights.size / 100))]
     noisy = noise is not None and float(np.max(noise)) > 0
@@ -203,7 +201,7 @@ def column_cards(
     *,
     weighted: bool,
 ) -> tuple[ColumnCard, ...]:
-    """Draw every released column, unweighted and weighted, and the truth where it is public.
+    """Draw every released column, unweighted and weighted, and its truth if public.
 
     Args:
         shown: the synthetic rows.
@@ -248,7 +246,7 @@ def _column(cells: Axis, shares: Shares, name: str) -> Drawing:
 
 
 def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Shares]:
-    """Keep the largest levels in their order and gather the rest in one row."""
+    """Keep the largest levels in their order and sum the rest."""
     if len(labels) <= _BARS:
         return labels, shares
     largest = shares.before if shares.after is None else np.maximum(shares.before, shares.after)
@@ -259,12 +257,7 @@ def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Sha
 
 
 def repairs_of(shown: RowsShown, truth: PublicTruth | None) -> Repairs | None:
-    """Compare statistics whose truth is public, before and after weighting; None: there is none.
-
-    Args:
-        shown: the synthetic rows, whose first ones were kept.
-        truth: the public one.
-    """
+    """Compare statistics with public truth before and after weighting; None without such truth."""
     frame, weights = shown.first, shown.weights
     if truth is None or not truth.statistics or frame is None:
         return None

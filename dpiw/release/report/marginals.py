@@ -1,7 +1,7 @@
-"""Shares of every column's public bins and levels, for the report's comparison plots.
+"""Shares of every column's public bins and levels, for the report's plots.
 
-Bins come from the public schema alone, so the marginals of two tables can be compared and the axes
-of a plot say nothing about any table.
+Bins come from the public schema alone, so marginals of two tables can be compared and the axes of a
+plot reveal nothing of any table.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Axis:
     """The public bins of a numeric column or the levels of a discrete one.
 
     Attributes:
-        labels: one per level (and `missing` last, if nullable); for numeric columns the texts of
-            the public bounds.
-        edges: bin edges of a numeric column in own units, increasing; empty for discrete ones.
+        labels: one per level (`missing` last, if nullable); for numeric columns the texts of the
+            public bounds.
+        edges: increasing bin edges of a numeric column in own units; empty for discrete ones.
         cells: number of shares, missing included.
         nullable: whether the last share is that of missing values.
     """
@@ -77,7 +77,7 @@ def marginals(
 def sums_of(
     frame: pd.DataFrame, *masses: NDArray[np.float64], schema: PublicSchema
 ) -> list[dict[str, NDArray[np.float64]]]:
-    """Sums of each of several masses of the rows, shape (rows,), by released column and cell."""
+    """Sums of several masses of the rows, shape (rows,), by released column and cell."""
     sums: list[dict[str, NDArray[np.float64]]] = [{} for _ in masses]
     for column in schema.released:
         cells = axis(column)
@@ -132,12 +132,12 @@ def _bound(column: Column, value: float) -> str:
 
 
 class RowsShown:
-    """The first synthetic rows, their weights, and every column's shares.
+    """The first synthetic rows, their weights, and every column's shares, gathered in one pass.
 
     Args:
         schema: the public schema.
         log_weights: shape (rows,), natural log.
-        keeps_first: whether the first frame is kept, for statistics whose truth is public.
+        keeps_first: whether the first frame is kept, for statistics with public truth.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class RowsShown:
         self._sums = [dict.fromkeys(names, np.zeros(1)) for _ in range(2)]
 
     def passing(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """The same frames, each counted when the next is asked for: when it was found in order."""
+        """Yield the frames; each is counted when the next is requested, after it was checked."""
         for frame in frames:
             yield frame
             self._count(frame)

@@ -1,4 +1,8 @@
-"""Numbers as people read them."""
+"""HTML pages from this package's Jinja2 templates, and numbers as people read them.
+
+Templates hold every tag and sentence of a page; Python passes numbers and names. Every value is
+escaped, and an unknown name is an error.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from dpiw.errors import shown
 
 
 def number(value: object) -> str:
-    """Write a value for people: four significant digits, no powers of ten, a dash for none."""
+    """Format a value: four significant digits, no powers of ten, a dash for none."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -30,19 +34,19 @@ def plain(decimal_text: str) -> str:
 
 
 def short_decimal(decimal_text: str) -> str:
-    """Shorten a cost written as decimal text; rounded up, never down."""
+    """Shorten a cost in decimal text; rounded up, never down."""
     if len(decimal_text) <= 8:
         return decimal_text
     return f"{math.ceil(float(decimal_text) * 1e4) / 1e4:.10g}"
 
 
 def percent_above(probability: float) -> str:
-    """Write an upper bound in percent; rounded up, never down."""
+    """Format an upper bound in percent; rounded up, never down."""
     return f"{math.ceil(probability * 1000 - 1e-9) / 10:g}%"
 
 
 def three_digits_above(value: float) -> str:
-    """Write an upper bound with three significant digits; rounded up, never down."""
+    """Format an upper bound with three significant digits; rounded up, never down."""
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.ceil(value / scale - 1e-9) * scale:.4g}"
 
@@ -52,7 +56,7 @@ def render(template: str, view: object) -> str:
 
     Args:
         template: its path inside dpiw, as `release/report/report.html.j2`.
-        view: a dataclass; the template knows its fields by their names.
+        view: a dataclass; the template uses its fields by name.
     """
     return compiled(template).render(vars(view))
 
@@ -63,13 +67,12 @@ def compiled(template: str) -> Template:
 
 
 def _finalized(value: object) -> object:
-    """Texts without what would turn or hide the text behind them; markup of ours as it is."""
+    """Make texts safe to show; own markup is unchanged."""
     return shown(value, most=None, lines=True) if type(value) is str else value
 
 
 @functools.cache
 def _environment() -> Environment:
-    """One for all pages, as it keeps a template that it has compiled."""
     return Environment(
         loader=PackageLoader("dpiw", ""), autoescape=True, undefined=StrictUndefined,
         finalize=_finalized, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,

@@ -1,4 +1,9 @@
-"""The report's kinds of figures: shares of rows, costs, budgets; all of one width and style."""
+"""The report's kinds of figures, drawn by matplotlib as trees of SVG for `parts.html.j2`.
+
+No display and no font of the machine is needed: texts stay texts in the page's fonts, placed by the
+font that matplotlib ships. Colours become variables of `report.css`, for light and dark pages. The
+same figure gives the same tree. Matplotlib is loaded with the first figure.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +25,13 @@ from numpy.typing import NDArray
 from dpiw.release.report.pages import number
 
 WIDTH = 320.0
-"""Of every figure, in user units: what a telephone shows at full size."""
+"""Of every figure, in user units: a telephone shows it at full size."""
 
 INKS = {
     "ink": "#1d2430", "soft": "#5b6472", "line": "#e3e0d8", "code": "#f3f1ea",
     "before": "#b3bac5", "after": "#1f6f8b", "truth": "#c4631a",
 }  # fmt: skip
-"""The page's colour variables, and what stands for each while matplotlib draws."""
+"""The page's colour variables, and their stand-ins while matplotlib draws."""
 
 _STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "dpiw", "text.parse_math": False,
@@ -37,15 +42,15 @@ _STYLE = {
     "axes.spines.top": False, "axes.spines.right": False, "grid.color": INKS["line"],
 }  # fmt: skip
 _KEPT = {"d", "x", "y", "transform", "style"}
-"""Attributes that place and paint; no clipping, as nothing of ours leaves its axes."""
+"""Attributes that place and paint; no clipping, as nothing leaves its axes."""
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 HINT = "hint:"
-"""Before the hint in an artist's `gid`."""
+"""Prefix of the hint in an artist's `gid`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """One SVG element: its name, attributes, text and elements, and a hint shown on pointing."""
+    """One SVG element: name, attributes, text, children, and a hint shown on pointing."""
 
     name: str
     attributes: Mapping[str, str]
@@ -56,7 +61,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure: what a screen reader says, its size in user units, and its elements in order."""
+    """A figure: title for screen readers, size in user units, and elements in order."""
 
     title: str
     width: float
@@ -68,7 +73,7 @@ class Drawing:
 def axes_of(
     height: float, *, left: float, bottom: float, right: float = 8.0, top: float = 8.0
 ) -> Iterator[tuple[Any, Any]]:
-    """An empty figure with its axes, in our style; height and margins in user units."""
+    """Yield an empty figure with axes in our style; height and margins in user units."""
     import matplotlib.style
     from matplotlib.figure import Figure
 
@@ -83,7 +88,7 @@ def axes_of(
 
 
 def drawing_of(figure: Any, title: str) -> Drawing:
-    """The figure as a tree; to be called where `axes_of` made it."""
+    """Return the figure as a tree; to be called inside `axes_of`."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=_NO_METADATA)
     root = ElementTree.fromstring(text.getvalue())  # noqa: S314, as matplotlib wrote it just now
@@ -92,7 +97,7 @@ def drawing_of(figure: Any, title: str) -> Drawing:
 
 
 def _shapes(parent: ElementTree.Element) -> Iterator[Shape]:
-    """The elements that draw; groups that only name what is in them fall away."""
+    """The elements that draw, without groups that only name their content."""
     for element in parent:
         name = element.tag.rpartition("}")[2]
         if name == "g":
@@ -112,7 +117,7 @@ def _shapes(parent: ElementTree.Element) -> Iterator[Shape]:
 
 
 def _attribute(value: str) -> str:
-    """On one line, to a hundredth of a unit, without fonts, in the page's colours."""
+    """An attribute on one line, to a hundredth of a unit, without fonts, in the page's colours."""
     value = re.sub(r"font-family: [^;]*;?", "", " ".join(value.split()))
     value = re.sub(r"(\.\d\d)\d+", r"\1", value)
     for ink, colour in INKS.items():
@@ -148,7 +153,7 @@ class Shares:
         return max(float(max(values.max() for values in series)), 1e-12)
 
     def map(self, change: Callable[[Array], Array]) -> Shares:
-        """Each series changed by one function."""
+        """Apply a function to each series."""
         after = None if self.after is None else change(self.after)
         truth = None if self.truth is None else change(self.truth)
         return Shares(before=change(self.before), after=after, truth=truth)
@@ -166,11 +171,11 @@ def histogram(
     """Draw shares per bin: unweighted as bars, weighted as a step line, the truth dashed.
 
     Args:
-        shares: one per bin; one more is that of missing values, drawn apart on the same scale.
+        shares: one per bin; an extra one is that of missing values, drawn apart on the same scale.
         edges: shape (bins + 1,), increasing, in the unit of the axis.
-        ticks: positions along the axis with their texts.
+        ticks: texts by position on the axis.
         axis: the axis' name, with its unit.
-        title: what a screen reader says.
+        title: for screen readers.
         mark: a position with a text, drawn as a dotted line.
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
@@ -225,14 +230,9 @@ def _share_axis(axes: Any, top: float) -> None:
 
 
 def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
-    """Draw two bars a label, unweighted above weighted (if there are), and a tick for the truth.
+    """Draw two bars a label, unweighted above weighted (if any), and a tick for the truth.
 
     From 0 to 100%, so that all such figures have one scale.
-
-    Args:
-        labels: one per row.
-        shares: one per row.
-        title: what a screen reader says.
     """
     with _rows(labels, "share of rows", right=80.0) as (figure, axes):
         axes.set_xlim(0, 1)
@@ -253,7 +253,7 @@ def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
 
 
 def cost_bars(rows: Sequence[tuple[str, float, str]], *, axis: str, title: str) -> Drawing:
-    """Draw one bar per (label, value, text); the last row is the total and drawn in full colour."""
+    """Draw one bar per (label, value, text); the last is the total, in full colour."""
     with _rows([name for name, _, _ in rows], axis, right=52.0) as (figure, axes):
         values = [value for _, value, _ in rows]
         inks = [INKS["before"]] * (len(rows) - 1) + [INKS["after"]]
@@ -269,14 +269,9 @@ def cost_bars(rows: Sequence[tuple[str, float, str]], *, axis: str, title: str) 
 def budget_bar(
     letter: str, budget: Decimal, spent: Decimal, parts: Mapping[str, Decimal], *, title: str
 ) -> Budget | None:
-    """Draw a lifetime budget: what was spent, in two parts, and what is left.
+    """Draw a lifetime budget: two spent parts, and the rest; None for a budget of zero.
 
-    Args:
-        letter: of what is spent.
-        budget: in all; nothing is drawn of none.
-        spent: of it.
-        parts: two amounts by their names, in the order in which they are drawn.
-        title: what a screen reader says.
+    `parts`: two amounts by name, in drawing order; `title`: for screen readers.
     """
     if budget == 0:
         return None
@@ -334,14 +329,14 @@ def _beside(axes: Any, value: float, row: int, text: str) -> None:
 
 
 def _wrapped(label: str) -> list[str]:
-    """At most two lines that fit beside a bar; the second ends in a mark where some is left out."""
+    """At most two lines that fit beside a bar; an ellipsis ends a shortened label."""
     room = 16 * len(label) // max(_columns(label), 1)
     lines = textwrap.wrap(label, room)
     return lines if len(lines) <= 2 else [lines[0], lines[1][: room - 1] + "…"]
 
 
 def _columns(text: str) -> int:
-    """How many letters wide; one of East Asia counts as two."""
+    """Width in letters; one of East Asia counts as two."""
     return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
 
 

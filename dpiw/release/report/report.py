@@ -1,8 +1,8 @@
 """`report.html`: the release in words and plots for people who are not specialists.
 
-One self-contained page without scripts or outside resources. Everything in it is computed from the
-certificate, the public schema and the released rows, so it is free post-processing. Its words are
-in `report.html.j2`, which escapes every text; its numbers are made here.
+One self-contained page without scripts or outside resources, computed from the certificate, the
+public schema and the released rows, so it is free post-processing. `report.html.j2` holds its words
+and escapes every text; the numbers are made here.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ _TAU_OF_MEANS = "Noise of a measured average, forecast (tau)"
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsView:
-    """Diagnostics as a page shows them.
+    """Diagnostics for a page.
 
     Attributes:
         groups: title to rows of (name, value, meaning).
-        missing: names of those that have no value in this release.
-        of_means: whether the weights were made from noisy averages, not from a ratio per row; a
-            forecast of noise is then that of an average.
+        missing: names of diagnostics without a value in this release.
+        of_means: whether the weights come from noisy averages, not from a ratio per row; `tau` then
+            forecasts the noise of an average.
     """
 
     groups: Mapping[str, tuple[tuple[str, str, str], ...]]
@@ -83,7 +83,7 @@ class DiagnosticsView:
 
 
 def diagnostics_view(diagnostics: Mapping[str, Any]) -> DiagnosticsView:
-    """Group a certificate's diagnostics, those of a method's own among them (`flat`)."""
+    """Group a certificate's diagnostics, including a method's own (`flat`)."""
     values = flat(diagnostics)
     of_means = "evidence_p_value" in values
     groups, missing = {}, []
@@ -121,12 +121,12 @@ Array = NDArray[np.float64]
 _PAGE = "release/report/report.html.j2"
 
 NO_WEIGHTS = "none"
-"""What a certificate says of rows that are published unweighted."""
+"""The certificate's method of rows that are published unweighted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportView:
-    """What the report's template may name.
+    """Values of the report's template.
 
     Attributes:
         certificate: of the release.
@@ -134,11 +134,11 @@ class ReportView:
         delta: of the release, without a power of ten.
         ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
         guess: how often a guess about one person may be right, rounded up.
-        presence: whether neighbours differ by one unit's presence; if not, by its values.
-        weighted: whether weights were estimated and published; if not, every weight is one.
+        presence: whether neighbours differ by one unit's presence rather than its values.
+        weighted: whether weights were estimated and published; otherwise every weight is one.
         reasons: of the verdict.
         truth: whether the truth of columns is public.
-        usage: names for the example, as code has them.
+        usage: names for the example, as code.
         constraints: name, statement, and share of the drawn rows that broke it.
     """
 
@@ -175,10 +175,10 @@ def build_report(
 
     Args:
         certificate: of the release.
-        shown: the synthetic rows and their weights. Statistics whose truth is public are compared
-            on the first frame, everything else on all.
+        shown: the synthetic rows and their weights. Statistics with public truth use the first
+            frame, everything else all rows.
         log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
-            (rows,), or in those of evenly spaced rows; None: not known.
+            (rows,), or of evenly spaced rows; None: unknown.
         schema: the public schema.
         truth: of a simulated example whose truth is public. Never of confidential rows.
 
@@ -222,7 +222,6 @@ def build_report(
 
 
 def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:
-    """The release, a column of numbers, and a discrete one with a level, where there are such."""
     usage = {"release": _code(certificate.release_id)}
     for column in reversed(schema.released):
         if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):  # dates need a function
@@ -253,5 +252,4 @@ def _settings(stage: CertifiedStage) -> tuple[str, str, str]:
 
 
 def _code(value: Any) -> str:
-    """A JSON value on one line."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,7 +1,12 @@
 """Public truth of a simulated population, and what the weights repaired against it.
 
-Only for examples whose law is known because it was written down. Nothing here is ever computed
-from confidential rows.
+Only for examples whose law is known; never computed from confidential rows. A statistic is a
+mapping:
+
+    {"kind": "mean", "column": "income"}                             mean of a numeric column
+    {"kind": "mean", "column": "ill", "level": "true"}               share of a level
+    {"kind": "mean", ..., "where": {"smoker": "true"}}               the same among some rows
+    {"kind": "correlation", "columns": ["age", "hours"]}             Pearson's correlation
 """
 
 from __future__ import annotations
@@ -73,10 +78,10 @@ def evaluate(
 ) -> float:
     """Return one statistic of `frame`, weighted by `weights` (shape (rows,)) or unweighted.
 
-    Missing cells are left out. The result is NaN where no row qualifies.
+    Missing cells are left out; NaN if no row qualifies.
 
     Raises:
-        SpecError: the kind of statistic is unknown, or a column is not in the table.
+        SpecError: unknown kind of statistic, or a column that is not in the table.
     """
     used = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
     names = [*statistic.get("columns", ()), *statistic.get("where", {})]
@@ -127,8 +132,8 @@ class PublicTruth:
     """Shares of every column's public bins, and named statistics with their values.
 
     Attributes:
-        marginals: column to shares, in the form of `dpiw.release.report.marginals.marginals`.
-        statistics: mappings of `dpiw.release.report.truth`, each with its `value`.
+        marginals: column to shares, as from `dpiw.release.report.marginals.marginals`.
+        statistics: mappings as above, each with its `value`.
     """
 
     marginals: Mapping[str, NDArray[np.float64]]
@@ -136,11 +141,7 @@ class PublicTruth:
 
     @classmethod
     def read(cls, path: Path) -> PublicTruth:
-        """Read a JSON file with `margins` and `statistics`.
-
-        Raises:
-            SpecError: it cannot be read, or is not of this form.
-        """
+        """Read a JSON file with `margins` and `statistics`; else raises SpecError."""
         try:
             truth = json.loads(path.read_bytes())
             marginals = {name: np.array(shares, float) for name, shares in truth["margins"].items()}
@@ -157,11 +158,10 @@ class PublicTruth:
     def check(self, schema: PublicSchema) -> None:
         """Refuse a truth that a report on this schema cannot show, before there are rows.
 
-        Levels that a release finds are not known yet: of such a schema nothing is refused here.
+        Levels that a release finds are unknown yet, so such a schema refuses nothing here.
 
         Raises:
-            SpecError: a column has another number of shares than cells, or a statistic is none of
-                the schema's rows.
+            SpecError: a column with another number of shares than cells, or an invalid statistic.
         """
         if any(column.unseen for column in schema.released):
             return

@@ -152,6 +152,7 @@ def test_a_median_of_whole_numbers_has_whole_ends():
     assert np.mean(ends[:, 1] - ends[:, 0] <= 1) == 1.0
 
 
+@pytest.mark.nightly_cases("[shares0", "[shares2")
 @pytest.mark.parametrize(
     ("shares", "probability", "rows"),
     [

@@ -16,12 +16,19 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Ledger
 from dpiw.release.verification import verify
-from tests.support.whole_runs import publish_run
+from tests.support.whole_runs import once, publish_run
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("kept") / "state"
 
 
 @pytest.fixture
-def released(workplace):
-    return publish_run(workplace.spec)[1]
+def released(workplace, kept):
+    once(workplace, kept, lambda: publish_run(workplace.spec))
+    (folder,) = workplace.releases.iterdir()
+    return folder
 
 
 def test_plan_reads_no_data(workplace, capsys):

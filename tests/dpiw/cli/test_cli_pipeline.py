@@ -266,10 +266,10 @@ def test_the_flows_commands_hand_on_what_was_typed(
     assert main(["audit", "--ledger", "l", "--key", "k.pub", "--key=-2.pub", "--out", "o"]) == 34
     assert main(["audit", "--ledger", "l"]) == 34
     assert heard == [
-        ["flows.release", "a.yaml"],
-        ["flows.release", "a.yaml", "--period=2027-q1"],
-        ["flows.release", "a.yaml", "--period=2027-q1", "--rows=7"],
-        ["flows.release", "a.yaml", "--pay-again"],
+        ["flows", "a.yaml"],
+        ["flows", "a.yaml", "--period=2027-q1"],
+        ["flows", "a.yaml", "--period=2027-q1", "--rows=7"],
+        ["flows", "a.yaml", "--pay-again"],
         ["flows.audit", "--ledger=l", "--key=k.pub", "--out=audit"],
         ["flows.audit", "--ledger=l", "--key=k.pub", "--key=-2.pub", "--out=o"],
         ["flows.audit", "--ledger=l", "--out=audit"],

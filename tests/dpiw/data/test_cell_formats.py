@@ -15,7 +15,6 @@ from dpiw.data.cell_formats import (
 from dpiw.data.cell_reading import settled_formats
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SpecError
-from dpiw.plan.promise import spec_digest
 from dpiw.plan.spec import load_schema, load_spec, parse_spec
 
 SPEC = {
@@ -217,20 +216,20 @@ def test_a_released_table_is_canonical_whatever_its_source_was():
 
 def test_the_format_is_part_of_the_run_and_its_absence_is_not():
     plain, schema = spec_of(), schema_of(NUMBER, {**DATE, "name": "d"})
-    digest = spec_digest(plain, schema)
+    digest = plain.digest(schema)
     same = spec_of(decimal=".", thousands="none", date_format="iso", datetime_format="iso",
                    missing=[])  # fmt: skip
-    assert spec_digest(same, schema) == digest
+    assert same.digest(schema) == digest
     assert not set(FORMAT_FIELDS) & set(without_defaults(plain.source.model_dump(mode="json")))
     others = [
-        spec_digest(spec_of(**change), schema)
+        spec_of(**change).digest(schema)
         for change in (
             {"decimal": ","}, {"thousands": ","}, {"date_format": "%d.%m.%Y"},
             {"datetime_format": "%d.%m.%Y"}, {"missing": ["NA"]}, {"missing": ["-9"]},
         )
     ]  # fmt: skip
     others += [
-        spec_digest(plain, schema_of({**NUMBER, **change}, {**DATE, "name": "d"}))
+        plain.digest(schema_of({**NUMBER, **change}, {**DATE, "name": "d"}))
         for change in ({"decimal": ","}, {"missing": ["NA"]}, {"missing": []})
     ]
     assert len({digest, *others}) == 1 + len(others)

@@ -182,11 +182,8 @@ def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
     assert {"seq", *OTHER} == set(COLUMNS)
 
 
-PAYLOADS = ["not json", "[1]", '{"a": 1}', '{"b":1,"a":2}', "[" * 100_000]
-
-
 @pytest.mark.crash_cases("postgresql-not json", "postgresql-[1]", "postgresql-[[")
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", ["not json", "[1]", '{"a": 1}', '{"b":1,"a":2}', "[" * 100_000])
 def test_a_payload_that_is_not_canonical_is_an_edit(
     ledger: Ledger, intruder: Intruder, payload: str
 ) -> None:
@@ -282,10 +279,7 @@ def test_everything_gone(ledger: Ledger, intruder: Intruder) -> None:
 
 ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
     "arm twice": (6, lambda e: e.update(kind="arm", payload={"token_digest": digest(1)})),
-    "commit unarmed": (
-        5,
-        lambda e: e.update(kind="commit", payload={"output_digest": digest(1)}),
-    ),
+    "commit unarmed": (5, lambda e: e.update(kind="commit", payload={"output_digest": digest(1)})),
     "publish unfinished": (
         5,
         lambda e: e.update(kind="publish", payload={"manifest_digest": digest(1)}),
@@ -331,10 +325,7 @@ ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
     "other relation": (4, lambda e: e["payload"].update(relation="replace_one")),
     "unknown relation": (4, lambda e: e["payload"].update(relation="any")),
     "unknown composition": (2, lambda e: e["payload"].update(composition="pld")),
-    "second attempt of a run under way": (
-        8,
-        lambda e: e.update(run_key=digest(1), attempt=2),
-    ),
+    "second attempt of a run under way": (8, lambda e: e.update(run_key=digest(1), attempt=2)),
     "attempt skipped": (8, lambda e: e.update(attempt=2)),
     "no such stage": (5, lambda e: e.update(stage="t")),
     "no such attempt": (5, lambda e: e.update(attempt=2)),

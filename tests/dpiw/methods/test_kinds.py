@@ -23,9 +23,9 @@ from dpiw.methods.recipe import Played, Recipe, play
 from dpiw.methods.weights.base import Normalisation, Weighing
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights
-from dpiw.plan.found_levels import fitting
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
+from dpiw.plan.stages import fitting
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.parquet import FACTS, as_frame, write_synthetic

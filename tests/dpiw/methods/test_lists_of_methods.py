@@ -52,8 +52,10 @@ PARTIAL = {
 def lists_of(path: Path) -> Iterator[set[str]]:
     """Every literal of a file that lists at least `FEWEST` methods, by name or by class."""
     classes = {kind.__name__: name for name, kind in (*GENERATORS.items(), *WEIGHTS.items())}
-    known = GENERATORS.keys() | WEIGHTS.keys()
-    for node in ast.walk(ast.parse(path.read_text())):
+    known, text = GENERATORS.keys() | WEIGHTS.keys(), path.read_text()
+    if sum(name in text for name in (*known, *classes)) < FEWEST:
+        return  # parsing takes long
+    for node in ast.walk(ast.parse(text)):
         elements = getattr(node, "keys" if isinstance(node, ast.Dict) else "elts", [])
         names = set()
         for element in elements:

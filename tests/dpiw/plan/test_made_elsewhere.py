@@ -9,10 +9,8 @@ import pytest
 
 from dpiw.cli.main import main
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.plan.assumptions import assumptions
-from dpiw.plan.made_elsewhere import assumption
+from dpiw.plan.assumptions import assumptions, declared_assumption
 from dpiw.plan.plan import Plan, compile_plan
-from dpiw.plan.promise import run_key
 from dpiw.plan.rehearsal.candidates import candidates
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
@@ -187,7 +185,7 @@ def test_no_rehearsal_is_advised_where_there_can_be_none(
 def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -> None:
     def key(**changes: Any) -> str:
         spec = load_spec(write_spec(workplace, **changes))
-        return run_key(spec, load_schema(spec), "once")
+        return spec.run_key(load_schema(spec), "once")
 
     first = key()
     shutil.copy(workplace.root / "made.parquet", workplace.root / "moved.parquet")
@@ -222,7 +220,7 @@ def test_the_sentence_that_a_total_rests_on_says_for_whom_it_holds(
     unit = PrivacyUnit(
         relation=NeighbouringRelation(relation), id_column=None if group is None else "pid"
     )
-    sentence = assumption(replace(generator, rows_per_unit=group), unit)
+    sentence = declared_assumption(replace(generator, rows_per_unit=group), unit)
     assert told in sentence
     cost = (
         generator.declared(unit)

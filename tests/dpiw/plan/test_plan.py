@@ -22,9 +22,8 @@ from dpiw.plan.plan import (
     compile_plan,
     restore_plan,
 )
-from dpiw.plan.promise import compact_json
 from dpiw.plan.sections import Places, Promise, SourceFormat, SourceSpec
-from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.spec import ReleaseSpec, compact_json
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent

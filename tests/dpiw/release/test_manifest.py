@@ -130,7 +130,9 @@ def test_the_pinned_key_must_be_the_key_the_manifest_names(folder: Path) -> None
         verify(folder)
 
 
-def test_every_flipped_bit_is_rejected(folder: Path) -> None:
+@pytest.mark.nightly_cases("[1]")
+@pytest.mark.parametrize("step", [1, 5])
+def test_every_flipped_bit_is_rejected(step: int, folder: Path) -> None:
     """All 512 bits of the signature; every 3rd byte of the manifest; 80 bits of each other file."""
     rng = np.random.default_rng(5)
     public = folder.parent / "curator.pub"
@@ -144,7 +146,7 @@ def test_every_flipped_bit_is_rejected(folder: Path) -> None:
         else:
             places = rng.choice(bits, 80, replace=False)
         flips += [(path, int(place)) for place in places]
-    for number, (path, place) in enumerate(flips):
+    for number, (path, place) in enumerate(flips[::step]):
         whole = path.read_bytes()
         broken = bytearray(whole)
         broken[place // 8] ^= 1 << (place % 8)

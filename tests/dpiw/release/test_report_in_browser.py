@@ -22,6 +22,7 @@ from tests.dpiw.release.release_example import (
     example_log_weights,
     shown,
 )
+from tests.support.browser import CORNERS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -34,7 +35,7 @@ BAD = """<!doctype html><html><head><title>x</title></head><body>
 
 
 def test_every_fault_is_told(look_at) -> None:
-    faults = " ".join(look_at(BAD % ("long " * 99)))
+    faults = " ".join(look_at(BAD % ("long " * 99), CORNERS[:1]))
     for fault in (
         "console: said", "request: https://example.invalid", "axe color-contrast", "axe image-alt",
         "the page is wider", "off: div wide", "scrolls: pre", "outside its figure: text clipped",
@@ -122,9 +123,13 @@ def _long_and_strange() -> str:
     )  # fmt: skip
 
 
-@pytest.mark.nightly_cases("[_with_truth]", "[_unweighted]")
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "page", [_with_truth, _unweighted, _long_and_strange], ids=lambda page: page.__name__
 )
 def test_nothing_is_cut_off_or_hard_to_read_at_any_width(page, look_at) -> None:
     assert look_at(page()) == []
+
+
+def test_nothing_strange_is_cut_off_on_a_telephone_or_a_wide_screen(look_at) -> None:
+    assert look_at(_long_and_strange(), CORNERS) == []

@@ -83,6 +83,7 @@ def entries(run: ReleaseRun) -> list[EntryKind]:
     return [entry.kind for entry in run.open_ledger().entries()]
 
 
+@pytest.mark.nightly_cases("defaults0-PATEGAN", "defaults1-DPGAN")
 @pytest.mark.parametrize("kind", [DPGAN, PATEGAN])
 @pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
 def test_what_another_version_drew_is_not_signed(
@@ -122,6 +123,7 @@ def test_other_events_of_the_same_settings_are_not_signed(
     assert EntryKind.CERTIFY not in entries(run)
 
 
+@pytest.mark.nightly_cases("[defaults1]")
 @pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
 def test_nothing_more_is_drawn_beside_it(
     make_run: Callable[..., Any], defaults: Mapping[str, Any]
@@ -217,6 +219,7 @@ def test_another_version_s_checkpoint_uses_no_resume_up(
     assert entries(run).count(EntryKind.RESUME) == 1
 
 
+@pytest.mark.nightly
 def test_nor_does_a_checkpoint_of_rounds(
     make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,6 +248,7 @@ def test_workers_that_count_for_another_stage_are_waited_for(
     assert all(worker.done() for worker in busy)
 
 
+@pytest.mark.nightly
 def test_threads_and_kinds_of_processor_are_told_apart() -> None:
     (blas, *_) = [one for one in threadpool_info() if one["user_api"] == "blas"]
     if blas["internal_api"] != "openblas" or platform.machine() != "x86_64":
@@ -435,6 +436,7 @@ def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(
 # --- whole stages ---------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_stage_asks_its_deployment_s_cluster_and_leaves_no_trace_of_it(
     make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

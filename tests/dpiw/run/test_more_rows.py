@@ -22,7 +22,7 @@ from dpiw.errors import (
 )
 from dpiw.ledger import EntryKind, Ledger
 from dpiw.ledger.from_releases import missing_releases
-from dpiw.plan import promise
+from dpiw.plan import spec as specs
 from dpiw.release import manifest
 from dpiw.release.folders import release_folders
 from dpiw.release.verification import verify
@@ -96,6 +96,7 @@ STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly_cases("[True]")
 @pytest.mark.parametrize("before", [True, False])
 def test_a_command_that_was_killed_anywhere_ends_with_the_same_folder(
     make_workplace: Any, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -187,7 +188,7 @@ def test_another_version_makes_no_rows_of_these_draws(
 ) -> None:
     place = make_workplace(weights="none")
     publish_run(place.spec)
-    monkeypatch.setattr(promise, "__version__", "0.9.9")
+    monkeypatch.setattr(specs, "__version__", "0.9.9")
     with pytest.raises(LedgerConflictError, match="another version of dpiw"):
         more_rows(place.spec, None, rows=20)
 
@@ -230,6 +231,7 @@ def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workpl
 ROWS, OTHER_ROWS, FIRST = "rows20", "rows30", "once-"
 
 
+@pytest.mark.nightly_cases("[2")
 @pytest.mark.parametrize(
     "given", [[ROWS], [ROWS, OTHER_ROWS], [FIRST, ROWS], [OTHER_ROWS, ROWS, FIRST]], ids=len
 )

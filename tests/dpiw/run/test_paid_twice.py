@@ -13,7 +13,7 @@ from dpiw.cli.main import main
 from dpiw.errors import AlreadyPaidError
 from dpiw.ledger import Ledger, RecoveredRelease, RunState
 from dpiw.ledger.charges import Charge
-from dpiw.plan import promise
+from dpiw.plan import spec as specs
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import draw, steps
 from dpiw.run.reserve import check_ahead
@@ -111,7 +111,7 @@ def test_another_version_of_dpiw_pays_no_second_time(
     workplace: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brought(prepared(workplace), RunState.ARMED)
-    monkeypatch.setattr(promise, "__version__", "0.9.9")
+    monkeypatch.setattr(specs, "__version__", "0.9.9")
     refused(workplace, lambda: steps.reserve(prepared(workplace)))
 
 

@@ -84,7 +84,7 @@ REGISTER: tuple[Leak, ...] = (
          "flows/test_training_flow.py::"
          "test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost", *SCAN),
     leak(6, "keys or file names that hash private input", "M", "the run's key hashes the declared"
-         " snapshot label", "dpiw/plan/plan.py::Plan dpiw/plan/promise.py::spec_digest",
+         " snapshot label", "dpiw/plan/plan.py::Plan dpiw/plan/spec.py::ReleaseSpec",
          f"{CONTROLS}::test_keys_names_and_plans_are_the_same_for_any_table"),
     leak(7, "a cache that tells that data is unchanged", "M", "nothing is looked up by content",
          "dpiw/run/run.py::ReleaseRun",

@@ -287,22 +287,20 @@ def refused(folder: Path, data: bytes, name: str, field: str) -> str:
     return str(refusal.value)
 
 
-@pytest.mark.parametrize("field", ["levels_file", "hierarchy_file"])
-@pytest.mark.parametrize("offence", OFFENCES)
-def test_a_table_is_no_list(offence: str, field: str, tmp_path: Path) -> None:
-    for suffix in (".csv", ".txt", "", ".CSV"):
-        message = refused(tmp_path, OFFENCES[offence], f"copy{suffix}", field)
-        assert f"column region: {field}: " in message
-        assert CANARY not in message
+NAMED = {
+    (offence, suffix): (data, f"copy{suffix}")
+    for offence, data in OFFENCES.items()
+    for suffix in (".csv", ".txt", "", ".CSV")
+}
 
 
+@pytest.mark.parametrize("cases", [NAMED, LISTS], ids=["with names", "without names"])
 @pytest.mark.parametrize("field", ["levels_file", "hierarchy_file"])
-@pytest.mark.parametrize("case", LISTS)
-def test_a_table_without_its_names_is_no_list(case: str, field: str, tmp_path: Path) -> None:
-    data, name = LISTS[case]
-    message = refused(tmp_path, data, name, field)
-    assert f"column region: {field}: " in message
-    assert CANARY not in message
+def test_a_table_is_no_list(cases: dict[Any, Any], field: str, tmp_path: Path) -> None:
+    for case, (data, name) in cases.items():
+        message = refused(tmp_path, data, name, field)
+        assert f"column region: {field}: " in message, case
+        assert CANARY not in message, case
 
 
 def _orders() -> Iterator[Any]:

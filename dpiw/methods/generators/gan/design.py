@@ -20,9 +20,8 @@ from dpiw.methods.neural.networks import Architecture, Layered
 Array = NDArray[np.float64]
 
 IMAGE_LAYOUT = 2
-"""Order of the parameters of images' networks; 1 was that of torch's modules, weights by outputs.
-
-What was stored with another order has the same size: it is refused by this number."""
+"""Version of the parameter order of image networks. Stored networks of another order have the same
+size; this number refuses them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +88,12 @@ class Design:
 
     @property
     def label(self) -> Column | None:
-        """The column that is given."""
+        """The column that the generator is given."""
         return self.schema.target if self.conditional else None
 
     @cached_property
     def made(self) -> Heads:
-        """The columns that the generator makes."""
+        """Heads of the columns that the generator makes."""
         columns = tuple(c for c in self.schema.released if c is not self.label)
         return Heads(
             columns=columns, temperature=self.temperature, distributions=self.distributions
@@ -102,7 +101,7 @@ class Design:
 
     @cached_property
     def given(self) -> Heads:
-        """The column that it is given, if any."""
+        """Head of the column that the generator is given, if any."""
         columns = () if self.label is None else (self.label,)
         return Heads(columns=columns, levels=True)
 
@@ -129,7 +128,7 @@ class Design:
         return Architecture(widths=(inputs, *self.discriminator, 1), activation="tanh")
 
     def encode(self, scaled: ScaledTable) -> Array:
-        """What the discriminator sees of rows, shape (n, width); row by row."""
+        """Input of the discriminator for rows, shape (n, width); row by row."""
         labels = self.label_scale * self.given.encode(scaled)
         return np.hstack([self.made.encode(scaled), labels])
 
@@ -140,7 +139,7 @@ class Design:
         return ScaledTable({c.name: columns[c.name] for c in self.schema.released}, len(rows))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the marginals and the schema, of which the columns and their widths."""
+        """Everything except marginals; of the schema, columns and widths."""
         image = {"image": list(self.image), "layout": IMAGE_LAYOUT} if self.image else {}
         return image | {
             "columns": [column.name for column in self.schema.released],

@@ -1,20 +1,19 @@
-"""A differentially private GAN, `dpgan`, and given the target's level, `dpcgan`.
+"""A differentially private GAN, `dpgan`, and conditional on the target's level, `dpcgan`.
 
-Private rows meet the discriminator alone, in Poisson lots of a public rate, clipped row by row,
+Only the discriminator reads private rows, in Poisson lots of a public rate, clipped row by row,
 with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
-enter its gradient without noise, the generator learns from its noisy parameters: both are
-post-processing. A histogram of every column is drawn first, an event of its own: rows have its
-marginals, and the networks learn dependence alone (`column_distributions`). Every step of
-the discriminator is accounted, the last ones included; none depends on a result. Generator and
-final discriminator are both released: two functions of the one accounted output.
+enter its gradient without noise; the generator learns from its noisy parameters: post-processing.
+A histogram of every column, an event of its own, is drawn first: rows have its marginals, and the
+networks learn dependence alone (`heads`). Every discriminator step is accounted, and none depends
+on a result. Generator and final discriminator are both released.
 
-With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the
-discriminator's logit estimates log p_real/p_synthetic + log(N_D/n0) of the final generator's rows,
-against which it is trained in the last steps, when the generator rests. It lags, is noised and
-regularised: an approximate ratio. A Wasserstein critic is none at all (docs/method.md section 12).
+With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the logit
+estimates log p_real/p_synthetic + log(N_D/n0) for the final generator, which rests in the last
+steps. Lag, noise and regularisation make it approximate. A Wasserstein critic is no ratio
+(docs/method.md section 12).
 
 `dpcgan` gives the target's level to both networks, which make the other columns. The levels'
-proportions are public and stand in the spec, or are those of a noisy histogram, drawn first.
+proportions are public in the spec, or a noisy histogram's, drawn first.
 
 Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections of docs/method.md
 section 12.
@@ -77,13 +76,13 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 @dataclass(frozen=True, kw_only=True)
 class DPGANNoise:
-    """What `calibrate` decides.
+    """Calibrated constants.
 
     Attributes:
-        schema: for which schema.
+        schema: calibrated for this schema.
         training: every constant of the discriminator's DP-SGD.
         histogram: noise multiplier of the labels' histogram; None where none is drawn.
-        marginals: the calibrated histogram of every column; None where none is drawn.
+        marginals: calibrated histogram of every column; None where none is drawn.
     """
 
     schema: PublicSchema
@@ -93,7 +92,7 @@ class DPGANNoise:
 
     @property
     def unit(self) -> PrivacyUnit:
-        """For which unit."""
+        """The unit it was calibrated for."""
         return self.training.unit
 
 
@@ -245,11 +244,7 @@ class DPGAN(GANSettings):
         return 0.0 if known else self.proportions_share or 0.0
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """The histogram of every column or the labels' alone, and every step of the discriminator.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """The histogram of every column or of the labels, and every step of the discriminator."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         first = marginals_events(ready.marginals, schema=schema, unit=unit)
         if ready.histogram is not None:
@@ -259,7 +254,7 @@ class DPGAN(GANSettings):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of the histogram that is drawn first, and of every step's sum of gradients."""
+        """Noise of the first histogram, and of every step's sum of gradients."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         first = marginals_noise(ready.marginals, schema=schema, unit=unit)
         if ready.histogram is not None:
@@ -272,23 +267,22 @@ class DPGAN(GANSettings):
     def measure(
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:
-        """Draw the discriminator's steps, and train the generator on what they give.
+        """Draw the discriminator's steps, and train the generator on them.
 
         Args:
             table: private rows.
             noise: draws the lots and their noise.
-            watch: holds the checkpoint to go on from, and is told where the training stands.
+            watch: holds the checkpoint to resume from, and receives new ones.
 
         Privacy:
             Unit: `training.unit`, add/remove. L2 of a lot's sum: max_rows C; of one column's
-            histogram: max_rows.
-            Event: `events`: the noisy sums and the noisy histograms are all that the networks are
-            made of, beside public facts. Ranks of private rows are functions of a row and of noisy
-            counts, taken before clipping. A resumed training repeats steps that `events` counts,
-            and no histogram.
+                histogram: max_rows.
+            Event: `events`: the networks are functions of the noisy sums, the noisy histograms and
+            public facts. Ranks of private rows are functions of a row and of noisy counts, taken
+            before clipping. A resumed training repeats steps that `events` counts, and no
+            histogram.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint of other settings, or no step is reserved to be repeated.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
@@ -344,10 +338,9 @@ class DPGAN(GANSettings):
         return PublicRandom.of(facts | layout)
 
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> GameState:
-        """Where both players stood at a checkpoint, if the game may go on from it.
+        """Both players at a checkpoint that the game may resume from.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: no step is reserved to be repeated, or the state is of other settings.
         """
         ready = ready_for(self.calibrated, schema, method=self.method)
@@ -360,7 +353,7 @@ class DPGAN(GANSettings):
         return state
 
     def _public_sum(self, training: PrivateTraining) -> Any:
-        """Synthetic rows' clipped gradients, as many as the expected private ones of a lot."""
+        """Synthetic rows' clipped gradients, scaled to the expected private rows of a lot."""
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
         def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
@@ -372,7 +365,7 @@ class DPGAN(GANSettings):
     def _proportions(
         self, design: Design, marginals: Measurement | None, scaled: ScaledTable, noise: NoiseSource
     ) -> Array:
-        """Shares of the labels' levels, shape (levels,); nothing for no label."""
+        """Shares of the labels' levels, shape (levels,); empty without a label."""
         if not self.conditional:
             return np.zeros(0)
         if self.proportions:
@@ -384,7 +377,6 @@ class DPGAN(GANSettings):
         return distribution(mechanisms.noisy_counts(counts, law=law, noise=noise))
 
     def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
-        """Public facts."""
         facts = {
             "design": design.to_json(),
             "loss": self.loss,
@@ -406,11 +398,7 @@ class DPGAN(GANSettings):
         return noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.histogram, unit=ready.unit)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks.
-
-        Raises:
-            SpecError: the measurement is of another method or schema.
-        """
+        """The fitted networks."""
         return gan_model(measurement, kind=self.method, schema=schema)
 
 

@@ -234,8 +234,8 @@ class GameState:
         discriminator: a function of noisy sums and public values.
         generator: learns from the discriminator alone.
         proportions: shares of the labels' levels, public or noised, shape (levels,).
-        marginals: the histogram that was drawn before the training, if one was.
-        settings: digest of the public facts of the run; a state of other ones is refused.
+        marginals: the histogram drawn before the training, if any.
+        settings: digest of the run's public facts; a state of other facts is refused.
     """
 
     discriminator: TrainingState
@@ -245,7 +245,7 @@ class GameState:
     marginals: Measurement | None = None
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
+        """The same bytes for the same state, for a checkpoint in the confidential workspace."""
         player = self.generator
         return Measurement(
             kind=_KIND,
@@ -285,7 +285,7 @@ class GameState:
 
 
 def packed(marginals: Measurement | None) -> dict[str, NDArray[Any]]:
-    """A histogram as an array of a checkpoint; nothing where there is none."""
+    """A histogram as an array of a checkpoint; empty without one."""
     if marginals is None:
         return {}
     return {"marginals": np.frombuffer(marginals.to_bytes(), dtype=np.uint8)}
@@ -299,17 +299,17 @@ def unpacked(arrays: Mapping[str, NDArray[Any]]) -> Measurement | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """The order of play; everything in it is public.
+    """The order of play; public.
 
     Attributes:
         settings: of both players.
         training: the generator's.
         proportions: of the labels, shape (levels,).
-        marginals: the measured histogram that marginals are known by, if one was drawn.
-        backend: where the discriminator lives.
+        marginals: the measured histogram, if one was drawn.
+        backend: device of the discriminator.
         public_sum: from network and synthetic rows to the discriminator's gradient, in the unit of
             the private sum.
-        unit: what a mean over rows is multiplied by to be in that unit.
+        unit: factor from a mean over rows to that unit.
     """
 
     settings: GANSettings
@@ -328,13 +328,14 @@ class Game:
         resumed: GameState | None = None,
         watch: TrainingWatch = UNWATCHED,
     ) -> tuple[Array, Array]:
-        """Parameters of generator and discriminator at the end.
+        """Play the game; return the final parameters of generator and discriminator.
 
         Args:
             state: the discriminator's, before its first step.
             advance: one accounted step of the discriminator, given the gradient of public rows.
-            resumed: both players at the checkpoint that `watch` holds, if it holds one.
-            watch: told both players' state before the first step and every twentieth of the steps.
+            resumed: both players at the checkpoint of `watch`, if there is one.
+            watch: receives both players' state before the first step and every twentieth of the
+                steps.
         """
         settings, player, resting = self.settings, self.training.start(), self.resting
         training = self.training
@@ -362,7 +363,7 @@ class Game:
         return final, self._bounded(replace(state, parameters=state.average)).parameters
 
     def _levels(self, step: int) -> bool:
-        """Whether marginals are levelled before a step: where a resumed game begins, they are."""
+        """Whether to level marginals before a step; always where a resumed game begins."""
         settings = self.settings
         often = LEVELLING_EVERY * settings.discriminator_steps
         return step < self.resting and (step % often == 0 or step % interval(settings.steps) == 0)

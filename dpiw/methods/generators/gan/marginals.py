@@ -1,7 +1,7 @@
-"""The histogram that a network is given before it is trained: its share, its draw, its storage.
+"""The histogram of every column that a network gets before training: share, draw and storage.
 
-The counts are drawn once, first, as `dpiw.methods.generators.histogram` draws them, and are an
-event of their own beside the training's. A resumed training finds them in its checkpoint.
+The counts are drawn once, first, as `dpiw.methods.generators.histogram` draws them: an event of
+their own. A resumed training reads them from its checkpoint.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 BINS = 32
-"""Most bins of a number that declares none, as of `Histogram`."""
+"""Most bins of a number that declares none."""
 
 WANTED = 0.1
-"""Total variation that the histogram's noise shall stay below in a column, about."""
+"""Target for the total variation of the histogram's noise in a column."""
 
 LEAST, MOST = 0.2, 0.8
-"""Between which the rule's share of the effort lies."""
+"""Bounds of the rule's share of the effort."""
 
 _KEY = "one_way_"
 
 
 def check_share(value: object) -> float | None:
-    """The setting `marginals_share`: None is the rule of `share_of`, 0 no histogram; SpecError."""
+    """Check `marginals_share`: None is the rule of `share_of`, 0 no histogram; SpecError."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 0.95:
@@ -47,15 +47,14 @@ def check_share(value: object) -> float | None:
 
 
 def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int) -> float:
-    """Share of the effort that a histogram is worth, by public facts alone.
+    """Share of the effort for a histogram, by public facts alone.
 
-    A column of b codes whose counts have noise of standard deviation s is off by about
-    b E|noise|/(2 n) in total variation. Noise that keeps this at `WANTED` costs an effort of
-    d k^2/(2 s^2) over d columns; less than `LEAST` is not worth saving, and more than `MOST` would
-    leave a training nothing.
+    Counts of a column of b codes with noise of standard deviation s are off by about b E|noise|/(2
+    n) in total variation. Keeping this at `WANTED` costs an effort of d k^2/(2 s^2) over d columns,
+    cut to `LEAST` and `MOST`.
 
-    Of Gaussian noise. With Laplace noise, where the share is one of a pure epsilon, it is a rule of
-    thumb only: `WANTED` is not what it leads to.
+    Exact for Gaussian noise. With Laplace noise, where the share is one of a pure epsilon, it is a
+    rule of thumb.
     """
     sizes = Domain.from_schema(schema, bins=useful_bins(BINS, nominal_rows)).sizes
     per_stddev = statistics.fmean(sizes) * noise_size(NoiseKind.GAUSSIAN, 1.0) / 2
@@ -74,7 +73,7 @@ def plan_marginals(
     unit: PrivacyUnit,
     nominal_rows: int,
 ) -> tuple[Histogram | None, float]:
-    """The calibrated histogram, None where the share is 0, and the share that is left.
+    """The calibrated histogram, None where the share is 0, and the remaining share.
 
     Laplace noise shares the pure epsilon sqrt(2 rho), as `marginal_multiplier` does.
     """
@@ -92,7 +91,7 @@ def plan_marginals(
 def marginals_events(
     histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
 ) -> tuple[PrivacyEvent, ...]:
-    """One event per column, each counting one draw: that is how `Resumption` knows them from steps.
+    """One event per column of one draw each, so that `Resumption` tells them from steps.
 
     Raises:
         UncalibratedError: as `Histogram.events`.
@@ -106,7 +105,7 @@ def marginals_events(
 def marginals_noise(
     histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
 ) -> tuple[ReleasedNoise, ...]:
-    """Noise of the histogram, which its equal events account for; nothing where there is none."""
+    """Noise of the histogram's equal events; empty without one."""
     if histogram is None:
         return ()
     return tuple(
@@ -116,7 +115,7 @@ def marginals_noise(
 
 
 def with_distributions(design: Design, measured: Measurement | None) -> Design:
-    """A design whose marginals are those of a measured histogram, if there is one."""
+    """A design with the marginals of a measured histogram, if there is one."""
     if measured is None:
         return design
     known = known_laws(measured, schema=design.schema)
@@ -135,14 +134,14 @@ def label_law(design: Design, measured: Measurement) -> NDArray[np.float64]:
 
 
 def stored_arrays(measured: Measurement | None, design: Design) -> Mapping[str, Any]:
-    """The counts and what levelling found, for a network's measurement."""
+    """The counts and the levelled distributions, for a network's measurement."""
     if measured is None or design.distributions is None:
         return {}
     return {**measured.arrays, **design.distributions.arrays}
 
 
 def stored_facts(measured: Measurement | None) -> Mapping[str, Any]:
-    """The histogram's facts, for a network's measurement; its scale as the certificate's."""
+    """The histogram's facts, for a network's measurement and its certificate."""
     if measured is None:
         return {}
     return {"marginals": dict(measured.facts), "marginals_scale": measured.facts["scale"]}

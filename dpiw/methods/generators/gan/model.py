@@ -24,7 +24,7 @@ from dpiw.privacy.measurement import Measurement
 _CHUNK = 65536
 
 PUBLIC_PROPORTIONS = "public_proportions"
-"""The fact that the label's proportions are the spec's, and not of a histogram."""
+"""Fact: the label's proportions are the spec's, not a histogram's."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,12 +35,11 @@ class GANModel:
         design: shapes.
         generator, discriminator: parameters, shapes (p_G,) and (p_D,).
         proportions: of the label's levels, shape (levels,); empty without a label.
-        ratio: whether the discriminator's output is a log ratio, up to a constant: it learnt by
-            the logistic loss from private rows. Not a Wasserstein critic, not a PATE student
+        ratio: whether the discriminator's output is a log ratio, up to a constant: trained with the
+            logistic loss on private rows. Not a Wasserstein critic or a PATE student
             (docs/method.md section 12).
-        one_way: the one-way distributions that its rows have, and how well they are known; None if
-            none were measured. Without the label's where its shares are the spec's: rows follow
-            these, which are no measurement of the table and know no noise.
+        one_way: measured one-way distributions of its rows, or None. Without the label's where its
+            shares are the spec's: those are no measurement of the table.
     """
 
     design: Design
@@ -88,7 +87,7 @@ class GANModel:
 
 
 def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> GANModel:
-    """The model of a measurement; needs nothing but its facts.
+    """Build the model of a measurement from its facts and arrays.
 
     Raises:
         SpecError: the measurement is of another method or schema.

@@ -272,11 +272,7 @@ class PATEGAN(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort that the histogram leaves evenly over the queries; set the teachers.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-        """
+        """Split the effort that the histogram leaves evenly over the queries; set the teachers."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         check_installed(f"generator.method={self.method}")
         rule = max(2, min(nominal_rows // ROWS_PER_TEACHER, MOST_TEACHERS))
@@ -299,11 +295,7 @@ class PATEGAN(Synthesizer):
         check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """A histogram of every column, and one noisy count per query, all of them.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """A histogram of every column, and one noisy count per query, all of them."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         votes = law(noise_multiplier=ready.multiplier, count=self.counts)
@@ -358,7 +350,6 @@ class PATEGAN(Synthesizer):
             functions of a row and of noisy counts: only the row's teacher sees them.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint of other settings, or no round is reserved to be repeated.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
@@ -414,7 +405,6 @@ class PATEGAN(Synthesizer):
         """The state of a checkpoint that the training may resume from.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: no round is reserved to be repeated, or the state is of other settings.
         """
         ready = ready_for(self.calibrated, schema, method=self.method)
@@ -492,9 +482,5 @@ class PATEGAN(Synthesizer):
         return state
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks, the student as the discriminator; it is no log ratio.
-
-        Raises:
-            SpecError: the measurement is of another method or schema.
-        """
+        """The fitted networks, the student as the discriminator; it is no log ratio."""
         return gan_model(measurement, kind=self.method, schema=schema)

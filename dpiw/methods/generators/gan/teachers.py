@@ -80,7 +80,7 @@ class Teachers:
         rate: float,
         chance: PublicRandom,
     ) -> Self:
-        """Teachers who have learnt nothing yet.
+        """Untrained teachers.
 
         Args:
             rows: private rows, shape (n, width).
@@ -132,9 +132,7 @@ class Teachers:
         return CPU.to_numpy(library().autograd.grad(outputs, parameters, slopes)[0])
 
     def taught(self, made: Array, *, steps: int, lot: int) -> Teachers:
-        """After some steps of every teacher on its own rows against the same synthetic ones.
-
-        Both kinds weigh the same, however many rows a teacher has.
+        """Train every teacher on its own rows against the same synthetic ones, weighed equally.
 
         Args:
             made: public rows, shape (m, width).
@@ -156,7 +154,7 @@ class Teachers:
         return teachers
 
     def votes(self, asked: Array) -> NDArray[np.int64]:
-        """How many teachers call each row real, shape (n,): exact, so confidential."""
+        """Number of teachers that call each row real, shape (n,): exact, so confidential."""
         outputs = CPU.to_numpy(self._outputs(CPU.array(self.parameters), CPU.array(asked)))
         return np.asarray((outputs[:, :, 0] > 0).sum(axis=0), dtype=np.int64)
 
@@ -166,10 +164,10 @@ class Student:
     """The student (cold): a function of synthetic rows and of noisy labels.
 
     Attributes:
-        network: what it believes.
+        network: the discriminator.
         moments: of its optimiser.
         optimiser: the rule.
-        rows: synthetic rows it remembers, round by round.
+        rows: remembered synthetic rows, by round.
         labels: their labels, noisy shares of the teachers (below 0 or above 1 at times), by round.
         step: gradient steps taken.
     """
@@ -183,7 +181,7 @@ class Student:
 
     @classmethod
     def start(cls, design: Design, *, rate: float, chance: PublicRandom) -> Self:
-        """A student who was told nothing yet."""
+        """An untrained student."""
         architecture = design.discriminator_architecture
         optimiser = Adam(learning_rate=rate, first=0.5, second=0.99)
         initial = architecture.initial(chance.rng("discriminator"))
@@ -199,13 +197,13 @@ class Student:
         return CPU.to_numpy(self.network.parameters)
 
     def told(self, rows: Array, labels: Array, *, memory: int) -> Student:
-        """With one more round's rows and labels, and the last `memory` rounds' in mind."""
+        """Add a round's rows and labels, and keep the last `memory` rounds."""
         return replace(
             self, rows=(*self.rows, rows)[-memory:], labels=(*self.labels, labels)[-memory:]
         )
 
     def learnt(self, *, steps: int, penalty: float) -> Student:
-        """After some gradient steps on everything it remembers, kept flat by `gradient_penalty`."""
+        """Train on everything remembered, kept flat by `gradient_penalty`."""
         rows = CPU.array(np.concatenate(self.rows))
         labels = CPU.array(np.concatenate(self.labels))
         network, moments, step = self.network, self.moments, self.step
@@ -228,14 +226,14 @@ _KIND = "pate_state"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PATEState:
-    """The state after some rounds: a function of noisy votes and public values.
+    """State after some rounds: a function of noisy votes and public values.
 
     Attributes:
         turn: rounds taken.
-        student: with the rows and noisy labels it remembers.
+        student: with the rows and noisy labels that it remembers.
         player: the generator.
-        marginals: the histogram that was drawn before the first round, if one was.
-        settings: digest of the public facts of the run; a state of other ones is refused.
+        marginals: the histogram drawn before the first round, if any.
+        settings: digest of the run's public facts; a state of other facts is refused.
         publishable: whether all noise in it came from a publishable source.
     """
 
@@ -247,7 +245,7 @@ class PATEState:
     publishable: bool
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
+        """The same bytes for the same state, for a checkpoint in the confidential workspace."""
         student, player = self.student, self.player
         width = student.network.architecture.inputs
         return Measurement(
@@ -279,7 +277,7 @@ class PATEState:
         Args:
             data: a checkpoint.
             start: the state before the first round, of the same settings.
-            marginals: whether these draw a histogram.
+            marginals: whether the settings draw a histogram.
 
         Raises:
             PrivacyError: the bytes are no state, or one of other settings.

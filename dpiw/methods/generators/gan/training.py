@@ -1,14 +1,14 @@
 """The generator's side of an adversarial game: public from beginning to end.
 
-Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014). A generator
-learns from a discriminator alone. It never meets a private row, so where the discriminator's
-parameters are the output of an accounted mechanism, everything here is post-processing of them,
-and may take as many steps as it likes.
+A generator learns from a discriminator alone and never meets a private row. Where the
+discriminator's parameters are the output of an accounted mechanism, everything here is their
+post-processing, for any number of steps.
 
-Initial parameters, latents and minibatches need randomness, and it may be public: no guarantee
-rests on it. It follows from the public facts of the run, by `PublicRandom`, so that a resumed run
-goes on as it would have. `start`, one of these facts, chooses among the randomness there is; like
-every setting it is chosen before the data are read, and no privacy noise follows from it.
+Initial parameters, latents and minibatches follow from public facts (`PublicRandom`), so a resumed
+run repeats them. `start`, one of these facts, is chosen before the data are read; no privacy noise
+follows from it.
+
+Source: Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014).
 """
 
 from __future__ import annotations
@@ -36,22 +36,21 @@ Array = NDArray[np.float64]
 LOSSES = ("logistic", "wasserstein")
 
 LEVELLING_ROWS, SETTLING_ROWS = 1024, 65536
-"""Public draws that marginals are levelled on, on the way and at the end."""
+"""Public rows that marginals are levelled on, during training and at the end."""
 
 LEVELLING_EVERY = 10
-"""Generator steps between two levellings, about."""
+"""Approximate generator steps between two levellings."""
 
 SHRINKAGE = 1.0
-"""Decay of a generator with known marginals, per step and unit of its rate, towards independence.
-
-What a noisy discriminator says is shrunk where it does not say it again."""
+"""Decay towards independence of a generator with known marginals, per step and unit of its rate:
+it shrinks what a noisy discriminator says only once."""
 
 
 def loss_of(name: str, *, real: bool) -> RowLoss:
-    """What a discriminator is asked of a row: `real` for private ones, and what a generator asks.
+    """Loss of a row: `real` for the discriminator's private rows and for the generator.
 
-    `logistic`: the row's label by binary cross-entropy (for the generator: the non-saturating
-    loss). `wasserstein`: a high or a low output.
+    `logistic`: binary cross-entropy (non-saturating for the generator). `wasserstein`: a high or a
+        low output.
     """
     if name == "logistic":
         return Logistic(label=int(real))
@@ -60,7 +59,7 @@ def loss_of(name: str, *, real: bool) -> RowLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicRandom:
-    """Random generators that follow from public facts: anyone may repeat them.
+    """Random generators that follow from public facts, so anyone can repeat them.
 
     Attributes:
         facts: SHA-256 of the facts, hexadecimal.
@@ -75,14 +74,14 @@ class PublicRandom:
         return cls(facts=hashlib.sha256(b"dpiw-public-random-v1\n" + text.encode()).hexdigest())
 
     def rng(self, purpose: str, *numbers: int) -> np.random.Generator:
-        """The generator of one purpose and place."""
+        """Generator of one purpose and place."""
         words = hashlib.sha256(purpose.encode()).digest()[:8]
         return np.random.default_rng([int(self.facts, 16), int.from_bytes(words), *numbers])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Rows that a generator made, with what its derivative needs.
+    """Rows of a generator, with what its derivative needs.
 
     Attributes:
         network: the generator.
@@ -100,11 +99,11 @@ class Batch:
 
     @property
     def rows(self) -> Array:
-        """What a discriminator sees, shape (n, width)."""
+        """Input of a discriminator, shape (n, width)."""
         return np.hstack([self.drawn.rows, self.label_scale * self.labels])
 
     def gradient(self, slopes: Array) -> Array:
-        """Derivative by the generator's parameters, shape (p,), of a loss of the rows.
+        """Derivative of a loss of the rows by the generator's parameters, shape (p,).
 
         Args:
             slopes: derivative of the loss by the rows, shape (n, width).
@@ -133,7 +132,7 @@ def make_batch(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GeneratorState:
-    """Where a generator stands.
+    """State of a generator.
 
     Attributes:
         step: updates taken.
@@ -150,16 +149,16 @@ class GeneratorState:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorTraining:
-    """How a generator learns from a discriminator: public settings.
+    """Training of a generator against a discriminator: public settings.
 
     Attributes:
         design: shapes.
         loss: `logistic` or `wasserstein`.
         batch: rows per update.
         learning_rate: of its Adam.
-        memory: share of the average that an update replaces is the larger of this and
-            10/(step + 10), so that the beginning is forgotten.
         chance: latents and initial parameters.
+        memory: an update replaces max(memory, 10/(step + 10)) of the average, which forgets the
+            beginning.
     """
 
     design: Design
@@ -174,7 +173,7 @@ class GeneratorTraining:
         return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
 
     def levelled(self, parameters: Array, proportions: Array, step: int) -> GeneratorTraining:
-        """With marginals, if any are known, that a generator at `parameters` meets at a step."""
+        """With marginals, if known, levelled for a generator at `parameters` and a step."""
         return self._levelled(parameters, proportions, LEVELLING_ROWS, "levelling", step)
 
     def settled(self, parameters: Array, proportions: Array) -> GeneratorTraining:
@@ -193,7 +192,7 @@ class GeneratorTraining:
         return replace(self, design=replace(self.design, distributions=levelled_distributions))
 
     def start(self) -> GeneratorState:
-        """Before the first update; where marginals are known, without any dependence."""
+        """State before the first update; where marginals are known, without any dependence."""
         design = self.design
         initial = design.generator_architecture.initial(self.chance.rng("generator"))
         if design.distributions is not None:
@@ -214,7 +213,7 @@ class GeneratorTraining:
     def update(
         self, state: GeneratorState, discriminator: Network, proportions: Array
     ) -> GeneratorState:
-        """One step against a discriminator, whose every parameter is public."""
+        """One step against a discriminator with public parameters."""
         rng = self.chance.rng("generator rows", state.step)
         batch = make_batch(self.design, state.parameters, proportions, self.batch, rng)
         slopes = row_slopes(discriminator, batch.rows, loss_of(self.loss, real=True))
@@ -247,13 +246,12 @@ def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
 def gradient_penalty(discriminator: Network, rows: AnyArray) -> AnyArray:
     """Derivative by the parameters, shape (p,), of the mean of |d output/d row|^2 / 2.
 
-    On synthetic rows alone, so it is public and costs nothing. It keeps the discriminator flat
-    where the generator is, without which the two circle each other (the R2 penalty of Mescheder
-    et al. 2018).
+    On synthetic rows alone, so public and free. It keeps the discriminator flat near the generator;
+    without it the two circle each other (the R2 penalty of Mescheder et al. 2018).
 
     Args:
-        discriminator: at which parameters.
-        rows: synthetic rows, shape (n, width), where the discriminator's parameters live.
+        discriminator: at its current parameters.
+        rows: synthetic rows, shape (n, width), on the discriminator's device.
     """
     grad, network = library().autograd.grad, discriminator.learning()
     seen = rows.detach().clone().requires_grad_()

@@ -1,12 +1,12 @@
 """AIM: two-way marginals chosen one after the other, where the model of all earlier ones is worst.
 
 Source: McKenna, Mullins, Sheldon & Miklau (2022), AIM, algorithms 1 to 3, for the workload of all
-pairs of columns. Differences, all in the open. The number of rows is taken from noisy marginals and
-never read. The effort is counted in equal parts: every one-way marginal has one, a round one at
-first and four times as many after a round that taught the model less than its noise. What a round
-costs depends on earlier noisy output, so parts are of Gaussian differential privacy, which has a
-filter for that (docs/method.md section 18). Where a killed run may go on, no round takes more than
-a twentieth of the rounds' effort, so that what is repeated has a price known beforehand.
+pairs of columns. Differences: the number of rows comes from noisy marginals and is never read. The
+effort is counted in equal parts: every one-way marginal has one, a round one at first and four
+times as many after a round that taught the model less than its noise. A round's cost depends on
+earlier noisy output, so parts are of Gaussian differential privacy, which has a filter for that
+(docs/method.md section 18). Where a killed run may resume, no round takes more than a twentieth of
+the rounds' effort, so that a repetition has a known price.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interv
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 MOST_COLUMNS = 64
-"""A round scores every pair of columns in a model of its own size; beyond it that takes hours."""
+"""Most columns: a round scores every pair in a model of its own size, which takes hours beyond."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AIMNoise:
-    """What `calibrate` decides. All public.
+    """Calibrated constants, all public.
 
     Attributes:
         part: noise multiplier of a Gaussian mechanism that costs one part of the effort.
         parts: of the effort, for rounds.
         bins: of numeric columns that declare none.
-        schema, unit: what it was calibrated for.
+        schema, unit: calibrated for these.
     """
 
     part: float
@@ -94,16 +94,16 @@ class AIM(Synthesizer):
         bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small nominal
             sizes get fewer (`useful_bins`).
         max_cells: a pair of columns with more cells is not measured.
-        max_model_cells: of the model's junction tree at the end; at a share of the effort, that
-            share of it.
-        resumes: how often a killed run may go on after its last round; 0: it is lost, as the
-            published rounds may take any share of the effort. Each costs a twentieth in advance.
+        max_model_cells: of the model's junction tree at the end; proportionally fewer at a share of
+            the effort.
+        resumes: how often a killed run may resume after its last round; each costs a twentieth in
+            advance. 0: rounds may take any share of the effort, and a killed run is lost.
         calibrated: set by `calibrate`.
 
     Formal guarantees:
-        Candidates and all effort follow from schema and settings; which rounds there are, and what
-        each costs, from noisy output. The number of rows is never read. The process that fits is
-        told noisy output alone.
+        Candidates and total effort follow from schema and settings; which rounds there are, and
+        their costs, from noisy output. The number of rows is never read. The fitting process
+        receives noisy output alone.
     """
 
     bins: int = 16
@@ -137,7 +137,7 @@ class AIM(Synthesizer):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """About its rows, and what the price of its rounds rests on, for the certificate."""
+        """Caveats on its rows and on the price of its rounds, for the certificate."""
         return (
             "Columns of unweighted rows depend on each other through the measured pairs alone,"
             f" which were chosen by noisy scores among those of at most {self.max_cells} cells, as"
@@ -197,11 +197,7 @@ class AIM(Synthesizer):
         return None if ready is None else Resumption.of(steps=ready.parts, resumes=self.resumes)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """All one-way marginals as one Gaussian mechanism, and every part of the rounds.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """All one-way marginals as one Gaussian mechanism, and every part of the rounds."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         terms, columns = self.resumption, len(schema.released)
         repeated = terms.reserve if terms else 0
@@ -225,7 +221,7 @@ class AIM(Synthesizer):
         return (replace(part, values="one_way", sensitivity=reach, event=0), part)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: two rounds a column count every pair and fit; noise may ask for more.
+        """Two rounds a column count every pair and fit; noise may ask for more.
 
         15 columns of 10,000 rows took 75 s and 320 MiB, 30 took 130 s and 490 MiB.
         """
@@ -246,18 +242,18 @@ class AIM(Synthesizer):
         Args:
             table: private rows.
             noise: draws everything.
-            watch: holds the checkpoint to go on from, and is told where the rounds stand.
+            watch: holds the checkpoint to resume from, and receives new ones.
 
         Privacy:
-            Unit: `calibrated.unit`. Marginals: L2 = k add/remove, sqrt(2) k replace-one, with
-            k = max_rows. Selections: score sensitivity k or 2 k times the largest weight.
-            Event: `events`: the rounds' parts, chosen by noisy output, sum to at most theirs
-            (Smith & Thakurta 2022). A resumed run repeats at most one round, which `events` counts.
+            Unit: `calibrated.unit`. Marginals: L2 = k add/remove, sqrt(2) k replace-one, with k =
+                max_rows.
+            Selections: score sensitivity k or 2 k times the largest weight.
+            Event: `events`: the rounds' parts, chosen by noisy output, sum to at most theirs (Smith
+            & Thakurta 2022). A resumed run repeats at most one round, which `events` counts.
 
         Raises:
-            UncalibratedError: not calibrated, or for another schema.
             PrivacyError: a checkpoint, and no part is reserved to be repeated.
-            StageFailedError: the process of the fit ended; before any draw where it never fits.
+            StageFailedError: the fitting process ended; before any draw where it never works.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
@@ -292,7 +288,6 @@ class AIM(Synthesizer):
     def _start(
         self, counter: ContingencyCounter, domain: Domain, ready: AIMNoise, noise: NoiseSource
     ) -> Measurement:
-        """The one-way marginals."""
         scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.part, unit=ready.unit)
         draw = partial(noisy_marginal, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
         one_way = {f"one_way_{j}": draw(counts) for j, counts in enumerate(counter.one_way())}
@@ -320,11 +315,7 @@ class AIM(Synthesizer):
         return replace(measurement, publishable=measurement.publishable and publishable)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
-        """The graphical model of all marginals; fitted when rows are asked.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """The graphical model of all marginals; fitted when rows are asked."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         marginals = pooled(drawn_marginals(measurement))
         one_way, _ = known_one_way(domain, marginals, bins=int(measurement.facts["bins"]))

@@ -1,4 +1,4 @@
-"""What AIM does between its draws: candidates, their scores, prices of rounds, what was drawn."""
+"""What AIM does between its draws: candidates, scores, prices of rounds, drawn marginals."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ SELECTION = 0.1
 """Share of a round that its selection gets. Source: AIM, algorithm 2."""
 
 PARTS = 16
-"""Parts of the effort for each column: its one-way marginal has one, rounds the rest. Source:
-AIM, algorithm 2, where they are the most rounds."""
+"""Parts of the effort per column: one for its one-way marginal, the rest for rounds. Source: AIM,
+algorithm 2, where they are the most rounds."""
 
 
 MOST_BYTES = 2 << 30
-"""That rounds may hold besides the table: half of the least `max_memory_bytes` of a spec."""
+"""Memory of rounds besides the table: half of the least `max_memory_bytes` of a spec."""
 
 
 MOST_MEMBERS = 32
-"""Columns of one table: more, of a single level, are more axes than arrays have everywhere."""
+"""Most columns of one table: NumPy arrays have no more axes everywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """The price and the noise of a round, from that of one part.
+    """Price and noise of a round.
 
     Attributes:
         part: noise multiplier of a Gaussian mechanism that costs one part.
-        parts: how many parts the round costs, >= 1.
+        parts: cost of the round, >= 1.
     """
 
     part: float
@@ -67,12 +67,12 @@ class Round:
 
     @property
     def epsilon(self) -> float:
-        """Of the round's selection, which is dominated by a Gaussian mechanism of its share."""
+        """Of the round's selection, which a Gaussian mechanism of its share dominates."""
         # `gaussian_multiplier` is proportional to 1/epsilon.
         return gaussian_multiplier(1.0) * sqrt(SELECTION * self.parts) / self.part
 
     def next(self, *, left: int, most: int, taught: bool) -> Round:
-        """The round after this one.
+        """The next round.
 
         Args:
             left: parts that are left, >= 1.
@@ -87,7 +87,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """All admissible pairs of columns, and what may be measured for them.
+    """All admissible pairs of columns, and their candidate marginals.
 
     Attributes:
         sizes: codes of each column.
@@ -100,18 +100,18 @@ class Workload:
     max_model_cells: int
 
     def weights(self) -> dict[Columns, int]:
-        """Of every candidate: how many columns the pairs of the workload share with it, summed."""
+        """Weight of every candidate: columns that it shares with the workload's pairs, summed."""
         pairs = self._pairs()
         single = [sum(j in pair for pair in pairs) for j in range(len(self.sizes))]
         weights: dict[Columns, int] = {(j,): max(1, weight) for j, weight in enumerate(single)}
         return weights | {(a, b): single[a] + single[b] for a, b in pairs}
 
     def held_bytes(self) -> int:
-        """A bound on what rounds hold besides the table. Public.
+        """Public bound on the memory of rounds besides the table.
 
-        The model before a round and after it, the latter also as bytes and twice on its way; what
-        is asked of it of one first column; and of every round its counts: drawn, pooled, asked
-        and written, each twice.
+        The model before and after a round, the latter also as bytes and twice in transit; the
+        answers for one first column; and the
+        counts of every round: drawn, pooled, asked and written, each twice.
         """
         sizes = self.sizes
         largest = min(MOST_CELLS, prod(sizes))
@@ -125,7 +125,7 @@ class Workload:
         return list(admissible_pairs(self.sizes, self.max_cells))
 
     def affordable(self, cliques: Sequence[Columns], *, share: float) -> Iterator[Columns]:
-        """Candidates whose model is small enough, beside what is in the model already.
+        """Candidates whose model, beside earlier ones, is small enough.
 
         Args:
             cliques: measured so far.
@@ -155,7 +155,7 @@ def score(
         counts: exact.
         expected: of the model, public.
         weight: of the candidate.
-        stddev: of the noise that its cells would get.
+        stddev: of its cells' noise.
 
     Privacy:
         Exact, hence confidential; one row moves it by at most `weight`, two by twice that. Only for
@@ -175,7 +175,7 @@ def noise_length(cells: int, stddev: float) -> float:
 def expected_counts(
     model: FittedModel, candidates: Iterable[Columns], rows: float
 ) -> Iterator[tuple[Columns, NDArray[np.float64]]]:
-    """What a model says of each candidate, in rows; those of one first column are held at once."""
+    """The model's counts of each candidate, in rows; holds those of one first column at once."""
     alone = {
         family.child: table.reshape(-1, table.shape[-1]).sum(axis=0)
         for family, table in zip(model.families, model.tables, strict=True)
@@ -188,7 +188,7 @@ def expected_counts(
 
 
 def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
-    """Each set of columns once: the precision-weighted mean of what was measured of it."""
+    """Precision-weighted mean of the measurements of each set of columns."""
     same: dict[Columns, list[NoisyMarginal]] = {}
     for marginal in marginals:
         same.setdefault(marginal.columns, []).append(marginal)
@@ -205,7 +205,7 @@ def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
 
 
 def drawn_marginals(drawn: Measurement) -> list[NoisyMarginal]:
-    """Every noisy marginal of a measurement or a checkpoint, in the order drawn."""
+    """Noisy marginals of a measurement or checkpoint, in the order drawn."""
     facts, sizes = drawn.facts, drawn.facts["sizes"]
     marginals = [
         NoisyMarginal(
@@ -223,12 +223,12 @@ def drawn_marginals(drawn: Measurement) -> list[NoisyMarginal]:
 
 
 def spent(drawn: Measurement) -> int:
-    """Parts that the rounds of a measurement or a checkpoint have cost."""
+    """Parts that the rounds of a measurement or checkpoint have cost."""
     return sum(parts for _, parts, _ in drawn.facts["network"])
 
 
 def cliques_of(drawn: Measurement) -> list[Columns]:
-    """Which columns were measured together."""
+    """Sets of columns that were measured together."""
     return [marginal.columns for marginal in drawn_marginals(drawn)]
 
 
@@ -238,7 +238,7 @@ def rows_of(drawn: Measurement) -> float:
 
 
 def fitted(process: Inference, drawn: Measurement) -> FittedModel:
-    """The model of all that was drawn; the process is told noisy counts alone."""
+    """Fit all that was drawn; the process receives noisy counts alone."""
     marginals = pooled(drawn_marginals(drawn))
     return process.fit(marginals, drawn.facts["sizes"], total=noisy_rows(marginals))
 
@@ -253,20 +253,21 @@ def draw_round(
     unit: PrivacyUnit,
     noise: NoiseSource,
 ) -> Measurement:
-    """One selection, and the noisy marginal that it chose, added to what was drawn before.
+    """Draw one selection and the noisy marginal that it chose, and append them.
 
     Args:
         counter: exact counts of the private table.
         drawn: before this round.
-        expected: of every candidate, what the model of all that was drawn says, in rows; public.
+        expected: the fitted model's counts of every candidate, in rows; public.
         price: of the round.
         weights: of every candidate.
-        unit: what is protected.
-        noise: where the draws come from.
+        unit: protected.
+        noise: draws both.
 
     Privacy:
         Unit: `unit`. Selection: a score moves by at most its weight for each row that comes or
-        goes. Marginal: L2 of `dpiw.methods.generators.marginal_noise.marginal_sensitivity`.
+            goes.
+        Marginal: L2 of `dpiw.methods.generators.marginal_noise.marginal_sensitivity`.
         Event: together at most `price.parts` Gaussian mechanisms of multiplier `price.part`.
     """
     scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=price.multiplier, unit=unit)

@@ -44,8 +44,8 @@ def cells_of(family: Family, sizes: Sequence[int]) -> int:
 def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple[Family, ...]:
     """Every column with its parents, parents first; each clique lies within one family.
 
-    The parents of a column are joined with each other, so that they lie within the family of the
-    last of them: the families are a junction tree.
+    The parents of a column are joined with each other, so they lie within the family of the last of
+    them: the families are a junction tree.
 
     Args:
         sizes: codes of each column.
@@ -71,20 +71,20 @@ def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple
 Array = NDArray[np.float64]
 
 ITERATIONS = 1000
-"""Of mirror descent, between rounds."""
+"""Iterations of mirror descent between rounds."""
 
 FINAL_ITERATIONS = 2500
-"""Of the fit that rows are drawn from. Compiling takes longer than these on most tables."""
+"""Iterations of the fit that rows are drawn from; compiling takes longer on most tables."""
 
 PROBE_ITERATIONS = 100
-"""Of the fit that shows that fits work."""
+"""Iterations of the fit that tests the process."""
 
 BLOCK_CELLS = 1 << 23
-"""Numbers that pairs hold on their way through a tree, more only where its own tables have more."""
+"""Numbers that pairs hold on their way through a tree; more only where its tables have more."""
 
 
 def check_installed(method: str) -> None:
-    """Raise SpecError where the library of the fit is not there, before anything is reserved."""
+    """Raise SpecError where mbi is not installed, before anything is reserved."""
     if importlib.util.find_spec("mbi") is None:
         raise SpecError(
             f"generator.method={method}: fitting it needs private-pgm, which is not installed;"
@@ -94,7 +94,7 @@ def check_installed(method: str) -> None:
 
 @cache
 def check_fits() -> None:
-    """Let a process fit something public, once: before the first draw of who fits afterwards.
+    """Let a process fit public counts, once, before a method's first draw.
 
     Raises:
         StageFailedError: it cannot.
@@ -104,7 +104,7 @@ def check_fits() -> None:
 
 
 def pairs_cells(model_cells: int, largest: int) -> int:
-    """The most numbers that `FittedModel.pairs` holds besides its answer. Public.
+    """Most numbers that `FittedModel.pairs` holds besides its answer. Public.
 
     Args:
         model_cells: of all families.
@@ -128,10 +128,10 @@ class FittedModel:
     def pairs(self, column: int, others: Collection[int]) -> dict[int, Array]:
         """Joint shares of a column with some others, shape (its size, the other's).
 
-        Through the tree, from the column's family outwards, for some of its codes at a time.
-        Families that hold the column are read as they are; what lies behind them is reached by
-        P(a, X) = sum over S of P(a, S) P(X | S), S what two neighbours share. Besides the answer
-        it holds at most `pairs_cells` numbers.
+        From the column's family outwards through the tree, for some of its codes at a time.
+        Families that hold the column are read directly; those behind them by P(a, X) = sum over S
+        of P(a, S) P(X | S), S the columns that two neighbours share. Besides the answer it holds at
+        most `pairs_cells` numbers.
 
         Args:
             column: whose codes are the first axis.
@@ -241,7 +241,7 @@ def _joint(
 
 
 class Inference:
-    """A process that fits models, for as long as it is needed: a context manager."""
+    """A context manager: a process that fits models."""
 
     def __init__(self) -> None:
         self._process: Any = None
@@ -266,10 +266,10 @@ class Inference:
         self._process.communicate()
 
     def probe(self) -> None:
-        """Fit two codes of public counts, to see that the process can.
+        """Fit two codes of public counts.
 
         Raises:
-            StageFailedError: it ended, or its library is another one, or broken.
+            StageFailedError: the process ended, or its library is another one, or broken.
         """
         marginal = NoisyMarginal(columns=(0,), values=np.array([3.0, 1.0]), variance=0.01)
         (table,) = self.fit([marginal], (2,), total=4.0, iterations=PROBE_ITERATIONS).tables
@@ -329,9 +329,9 @@ class GraphicalModel:
 
     Attributes:
         domain: the public discretisation.
-        marginals: that it is fitted to, in merged codes.
+        marginals: fitted to these, in merged codes.
         merging: of each column.
-        one_way: the one-way distributions that were measured; known without the fit.
+        one_way: the measured one-way distributions; known without the fit.
     """
 
     domain: Domain
@@ -344,7 +344,7 @@ class GraphicalModel:
 
     @cached_property
     def network(self) -> NetworkModel:
-        """The fit, in the order of its junction tree: what rows are drawn from, independently.
+        """The fit, in the order of its junction tree, from which rows are drawn independently.
 
         mbi's own rows are not used: its default gives the children of one parent the same ranks.
         """
@@ -381,7 +381,7 @@ class GraphicalModel:
 
 
 def rows_of(marginals: Sequence[NoisyMarginal]) -> float:
-    """The noisy number of rows that all marginals show together, at least 1."""
+    """Noisy number of rows by all marginals together, at least 1."""
     return estimate_total(
         [marginal.values for marginal in marginals],
         [marginal.variance * float(np.mean(marginal.merged)) for marginal in marginals],

@@ -3,8 +3,8 @@
     python -m dpiw.methods.generators.pgm.inference_process
 
 Reads questions from standard input and writes answers to standard output, each the length in eight
-bytes and the bytes of a `Measurement`, until the input ends. What comes in was released by a
-mechanism, or follows from what was; nothing confidential is ever told to this process.
+bytes and the bytes of a `Measurement`, until the input ends. Questions hold released values or
+functions of them: nothing confidential reaches this process.
 
 Source: McKenna, Sheldon & Miklau (2019), graphical-model based estimation and inference.
 """
@@ -33,7 +33,7 @@ def send(stream: BinaryIO, message: Measurement) -> None:
 
 
 def receive(stream: BinaryIO) -> Measurement | None:
-    """Read one message; None: whoever writes is gone."""
+    """Read one message; None: the writer is gone."""
     length = int.from_bytes(stream.read(_LENGTH), "big")
     data = stream.read(length)
     return Measurement.from_bytes(data) if length and len(data) == length else None

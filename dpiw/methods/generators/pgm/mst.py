@@ -1,9 +1,9 @@
 """MST: a maximum spanning tree of noisy two-way marginals, and the graphical model of it.
 
 Source: McKenna, Miklau & Sheldon (2021), Winning the NIST contest, section 4 and algorithm 2.
-Differences, all in the open: the number of rows is taken from noisy marginals and never read;
-selections are accounted by their bounded range and everything by privacy loss distributions; tables
-of more than `max_cells` cells are no candidates; each row is drawn independently from the fit.
+Differences: the number of rows comes from noisy marginals and is never read; selections are
+accounted by their bounded range and everything by privacy loss distributions; tables of more than
+`max_cells` cells are no candidates; each row is drawn independently from the fit.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class MSTNoise:
-    """What `calibrate` decides. All public.
+    """Calibrated constants, all public.
 
     Attributes:
         one_way: noise multiplier of each one-way marginal.
@@ -83,7 +83,7 @@ class MSTNoise:
         pair: noise multiplier of each two-way marginal.
         pairs: how many are selected and measured; 0 where no two columns may be.
         bins: of numeric columns that declare none.
-        schema, unit: what it was calibrated for.
+        schema, unit: calibrated for these.
     """
 
     one_way: float
@@ -138,7 +138,7 @@ class MST(Synthesizer):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """About the use of its rows, for the certificate."""
+        """Caveats on its rows, for the certificate."""
         return (
             "Columns of unweighted rows depend on each other through the measured pairs alone: a"
             f" tree of them, chosen by noisy scores among those of at most {self.max_cells} cells.",
@@ -180,11 +180,7 @@ class MST(Synthesizer):
         return replace(self, calibrated=noise)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, two-way marginals; their number is public.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """One-way marginals, selections, two-way marginals; their number is public."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
         one_way = law(noise_multiplier=ready.one_way, count=len(schema.released))
@@ -199,14 +195,14 @@ class MST(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of one-way and of two-way marginals; selections have no scale."""
+        """Noise of one-way and two-way marginals; selections have no scale."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         stated = partial(released_counts, kind=self.noise, unit=unit)
         one_way = stated("one_way", multiplier=ready.one_way, event=0)
         return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: every admissible pair is counted, and the tree of pairs is fitted.
+        """Every admissible pair is counted, and the tree of pairs is fitted.
 
         The fit took 37 s for 20 columns of 8 codes and 79 s for 60, on one of two shared cores;
         twelve minutes for 300. Its process held 400 MiB for 15 and 850 for 45.
@@ -270,7 +266,7 @@ class MST(Synthesizer):
         ready: MSTNoise,
         noise: NoiseSource,
     ) -> list[Pair]:
-        """A spanning forest of the pairs that the one-way model misses by most."""
+        """A spanning forest of the pairs that the one-way model misses most."""
         rows = rows_of(marginals)
         shares = [
             project_to_total(merger.summed(marginal.values), rows) / rows
@@ -297,11 +293,7 @@ class MST(Synthesizer):
         return pairs
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GraphicalModel:
-        """The graphical model of all marginals; fitted when rows are asked.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """The graphical model of all marginals; fitted when rows are asked."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts, arrays = measurement.facts, measurement.arrays
         singles = _one_way(arrays, facts)

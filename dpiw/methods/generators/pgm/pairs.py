@@ -30,10 +30,10 @@ from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import NoisyMarginal, marginal
 
 UNIT = 1 << 20
-"""One row, in the whole numbers that scores are made of."""
+"""One row, in the whole numbers of scores."""
 
 _MOST = 2.0**41
-"""Rows that a model may say; more is cut, publicly."""
+"""Most rows of a model's cell; more is cut, publicly."""
 
 
 def distance(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> int:
@@ -51,14 +51,14 @@ def distance(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> int:
 
 
 def admissible_pairs(sizes: Sequence[int], most_cells: int) -> Iterator[tuple[int, int]]:
-    """Pairs of columns whose table is small enough; a public matter."""
+    """Pairs of columns whose table is small enough; public."""
     for pair in combinations(range(len(sizes)), 2):
         if sizes[pair[0]] * sizes[pair[1]] <= most_cells:
             yield pair
 
 
 class Forest:
-    """Which columns are connected by the pairs taken so far."""
+    """Columns connected by the pairs taken so far."""
 
     def __init__(self, columns: int) -> None:
         """Take their number; none is connected."""
@@ -75,7 +75,7 @@ class Forest:
 
 
 def spanning_pairs(sizes: Sequence[int], most_cells: int) -> int:
-    """Pairs of any spanning forest of the admissible ones: how many are selected. Public."""
+    """Number of pairs of any spanning forest of the admissible ones; public."""
     forest, count = Forest(len(sizes)), 0
     for pair in admissible_pairs(sizes, most_cells):
         if forest.connects(pair):
@@ -92,7 +92,7 @@ RARE = 3.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Merging:
-    """A column's codes and those that they became.
+    """A column's old codes and their new ones.
 
     Attributes:
         codes: the new code of each, shape (old codes,).
@@ -102,7 +102,7 @@ class Merging:
 
     @classmethod
     def of(cls, noisy: Array, *, stddev: float) -> Merging:
-        """Of noisy counts; every code stays where fewer than two are common."""
+        """Merge rare noisy counts; nothing where fewer than two codes are common."""
         common = noisy >= RARE * stddev
         if common.sum() < 2:
             common = np.ones_like(common)
@@ -135,7 +135,7 @@ class Merging:
 
 
 def merging_of(one_way: Sequence[NoisyMarginal]) -> list[Merging]:
-    """How each column's rare levels are merged: of its noisy counts, so free."""
+    """Merging of each column by its noisy counts, so free."""
     return [Merging.of(table.values, stddev=float(np.sqrt(table.variance))) for table in one_way]
 
 
@@ -145,7 +145,7 @@ def merged_counts(
     """Exact counts of pairs of columns in their new codes, in order.
 
     Privacy:
-        As `ContingencyCounter`: a row is in one cell of each, whatever was merged.
+        As `ContingencyCounter`: a row is in one cell of each.
     """
     for (a, b), counts in zip(pairs, counter.each(pairs), strict=True):
         merged = np.zeros((merging[a].size, merging[b].size), dtype=np.int64)
@@ -164,7 +164,7 @@ def spread(table: Array, merging: Sequence[Merging]) -> Array:
 def unmerged_votes(
     tables: Sequence[NoisyMarginal], merging: Sequence[Merging]
 ) -> list[NoisyMarginal]:
-    """One-way marginals of tables, of the columns whose codes they show as they were."""
+    """One-way marginals of tables, of the columns that have no merged codes."""
     return [
         NoisyMarginal(
             columns=(j,),

@@ -166,6 +166,7 @@ PAIR = PublicSchema(
 )
 
 
+@pytest.mark.nightly_cases("DPCGAN")
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_dependence_is_learnt_with_distributions_of_the_histogram(kind):
     """At epsilon 1 and 4,000 rows, seed 0: groups whose means are 0.3 and 0.7.

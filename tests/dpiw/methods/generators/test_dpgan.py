@@ -384,7 +384,7 @@ def one_way_distance(rows, truth):
 @pytest.mark.nightly_cases("DPCGAN")
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_generous_epsilon_beats_the_uniform_table(kind):
-    """At epsilon 6 and 4,000 rows, 400 steps: seeds 0 and 1, both.
+    """At epsilon 6 and 4,000 rows, 400 steps, seed 0.
 
     The uniform table's distance is 0.276. Of seeds 0 to 19 all stayed below 0.75 of it, the worst
     at 0.087 (dpgan) and 0.097 (dpcgan); at epsilon 1 and 800 steps, at 0.120 and 0.142.
@@ -396,7 +396,6 @@ def test_generous_epsilon_beats_the_uniform_table(kind):
     private = PrivateTable(schema=PAIR, scaled=PAIR.scale(pair(4000, seed=1)))
     truth, rng = pair(20_000, seed=2), np.random.default_rng(3)
     uniform = pd.DataFrame({"x": rng.random(20_000), "g": rng.choice(list("abc"), 20_000)})
-    for seed in range(2):
-        measurement = generator.measure(private, noise=SeededNoise(seed))
-        rows = generator.model(measurement, schema=PAIR).sample(20_000, rng=rng).frame()
-        assert one_way_distance(rows, truth) < 0.75 * one_way_distance(uniform, truth)
+    measurement = generator.measure(private, noise=SeededNoise(0))
+    rows = generator.model(measurement, schema=PAIR).sample(20_000, rng=rng).frame()
+    assert one_way_distance(rows, truth) < 0.75 * one_way_distance(uniform, truth)

@@ -220,6 +220,7 @@ def test_replays_find_a_signal_and_are_repeatable():
     assert np.all(first.noise > 0)
 
 
+@pytest.mark.nightly
 def test_replays_find_no_signal_where_there_is_none():
     """p <= 1/40 has probability at most about 1/40, so three of six have below 4e-4."""
     estimator = ready(replays=39, steps=10, nominal_rows=100, hidden=(4,))

@@ -48,6 +48,7 @@ def world(rng, rows=2500):
     return x, targets
 
 
+@pytest.mark.nightly_cases("1.0")
 @pytest.mark.parametrize("doubt", [1.0, 4.0])
 def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     # Truth and noise are drawn from the law's own prior and noise: the means of features and
@@ -181,6 +182,7 @@ ESTIMANDS = {
     [(1.0, np.inf, None), (4.0, np.inf, None), (4.0, 1500.0, None),
      (4.0, 1500.0, np.array([1.0, 0.02, 1.0, 0.3]))],
 )  # fmt: skip
+@pytest.mark.nightly_cases("logistic-1.0", "logistic-4.0-inf", "logistic-4.0-1500.0-None")
 @pytest.mark.parametrize("name", SMOOTH)
 def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
@@ -272,6 +274,7 @@ def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
     assert sample_of(rng).law.repeats == 1
 
 
+@pytest.mark.nightly
 def test_of_the_rows_error_is_left_what_calibration_leaves():
     """400 choices of a base's rows: variances within 4 standard errors of sqrt(2/400)."""
     rng = np.random.default_rng(57)

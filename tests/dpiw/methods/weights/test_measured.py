@@ -351,9 +351,9 @@ def test_weights_keep_to_marginals_that_are_known(unit: PrivacyUnit, variance: f
 def test_known_marginals_do_not_tell_how_wrong_the_base_is(unit: PrivacyUnit) -> None:
     """The base was made of them: credit and test are those of the measured features alone."""
     schema = numeric_schema(3, target=True)
-    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=5000)
-    drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
-    base = base_of(schema, rows=5000)
+    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=1000)
+    drawn = ready.measure(private(schema, 1000, power=3.0), nothing(schema), noise=SeededNoise(7))
+    base = base_of(schema, rows=1000)
     known = known_to(schema, 9.0)
     facts = [
         weigh_measured(

@@ -135,6 +135,7 @@ def logs_of(rows: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(logs - np.log(np.exp(logs).mean()))
 
 
+@pytest.mark.nightly_cases("image-True", "mixed-False")
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_choice_of_parts(name: str, narrow: bool) -> None:

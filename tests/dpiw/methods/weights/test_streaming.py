@@ -250,6 +250,7 @@ def test_what_hardly_a_fitted_row_holds_has_the_covariance_of_all(
     assert found[:3, :3] == pytest.approx(some.covariance[:3, :3], abs=1e-3)
 
 
+@pytest.mark.nightly
 def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """60 levels, of 60,000 to 20 rows, and noise of one: plain rows say nothing of the last."""
     rows, levels, rng = 200_000, 60, np.random.default_rng(0)

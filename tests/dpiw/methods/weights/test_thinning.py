@@ -51,6 +51,7 @@ def test_without_weights_all_is_in_the_choice() -> None:
     assert np.exp(thinned.log_weights) == pytest.approx(np.ones(1000))
 
 
+@pytest.mark.nightly_cases("1.0")
 @pytest.mark.parametrize("effect", [1.0, 2.0, 1e6])
 def test_estimates_are_those_of_the_base(effect: float) -> None:
     """The mean over 400 choices; red by chance in one run of 10^6 (five standard errors)."""

@@ -1,0 +1,100 @@
+"""Schemas, tables and units that tests share: numbers, flags, levels, and one of every geometry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+
+ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+REPLACE = NeighbouringRelation.REPLACE_ONE
+
+
+def unit_of(relation: NeighbouringRelation, rows: int = 1) -> PrivacyUnit:
+    return PrivacyUnit(relation=relation, max_rows=rows, id_column="id" if rows > 1 else None)
+
+
+UNITS = tuple(unit_of(relation, rows) for relation in (ADD, REPLACE) for rows in (1, 3))
+UNIT = UNITS[0]
+"""A row comes or goes."""
+
+
+def _role(is_target: bool) -> ColumnRole:
+    return ColumnRole.TARGET if is_target else ColumnRole.FEATURE
+
+
+def numbers(
+    count: int, *, target: bool = False, nullable: bool = False, name: str = "numeric"
+) -> PublicSchema:
+    """Columns x0, x1, ... on [0, 1]; with a target the last of `count` is y."""
+    names = [f"x{i}" for i in range(count - target)] + ["y"] * target
+    columns = (
+        Column(
+            name=each, kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=nullable,
+            role=_role(each == "y"),
+        )
+        for each in names
+    )  # fmt: skip
+    return PublicSchema(name=name, columns=tuple(columns))
+
+
+def flags(*names: str, target: str = "", name: str = "canary") -> PublicSchema:
+    """Booleans."""
+    columns = (Column(name=n, kind=ColumnKind.BOOLEAN, role=_role(n == target)) for n in names)
+    return PublicSchema(name=name, columns=tuple(columns))
+
+
+def levels(
+    count: int, of: int = 3, *, target: int | None = None, nullable: bool = False,
+    name: str = "canary",
+) -> PublicSchema:  # fmt: skip
+    """Columns c0, c1, ... of levels a, b, ...; every other one may be missing if `nullable`."""
+    columns = (
+        Column(
+            name=f"c{j}", kind=ColumnKind.CATEGORICAL, levels=tuple("abcdefghij"[:of]),
+            role=_role(j == target), nullable=nullable and j % 2 == 1,
+        )
+        for j in range(count)
+    )  # fmt: skip
+    return PublicSchema(name=name, columns=tuple(columns))
+
+
+def mixed() -> PublicSchema:
+    """A number, a nullable one, flags, levels, nullable levels; an identifier and a target."""
+    return PublicSchema(
+        name="mixed",
+        columns=(
+            Column(name="id", kind=ColumnKind.CATEGORICAL, role=ColumnRole.IDENTIFIER),
+            Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),
+            Column(name="sex", kind=ColumnKind.BOOLEAN),
+            Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), nullable=True),
+            Column(name="pay", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True),
+            Column(name="sick", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
+        ),
+    )
+
+
+def uniform_rows(
+    schema: PublicSchema, rows: int, rng: np.random.Generator, *, power: float = 1.0
+) -> ScaledTable:
+    """Uniform rows with every level, missing included, equally likely; numbers to a power."""
+    columns = {}
+    for column in schema.released:
+        if column.is_numeric:
+            values = rng.random(rows) ** power
+            if column.nullable:
+                values = np.where(rng.random(rows) < 0.5, np.nan, values)
+            columns[column.name] = values
+        else:
+            low = -1 if column.nullable else 0
+            columns[column.name] = rng.integers(low, column.cardinality, rows).astype(np.int32)
+    return ScaledTable(columns, rows)
+
+
+def repeated(schema: PublicSchema, *codes: int) -> PrivateTable:
+    """Rows that have the same code in every column."""
+    values = np.array(codes, dtype=np.int32)
+    scaled = ScaledTable({c.name: values for c in schema.columns}, len(codes))
+    return PrivateTable(schema=schema, scaled=scaled)
