@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,12 +23,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpiw.errors import DPIWError
+from dpiw.run.shield import shielded
 
 PAUSE_SECONDS = 0.5
 """Between two attempts."""
 
-_WITH_ITS_RUN = 'exec 3<&0 4>&1 >&2; { read -r _ <&3; kill $$; } 4>&- & exec "$@" 3<&- </dev/null'
-"""A shell's words: become a command, and end it by SIGTERM when standard input is closed.
+_WITH_ITS_RUN = (
+    'exec 3<&0 4>&1 >&2; { read -r _ <&3; kill -s USR1 $$; } 4>&- & exec "$@" 3<&- </dev/null'
+)
+"""A shell's words: become a command, and send it SIGUSR1 when standard input is closed.
 
 Standard output is the socket to serve on, which the command gets as descriptor 4.
 """
@@ -102,8 +106,9 @@ def _own_server() -> Iterator[subprocess.Popen[bytes]]:
     """Start a server in a process of its own, and let Prefect ask it; it may not answer yet.
 
     Its standard input is a pipe, of which the other end is held here alone: when this process ends,
-    by whatever signal, so does the server. It has a session of its own: what a terminal sends to
-    stop the run is for the run to hear. What it says goes to a file beside its database.
+    by whatever signal, so does the server. What a terminal or a service manager sends to stop the
+    run is for the run alone to hear: a step that ends first has a server until then. What it says
+    goes to a file beside its database.
 
     Its socket listens before it starts, and is open in that process alone: when it ends, nobody
     listens there.
@@ -116,6 +121,7 @@ def _own_server() -> Iterator[subprocess.Popen[bytes]]:
             open(held, "rb") as pipe,
             os.fdopen(log, "ab") as output,
             socket.create_server(("127.0.0.1", 0)) as listener,
+            shielded(),
         ):
             port = int(listener.getsockname()[1])
             process = subprocess.Popen(  # noqa: S603 - our own words and arguments
@@ -139,6 +145,7 @@ def _serve() -> int:
 
     level = PREFECT_SERVER_LOGGING_LEVEL.value().lower()
     server = uvicorn.Server(uvicorn.Config(create_app(final=True), log_level=level))
+    signal.signal(signal.SIGUSR1, lambda *_: setattr(server, "should_exit", True))
     server.run([socket.socket(fileno=_SOCKET)])
     return 0 if server.started else ServerUnreachableError.exit_code
 

@@ -27,6 +27,7 @@ from prefect.settings import (
 from rich.console import Console
 
 import flows
+from dpiw.run.shield import HELD as HELD_BACK
 from flows import audit, console
 from flows import server as waiting
 from flows.server import ServerUnreachableError, wait_for_server
@@ -158,6 +159,21 @@ def test_a_run_that_a_signal_ends_leaves_no_server(tmp_path: Path, number: signa
     process.send_signal(number)
     assert process.communicate(timeout=SECONDS)[0] == ""
     assert process.returncode == -number
+    until(lambda: not _healthy(url), what="the end of the server")
+
+
+@pytest.mark.flow
+def test_only_its_run_ends_an_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service manager may send SIGTERM to every process, while a draw is to end first."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    with waiting._own_server() as process:
+        url = os.environ["PREFECT_API_URL"]
+        until(lambda: _healthy(url), what="the server")
+        for number in HELD_BACK:
+            process.send_signal(number)
+        time.sleep(0.5)
+        assert _healthy(url)
     until(lambda: not _healthy(url), what="the end of the server")
 
 
