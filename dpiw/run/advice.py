@@ -125,6 +125,7 @@ def _check(
     check_not_recovered(run, ledger, record)
     if record is not None and record.state is RunState.RESERVED:
         check_not_overtaken(run.spec, ledger, record)
+        ledger.account(record.population).check_drawable(record.attempts[-1].charge)
     if charge is None:
         return
     if not pay_again:

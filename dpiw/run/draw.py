@@ -63,7 +63,8 @@ def ingest(run: ReleaseRun) -> None:
         LedgerConflictError: a stage was drawn on a snapshot that was purged since. What was
             reserved to repeat another stage is given back.
         LedgerTamperedError: instead of giving back a reservation whose draw is on disk.
-        BudgetExceededError: too many reads ended without a draw; nothing was read.
+        BudgetExceededError: too many reads ended without a draw, or the account is overdrawn;
+            nothing was read.
         AlreadyPaidError: another run of its release and period drew meanwhile; nothing was read.
         SpecError: a stage needs a GPU that is not there; nothing was read.
     """
@@ -90,7 +91,9 @@ def ingest(run: ReleaseRun) -> None:
         check_not_overtaken(run.spec, ledger, record)
         for stage in waiting:
             ledger.confirm_reserved(run.key, stage.attempt, stage.stage)
-        ledger.read(run.key, max(stage.attempt for stage in waiting))
+        attempt = max(stage.attempt for stage in waiting)
+        ledger.account(record.population).check_drawable(record.attempts[attempt - 1].charge)
+        ledger.read(run.key, attempt)
         _read_source(run, ledger, record)
 
 

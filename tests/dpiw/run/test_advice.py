@@ -30,7 +30,7 @@ from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.commands import program
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import restore
+from tests.support.ledger import cost, restore
 from tests.support.whole_runs import draw, prepared, publish_run
 
 FACTS = ("period", "cost", "left", "next")
@@ -312,6 +312,23 @@ def test_who_may_not_look_into_the_workspace_is_told_so(
     said = facts()
     assert said["left"] == "not known"
     assert "Permission denied" in said["next"]
+
+
+def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(
+    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
+) -> None:
+    """A recovery may charge more than was left beside a reservation; a read would count."""
+    place = make()
+    run = prepared(place)
+    steps.reserve(run)
+    ledger = run.open_ledger()
+    ledger.recover("town", [], loss=cost("100"))
+    head = ledger.head()
+    assert "overdrawn" in facts()["next"]
+    with pytest.raises(BudgetExceededError, match="overdrawn"):
+        steps.ingest(run)
+    assert ledger.head() == head
+    assert not run.snapshot.exists()
 
 
 def test_on_another_host_a_draw_may_still_go_on(
