@@ -45,5 +45,6 @@ os.umask(0o077)
 # Prefect makes its home, but not the folders above it.
 _home = Path(os.environ["PREFECT_HOME"]).expanduser()
 HOME_MADE = None if _home.exists() else _home
-"""Prefect's folder where this import made it, for whoever starts a run; None: it was there."""
+"""Prefect's folder where this import made it, for the process that starts a run; None: it was
+there."""
 _home.mkdir(mode=0o700, parents=True, exist_ok=True)

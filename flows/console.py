@@ -46,7 +46,7 @@ from tasks.failures import DrawnStepFailedError, StepFailedError, record
 def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="dpiw release")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
-    parser.add_argument("--period", help="default: the current one; another label pays anew")
+    parser.add_argument("--period", help="default: the current one; another label pays again")
     parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
     parser.add_argument("--rows", type=int, help="so many more rows of what is published, free")
     parser.add_argument("--pay-again", action="store_true", help="pay for a period a second time")
@@ -151,12 +151,12 @@ def _reads(run: ReleaseRun, error: StageFailedError) -> str:
 
 
 def _again(parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
-    """The command that goes on with this run, on any day: a period that turns pays anew."""
+    """The command that goes on with this run, on any day: a period that turns pays again."""
     if run is not None:
         return release_command(run.spec, parsed.spec, run.period)
     try:
         spec = load_spec(parsed.spec)
-    except DPIWError:  # which goes on with nothing until it is mended
+    except DPIWError:  # which goes on with nothing until it is repaired
         named = "" if parsed.period is None else f" --period {shlex.quote(parsed.period)}"
         return f"{program()} release {shlex.quote(str(parsed.spec))}{named}"
     return release_command(spec, parsed.spec, parsed.period or current_label(spec))
@@ -277,7 +277,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         try:
             command = _again(parsed, interrupts.run) + _until(parsed)
             print(f"\n{interrupts.told(command)}", flush=True)
-        except OSError:  # its terminal is gone: nobody is told, now or when Python ends
+        except OSError:  # its terminal is gone: nobody reads more, now or when Python ends
             sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:

@@ -51,7 +51,7 @@ def main(run: Callable[[str], str], arguments: list[str]) -> int:
     spec = parser.parse_args(arguments).spec
     quiet_prefect()
     try:
-        load_local_spec(spec)  # a slip is told before a server is started
+        load_local_spec(spec)  # a slip is reported before a server starts
         with prefect_server(), typed_here():
             folder = Path(run(str(spec)))
         lines = verify_local(folder).described()

@@ -1,6 +1,6 @@
 """What the parameters of a flow may name: files below a deployment's root.
 
-Whoever may start a run on a Prefect server chooses its parameters, and a worker would open any
+Everyone who may start a run on a Prefect server chooses its parameters, and a worker would open any
 path for them. So a path of a parameter lies below `DPIW_ROOT`, by default the folder in which the
 worker runs (that of the deployment). What lies elsewhere is refused before anything is opened. A
 person at a terminal may name any path: they can open it anyway (`typed_here`).

@@ -27,7 +27,7 @@ def read_source(
     Args:
         spec: its path.
         period: the label that is asked for; None: today's.
-        heard: is told of the run.
+        heard: receives the run.
         announce: says what is to be known of it before anything is held.
         pay_again: whether a person asked to pay a second time for its release and period.
 

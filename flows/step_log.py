@@ -31,8 +31,8 @@ class StepLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Show `start NAME`, `again NAME`, `at NAME STEP STEPS`, `done NAME SECONDS`.
 
-        Of `told NAME TEXT` the text is shown, of `failed NAME` nothing: whoever started the run is
-        told why.
+        Of `told NAME TEXT` the text is shown, of `failed NAME` nothing: the process that started
+        the run knows why.
         """
         with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
             self._show(*record.getMessage().split())

@@ -51,7 +51,7 @@ class DrawnStepFailedError(StepFailedError):
 
     advice = (
         "what was drawn is committed and kept, and nothing is paid again. Do not change the spec or"
-        " the period: those are paid anew. A custodian reads the step's log in log/ of the run's"
+        " the period: those are paid again. A custodian reads the step's log in log/ of the run's"
         " folder, and asks the maintainers of dpiw, or of the method; with the fault repaired, the"
         " same run publishes what was drawn"
     )
@@ -81,7 +81,8 @@ class OwnFailures(logging.Filter):
 def brief(error: DPIWError, subject: str) -> DPIWError:
     """An error as Prefect keeps it: its class, and the file and line that it is about.
 
-    Whoever may start a run chooses the files that it reads, so no word of a file may come back.
+    Everyone who may start a run chooses the files that it reads, so no word of a file may come
+    back.
 
     Args:
         error: of reading what somebody named.
@@ -137,7 +138,7 @@ def only_our_own(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 failure = error
             except stops():
                 raise
-            except HTTPError as error:  # a person is told that the server went away
+            except HTTPError as error:  # a person sees that the server went away
                 failure = HTTPError(f"{name} failed: {type(error).__name__}")
             except BaseException as error:
                 failure = StepFailedError(f"{name} failed: {type(error).__name__}")

@@ -119,7 +119,7 @@ def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
     Args:
         stage: its name.
         directory: the run's folder.
-        without_gpu: whether it goes on from its checkpoint on the CPU, which is told.
+        without_gpu: whether it goes on from its checkpoint on the CPU, which is shown.
 
     Raises:
         StageFailedError: as `launch_stage`.

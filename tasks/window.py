@@ -119,7 +119,7 @@ def _own_client(url: str) -> SyncPrefectClient:
 
 
 def _asked_once() -> SettingsContext:
-    """Prefect's settings, but for its retries; its `temporary_settings` reads all of them anew."""
+    """Prefect's settings, but for its retries; its `temporary_settings` reads all of them again."""
     now = get_settings_context()
     client = now.settings.client.model_copy(update={"max_retries": 0})
     once = now.settings.model_copy(update={"client": client})

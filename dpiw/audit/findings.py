@@ -85,7 +85,7 @@ KINDS: Mapping[str, Kind] = {
         "Do not use this folder. Replace it by an untouched copy, or withdraw the release."
     ),
     "other_key": _error(
-        "Ask the curator by another way which public keys are theirs. If the other is none of them,"
+        "Ask the curator by another way which public keys are theirs. If the other is another key,"
         " use nothing that it signed; if it is one, audit again with all of them, each by a --key."
     ),
     "folder_unknown": _error(

@@ -11,7 +11,7 @@ from dpiw.audit.findings import Finding
 from dpiw.privacy.renyi import ORDERS
 
 _BEYOND = 10**16
-"""An order's sum from which on it can pay for nothing."""
+"""An order's sum from which on it can pay for no order."""
 
 
 @dataclass(kw_only=True)

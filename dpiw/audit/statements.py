@@ -51,8 +51,8 @@ def checked(report: AuditReport) -> tuple[str, ...]:
             f"All {report.entries} entries of the ledger: the hash chain, and the legality of "
             "every step, by the ledger's own replay and by a second implementation.",
             "Every population's sum in whole units of 1e-12 and 1e-18, by both, against its "
-            "lifetime budget after every reservation; all of the entries of one moment, whoever "
-            "wrote in the meantime.",
+            "lifetime budget after every reservation; all of the entries of one moment, even while "
+            "runs write.",
             f"The epsilon of {len(report.costs)} reservations at their charged delta, recomputed "
             "from the stored events: by privacy loss distributions alone, by Renyi accounting "
             "alone, and by the audit's own account, which inverts Laplace transforms and shares "

@@ -49,7 +49,7 @@ def add_ledger_commands(subparsers: Any) -> None:
         default=[],
         type=Path,
         metavar="PUB",
-        help="the public key, from elsewhere, of whoever may sign entries: another key's are"
+        help="the public key, from elsewhere, of a person who may sign entries: another key's are"
         " refused; may be repeated",
     )
     void = _add(commands, "void", "give back an attempt of which nothing was armed", run_void)

@@ -28,7 +28,7 @@ def add_release_command(subparsers: Any) -> None:
     """Add `release` to what `ArgumentParser.add_subparsers` returned."""
     parser = subparsers.add_parser("release", help="publish what a spec promises, once per period")
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
-    parser.add_argument("--period", help="default: the current one; another label pays anew")
+    parser.add_argument("--period", help="default: the current one; another label pays again")
     parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
     parser.add_argument("--rows", type=int, help="so many more rows of what is published, free")
     parser.add_argument("--pay-again", action="store_true", help="pay for a period a second time")

@@ -40,7 +40,7 @@ def add_recover(parser: argparse.ArgumentParser) -> None:
         "--loss-epsilon", required=True, metavar="EPSILON",
         help="what was drawn after the last release and is on no record; 0 must be typed",
     )  # fmt: skip
-    parser.add_argument("--loss-delta", required=True, metavar="DELTA", help="likewise")
+    parser.add_argument("--loss-delta", required=True, metavar="DELTA", help="its delta")
     parser.add_argument(
         "--loss-reads", required=True, type=int, metavar="READS",
         help="reads of the table that ended without a draw and are on no record; 0 must be typed",

@@ -94,7 +94,7 @@ def run_register(arguments: argparse.Namespace) -> int:
         if names_a_spec(arguments.ledger):
             raise SpecError(
                 f"ledger: {arguments.ledger} is named like a release spec; expected the ledger's"
-                " own path, or --spec in the place of --ledger; nothing was registered"
+                " own path, or --spec instead of --ledger; nothing was registered"
             )
     else:
         _take_over(arguments, spec)

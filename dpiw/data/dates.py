@@ -80,7 +80,7 @@ def clock_seconds(
     Args:
         cells: `datetime64` of any unit, with a zone or without, shape (rows,).
         low: lower bound in seconds since the epoch.
-        high: upper bound, likewise.
+        high: upper bound, in the same form.
 
     Returns:
         Seconds, rounded down, and which cells are missing (their seconds mean nothing).

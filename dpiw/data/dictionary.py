@@ -28,7 +28,7 @@ _ADVICE = {
     "kind": "what the cells are, by the form or the manual that the table was filled in by; with"
     " bounds or levels",
     "lower": "the least value that can occur, by a law, a form, a codebook or an earlier release",
-    "upper": "the largest value that can occur, likewise; values beyond it are clamped",
+    "upper": "the largest value that can occur; values beyond it are clamped",
     "levels": "every code that can occur, by a classification, a codebook or an earlier release; of"
     " many codes a hierarchy_file, and of no list at all hash_buckets instead",
     "provenance": "law, codebook, earlier release or other, then a colon and words",
@@ -74,7 +74,7 @@ def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | N
     if not open_in[what]:
         return
     if also is not None:
-        with contextlib.suppress(DPIWError):  # what else is wrong with it is told in its turn
+        with contextlib.suppress(DPIWError):  # its other faults are reported in their turn
             open_in[also.name] = open_fields(load_file(also, what=also.name))
     lines = []
     for name, fields in open_in.items():

@@ -68,8 +68,8 @@ def _sync_if_possible(directory: Path) -> None:
 def name_exclusively(draft: Path, target: Path) -> None:
     """Rename a finished draft in one step, without replacing a file.
 
-    A link replaces nothing, whoever else works in the folder. For a moment, or after a crash, the
-    file has both names.
+    A link replaces nothing, even if another process works in the folder. For a moment, or after a
+    crash, the file has both names.
 
     Raises:
         FileExistsError: something is at `target`.

@@ -138,7 +138,7 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
     scaled = schema.scale(raw.frame)
     broken = {} if schema.rules is None else schema.rules.broken(scaled)
     for name, rows in broken.items():
-        if rows.any():  # a file has no further rows to draw in the place of these
+        if rows.any():  # a file has no further rows to draw instead of these
             raise SpecError(
                 f"{ROWS_FIELD}: has rows that break constraint {name}; mend them before"
             )

@@ -214,8 +214,8 @@ class LookupRule:
             near = np.where(missing, low, np.clip(whole, low, high))
             step = np.where(fits, np.abs(near - whole), np.inf)
             best, far = np.where(step < far, near, best), np.minimum(step, far)
-        mended = cells.changed(self.of_column, best, np.zeros_like(missing))
-        return projection.put(np.isfinite(far), mended.take(np.isfinite(far)))
+        repaired = cells.changed(self.of_column, best, np.zeros_like(missing))
+        return projection.put(np.isfinite(far), repaired.take(np.isfinite(far)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,7 +121,7 @@ class Rules:
             for constraint, rule in zip(self.constraints, self.rules, strict=True)
             if only in (None, constraint.repair)
         ]
-        return self._written(scaled, _mended(chosen, cells))
+        return self._written(scaled, _repaired(chosen, cells))
 
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
         """Replace any rows by rows that break no constraint: the last resort.
@@ -182,7 +182,7 @@ def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
     return np.asarray(np.logical_or.reduce([rows, *(rule.broken(cells) for rule in rules)]))
 
 
-def _mended(rules: Sequence[Rule], cells: Cells) -> Cells:
+def _repaired(rules: Sequence[Rule], cells: Cells) -> Cells:
     """Repair rows by each rule, again and again; some may still break one."""
     for turns in _turns(len(rules)):
         rows = _any_broken(rules, cells)
@@ -224,10 +224,10 @@ def _mended_together(
     for name, lattice in lattices.items():
         whole[name] = rng.integers(lattice.low, lattice.high, size=PUBLIC_ROWS, endpoint=True)
         missing[name] = rng.random(PUBLIC_ROWS) < 0.1 * lattice.column.nullable
-    mended = _mended(rules, Cells(whole=whole, missing=missing))
-    broken = [int(rule.broken(mended).sum()) for rule in rules]
+    repaired = _repaired(rules, Cells(whole=whole, missing=missing))
+    broken = [int(rule.broken(repaired).sum()) for rule in rules]
     if any(broken):
         name, some = constraints[int(np.argmax(broken))].name, sum(broken) < PUBLIC_ROWS
         why = ", for rows that cannot be repaired" if some else ""
         raise SchemaError(f"constraint {name}: cannot hold together with the others{why}")
-    return mended
+    return repaired

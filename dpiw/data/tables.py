@@ -141,7 +141,7 @@ class PrivateTable:
     def batches(self) -> Iterator[ScaledTable]:
         """Yield the exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        Each call reads them anew; memory holds a few batches.
+        Each call reads them again; memory holds a few batches.
 
         Privacy:
             Unprotected. Call only inside `measure`, and return nothing that was not drawn by

@@ -62,7 +62,7 @@ def in_threads(
     ahead = workers if is_large else 2 * workers
     coming: deque[Future[Found]] = deque()
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        while first:  # and hold none of them
+        while first:  # and hold no item
             coming.append(pool.submit(function, first.popleft()))
         for item in left:
             if len(coming) >= ahead:

@@ -292,8 +292,8 @@ def recover(
         population: a registered name.
         releases: from `missing_releases`.
         loss_epsilon: of what else was drawn, by the custodian's word.
-        loss_delta: likewise.
-        loss_reads: reads of the table without a draw that are on no record, likewise.
+        loss_delta: the same.
+        loss_reads: reads of the table without a draw that are on no record.
         previous_lost: whether a release may be recovered without the one before it. Then all that
             its certificate says was spent is charged.
 

@@ -130,7 +130,7 @@ def _chain_fault(
         return Fault(
             kind=FaultKind.OUT_OF_ORDER, seq=seq, reason="it continues an entry of another number"
         )
-    # Its own hash is sound, so the likelier forgery is the entry before it, hashed anew.
+    # Its own hash is sound, so the likelier forgery is the entry before it, hashed again.
     return Fault(
         kind=FaultKind.EDITED,
         seq=max(1, seq - 1),

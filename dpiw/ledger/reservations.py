@@ -154,7 +154,7 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
         raise GrantSpentError(
             f"{_lost(run)}attempt {attempt.attempt}: this run has used its max_attempts="
             f"{run.max_attempts} (those given back do not count); a new period or source.snapshot"
-            " is a new run, and pays anew"
+            " is a new run, and pays again"
         )
     release = run.release or _release(entry)  # earlier versions did not state it
     return replace(run, attempts=(*run.attempts, attempt), release=release)

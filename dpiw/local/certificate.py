@@ -104,7 +104,7 @@ class LocalCertificate:
         release_id: name of the collection.
         unit: one record, replaced by any other.
         epsilon: of one person's whole report, decimal text.
-        delta: likewise.
+        delta: the same.
         rows: number of reports; public.
         mechanisms: what each client ran, as `client:mechanism`.
         noise: the laws of the noise, JSON values.

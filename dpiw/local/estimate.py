@@ -270,7 +270,7 @@ def least_squares(
     """
     is_label = target == sample.parameters.label
     if is_label is (level is None):
-        raise ReleaseError("level: expected for a label, and for nothing else")
+        raise ReleaseError("level: expected for a label only")
     others = [name for name in sample.names if name != target]
     places = sample.chosen(others if features is None else features)
     if not is_label and target in (features or ()):

@@ -78,7 +78,8 @@ class Feature:
         name: of the feature.
         low: told as -1.
         high: told as +1.
-        private: whether it is noised; if not, it is told as it is, and nothing protects it.
+        private: whether it is noised; if not, the report states it as it is, and nothing protects
+        it.
     """
 
     name: str
@@ -109,7 +110,7 @@ class LocalParameters:
         kept: the label is kept with probability kept / 2^60, else exchanged for any other level;
             0: there is none.
         epsilon: of the whole report, features and label together, decimal text.
-        delta: likewise.
+        delta: the same.
     """
 
     collection: str
@@ -280,7 +281,7 @@ def calibrated(
         levels: of the label.
         label: its name; None: none.
         epsilon: of a whole report, in [0.001, 20].
-        delta: likewise; in [1e-30, 1e-3] if a feature is private, else 0.
+        delta: in [1e-30, 1e-3] if a feature is private, else 0.
         radius: of the public ball, in units of features in [-1, 1], in [1e-6, 1e6]; None:
             sqrt(private features), which holds every record.
         parameter_norm: a public guess at the norm of the parameters that will be learnt; it

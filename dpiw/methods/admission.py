@@ -98,7 +98,7 @@ class Admission:
         if self.replaced:
             text += (
                 f"; {self.replaced} of these became rows made of the data dictionary alone, as no"
-                " projection mended them"
+                " projection repaired them"
             )
         much = self.forced > MOST_FORCED * self.rows
         return ((Verdict.DO_NOT_USE if much else Verdict.CARE, text),)
@@ -201,11 +201,11 @@ def _batch(
     """
     table = draw(rows)
     faults = rules.broken(table)
-    mended = rules.projected(table, only=only)
-    good = ~_any(rules.broken(mended).values())
+    projected = rules.projected(table, only=only)
+    good = ~_any(rules.broken(projected).values())
     repaired = [c.name for c in rules.constraints if only in (None, c.repair)]
     changed = _any(faults[name] for name in repaired) if repaired else np.zeros_like(good)
-    let_through, bad = mended.take(np.flatnonzero(good)[:most]), int(np.sum(~good))
+    let_through, bad = projected.take(np.flatnonzero(good)[:most]), int(np.sum(~good))
     if only is None and bad:
         others = rules.replaced(table.take(~good))
         let_through = ScaledTable.concatenate([let_through, others])

@@ -169,7 +169,7 @@ def play(
 
     Args:
         recipe: of the release.
-        table: in the place of the confidential one.
+        table: instead of the confidential one.
         noise: of the measurements; seeded, so nothing made with it can be published.
         rng: of rows, and of choices among them; no privacy noise.
 

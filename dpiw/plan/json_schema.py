@@ -145,7 +145,7 @@ def _constraint(kind: type, fields: dict[str, dict[str, Any]]) -> dict[str, Any]
 
 
 _FILES = {
-    "levels_file": "a public file with one level on each line, in the place of `levels`.",
+    "levels_file": "a public file with one level on each line, instead of `levels`.",
     "hierarchy_file": "a public .csv file: a line of names, then each level and its group.",
 }
 """Of fields that a file may have and a `Column` has not (`dpiw.data.dictionary`)."""

@@ -1,7 +1,7 @@
 """Terms and cost of resuming a training that was killed: all public.
 
 A training of T noised steps leaves a checkpoint every K of them. A resumed process begins at the
-last recorded checkpoint and draws its noise anew, so it repeats at most K steps. Where R resumes
+last recorded checkpoint and draws its noise again, so it repeats at most K steps. Where R resumes
 are allowed, T + R K steps are accounted from the beginning, needed or not: the cost is the plan's,
 and no crash changes it. A crash may depend on what was drawn: every step is dominated by the same
 pair of distributions, whatever came before it, and at most T + R K of them are ever drawn (adaptive

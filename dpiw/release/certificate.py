@@ -88,13 +88,13 @@ class Certificate:
             Reservations returned before a draw are left out: they would reveal how reads of the
             table ended.
         spent_epsilon: of the population over its whole life, this release included.
-        spent_delta: likewise.
+        spent_delta: the same.
         account: the ledger's account behind these sums, in its own whole units: `composition`, the
             sum `held`, the part `drawn` that can never be returned
             (`dpiw.ledger.charges.Charge.to_payload`), and the registered `max_unpaid_reads`. A lost
             ledger is recovered from it.
         budget_epsilon: lifetime budget of the population.
-        budget_delta: likewise.
+        budget_delta: the same.
         accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the first is the
             guarantee, the second a check.
         plan_digest: SHA-256 of the plan that was fixed before any data was read.

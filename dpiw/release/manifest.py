@@ -161,7 +161,7 @@ class ManifestFacts(Facts):
     Attributes:
         population: the population whose budget paid.
         cumulative_epsilon: of the population's whole life, this release included.
-        cumulative_delta: likewise.
+        cumulative_delta: the same.
         constraints_digest: SHA-256 of the public constraints (`schema.json`).
         ledger_head: hash of the ledger entry before this was written.
         previous: SHA-256 of the manifest of the population's previous release (None: first); for

@@ -131,7 +131,7 @@ def load_private_key(path: Path) -> PrivateKey:
     if mode & 0o077 and not public:
         raise ReleaseError(
             f"key file {path.name} has mode {mode:04o}: expected 0600 (chmod 600), "
-            "because whoever reads it can sign releases"
+            "because everyone who reads it can sign releases"
         )
     try:
         key = load_pem_private_key(data, password=None)

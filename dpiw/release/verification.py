@@ -94,7 +94,7 @@ GET_AGAIN = "; do not use this folder: get it again from its publisher"
 """What a reader does about a folder that is not as it was signed."""
 
 NOBODY = (
-    "nobody vouches for this folder: no public key was given, and whoever made it signed it with a"
+    "nobody vouches for this folder: no public key was given, and its maker signed it with a"
     " key of their own"
 )
 """What comes before all that such a folder says of itself."""
@@ -377,7 +377,7 @@ def file_digest(path: Path) -> str:
 def manifest_digest(folder: Path) -> str | None:
     """SHA-256 of a folder's manifest; None if there is none.
 
-    Links are not followed: a digest tells about a file's content, and whoever can write into a
+    Links are not followed: a digest tells about a file's content, and everyone who can write into a
     folder of releases could place a link to a file outside.
     """
     if folder.is_symlink():

@@ -92,7 +92,7 @@ def _tables_beside(path: Path) -> list[str]:
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
-    """Refuse a label that is none of the spec's cadence: it would be a release that pays anew.
+    """Refuse a label that is none of the spec's cadence: it would be a release that pays again.
 
     A run that began under such a label, before this was refused, may go on: ask for new runs alone.
 
@@ -105,8 +105,8 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
     if spec.cadence == "once":
         raise SpecError(
             f"period {period}: expected none (or once), for cadence is once; a further release of"
-            " the same people, which pays anew, has another name, a new source.snapshot, or another"
-            " cadence, such as quarterly, in its spec"
+            " the same people, which pays again, has another name, a new source.snapshot, or"
+            " another cadence, such as quarterly, in its spec"
         )
     meant = f"; did you mean {near!r}?" if near else ""
     raise SpecError(
@@ -118,7 +118,7 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
 def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str:
     """Why a label is out of turn at a moment: neither the current period's nor the last one's.
 
-    Empty where it is one of them. Whoever may choose any label may spend a lifetime budget.
+    Empty where it is one of them. Everyone who may choose any label may spend a lifetime budget.
     """
     labels = current_and_last(spec.cadence, moment, spec.time_zone)
     if label in labels:

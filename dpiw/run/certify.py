@@ -168,6 +168,6 @@ def _constraint_caveats(run: ReleaseRun) -> tuple[str, ...]:
 
 
 def _accountants(plan: Plan) -> dict[str, float]:
-    composed = composed_epsilon(plan.spec, plan.stages)  # not as kept: whoever signs, counts
+    composed = composed_epsilon(plan.spec, plan.stages)  # not as kept: the signer counts
     epsilons = {"pld": composed.pld, "rdp": composed.rdp}
     return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}

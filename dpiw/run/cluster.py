@@ -52,7 +52,8 @@ def cluster_of(environment: Mapping[str, str]) -> Cluster:
     """What a deployment says: nothing, a number of workers on this machine, or a scheduler.
 
     Raises:
-        SpecError: it says something else, or a scheduler without TLS: whoever reaches it could run
+        SpecError: it says something else, or a scheduler without TLS: everyone who reaches it could
+        run
             programs in the confidential zone.
     """
     where = environment.get(SETTING, "")

@@ -37,7 +37,7 @@ def release_command(spec: ReleaseSpec, path: Path, period: str) -> str:
     Args:
         spec: of the release.
         path: of the spec, as it was typed.
-        period: the run's label; another one pays anew.
+        period: the run's label; another one pays again.
     """
     named = "" if spec.cadence == period == "once" else f" --period {period}"
     return f"{program()} release {shlex.quote(str(path))}{named}"

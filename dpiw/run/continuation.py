@@ -1,6 +1,6 @@
 """What the same command does after a run's stage ended without its output, and what it pays.
 
-Nothing here changes anything: `dpiw.run.reserve` settles what is told here.
+Nothing here changes anything: `dpiw.run.reserve` settles what is reported here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def used_up(run: ReleaseRun) -> str:
     period = "" if run.spec.cadence == "once" else "--period or "
     return (
         f"this run cannot draw again (max_attempts {run.spec.max_attempts}); another"
-        f" {period}source.snapshot is a new run, and pays anew (the same period: --pay-again)"
+        f" {period}source.snapshot is a new run, and pays again (the same period: --pay-again)"
     )
 
 

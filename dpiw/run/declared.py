@@ -50,7 +50,7 @@ def _instead(spec: ReleaseSpec, ledger: Ledger) -> str:
     if _had_another_ledger(spec, ledger):
         return (
             "; but something was drawn of these people, which this ledger does not know: it was"
-            " begun anew, or is another one (docs/operations.md: a ledger that lost entries)"
+            " begun again, or is another one (docs/operations.md: a ledger that lost entries)"
         )
     if ledger.runs(spec.population) or ledger.recoveries(spec.population):
         return (

@@ -159,7 +159,7 @@ def _draw_once(
         make_backend(
             run.plan.device(name)
         )  # a GPU that is not there is found while nothing is charged
-        passes = stack.enter_context(cluster(run.snapshot))  # likewise one that does not answer
+        passes = stack.enter_context(cluster(run.snapshot))  # also one that does not answer
         _check_before_drawing(run, ledger, stage, resumed)
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
@@ -201,7 +201,7 @@ def _take(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> Grant:
 def _check_before_drawing(
     run: ReleaseRun, ledger: Ledger, stage: StageRecord, resumed: bytes | None
 ) -> None:
-    """Everything that can be found wrong before a draw, while nothing is charged for nothing."""
+    """Everything that can be found wrong before a draw, while nothing is charged."""
     check_heads(run.spec, ledger)  # once more: an old copy may have come back since the reservation
     if not run.snapshot.exists():
         raise StageFailedError("ingest", StageFailedError.exit_code)
@@ -293,7 +293,7 @@ def fit_weights(
         run: whose plan says what is drawn.
         noise: draws it.
         progress: as in `fit_generator`.
-        cluster: likewise.
+        cluster: the same.
 
     Privacy:
         The events of the plan's second stage, reserved and armed before the table is opened.

@@ -18,7 +18,7 @@ from dpiw.run.shield import shielded
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
               "CUDA_VISIBLE_DEVICES",
-              "DPIW_ACTOR",  # who the ledger is told acts
+              "DPIW_ACTOR",  # who acts, for the ledger
               SETTING, *TLS,  # where passes over the rows are made
               # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
               "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
@@ -77,7 +77,7 @@ def launch_stage(
         if process is not None and process.poll() is None:
             process.kill()
             process.wait()
-    if code != 0:  # a signal is one more way to fail, and no more is told of it
+    if code != 0:  # a signal is one more way to fail, and no more is reported of it
         raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)
 
 

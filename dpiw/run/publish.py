@@ -180,7 +180,7 @@ def _record(ledger: Ledger, run_key: str, manifest_digest: str) -> None:
 def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     """The finished, signed folder, made once.
 
-    Anew only before publication, if its key was replaced in the meantime, or if a conflicting
+    Again only before publication, if its key was replaced in the meantime, or if a conflicting
     output was charged since, so that it states less than the run holds.
     """
     built = run.directory / "built"
@@ -190,7 +190,7 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
             run.key, run.plan.digest, run.period
         )
         if on_record or (manifest.signer == key.public and _cost_of(manifest).covers(record.held)):
-            sync_directory(run.directory)  # whoever built it may have died before this
+            sync_directory(run.directory)  # its builder may have died before this
             return built
         shutil.rmtree(built)
     build(run, certify(run, ledger), key, previous=_previous_manifest(run, ledger))

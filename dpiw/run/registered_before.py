@@ -1,6 +1,6 @@
 """Before a population is registered: whether releases say that it was, and with which terms.
 
-A ledger that was lost is made anew with the terms that its certificates name. With others it could
+A ledger that was lost is made again with the terms that its certificates name. With others it could
 neither take their releases up again nor spend beside them, and a registration is for life.
 """
 
@@ -104,7 +104,7 @@ def drawn_unreleased(spec: ReleaseSpec) -> list[str]:
 
 
 def _drawn_text(spec: ReleaseSpec) -> list[str]:
-    """What is due to draws of people who are registered anew."""
+    """What is due to draws of people who are registered again."""
     drawn = [name[:12] for name in drawn_unreleased(spec)]
     if not drawn:
         return []

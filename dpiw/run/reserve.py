@@ -44,12 +44,12 @@ def reserve(
 
     A run that was reserved before is taken up where it stands: a draw whose output is durable is
     committed, a training with a checkpoint stays ARMED and goes on, as often as was reserved; any
-    other draw that died is LOST (its charge stands) and is reserved anew only if `max_attempts` and
-    the budget allow.
+    other draw that died is LOST (its charge stands) and is reserved again only if `max_attempts`
+    and the budget allow.
 
     Args:
         run: the run.
-        told: is told, before it is paid, what a lost draw costs once more.
+        told: receives, before it is paid, what another draw costs.
         pay_again: whether a person asked to pay a second time for this release and period.
 
     Raises:
@@ -147,7 +147,7 @@ def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False)
 
     Raises:
         AlreadyPaidError: as `reserve`.
-        SourceError: as `source_fault`, with the path from here: only the custodian is told it.
+        SourceError: as `source_fault`, with the path from here: only the custodian sees it.
         SpecError: the state folder is open to others; or as `check_label`.
         LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
     """

@@ -25,7 +25,7 @@ from dpiw.run.run import measurement_file, workspace_folder
 _RELEASE = (
     "get it again; or, if it is no release, or `dpiw ledger show` has its run as published, move it"
     " out of the folder of releases (if its run is in this workspace, its own command then"
-    " publishes it anew, with the same bytes, at no cost)"
+    " publishes it again, with the same bytes, at no cost)"
 )
 _BUILT = (
     "copy over it the folder that this run has published; where it has published none, leave it"
@@ -48,7 +48,7 @@ def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
 
     Raises:
         LedgerTamperedError: a head is missing: the ledger was restored from an old copy, or made
-            anew. It must not spend until it is recovered.
+            again. It must not spend until it is recovered.
         ReleaseError: a folder beside the releases cannot be read as one.
     """
     try:

@@ -1,7 +1,7 @@
 """What a worker takes as a flow's parameters, and what Prefect keeps of those it refuses.
 
-Whoever may start a run chooses its parameters. So they lead to files below a root alone, and what
-is refused is a class, a file and a line: no word of a file, no name of a folder.
+Everyone who may start a run chooses its parameters. So they lead to files below a root alone, and
+what is refused is a class, a file and a line: no word of a file, no name of a folder.
 """
 
 from __future__ import annotations

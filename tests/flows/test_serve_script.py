@@ -197,7 +197,7 @@ def check_commands(shown: str, tools: Path) -> None:
 def test_what_people_set_stays_and_all_else_is_the_file_s(
     tmp_path: Path, deployed: list[str]
 ) -> None:
-    """Else a server that starts again publishes the example in the place of somebody's own spec.
+    """Else a server that starts again publishes the example instead of somebody's own spec.
 
     And a checkout that was moved would go on reading the old folder's ledger, and a setting for
     privacy that is new would never arrive.

@@ -57,7 +57,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(value: Any, path: tuple[Any, ...], text: str) -> Any:
-    """The value with a text in this place, in the place of the text or key there."""
+    """The value with a text in this place, instead of the text or key there."""
     value = copy.deepcopy(value)
     inner, last = value, path[-1]
     for step in path[:-2] if path[-2:-1] == ("\0key",) else path[:-1]:

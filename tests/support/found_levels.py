@@ -34,7 +34,7 @@ def without_list(place: Any, *, rare: Sequence[str] = ("xylographer",)) -> Any:
 
 
 def _find(spec: Path) -> None:
-    """Ask for levels in the place of rows of a histogram."""
+    """Ask for levels instead of rows of a histogram."""
     text = spec.read_text().replace("{method: histogram, settings: {bins: 4}}", "{method: levels}")
     weights = "weights: {method: beta_debiased, when_infeasible: keep}"
     spec.write_text(text.replace(weights, "weights: {method: none}"))

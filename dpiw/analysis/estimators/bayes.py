@@ -41,7 +41,7 @@ class NormalPosterior:
         size: sum of the weights.
         degrees: of freedom of the t law; infinite for a normal law.
         noise_shape: of the residual variance's inverse gamma law (linear only).
-        noise_rate: likewise.
+        noise_rate: the same.
     """
 
     names: tuple[str, ...]

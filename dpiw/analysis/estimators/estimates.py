@@ -115,7 +115,7 @@ def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np
     """Return which rows have a number, shape (n,).
 
     Raises:
-        ReleaseError: none of them has weight.
+        ReleaseError: no row has weight.
     """
     present = ~np.isnan(values)
     if not sample.weights[present].sum() > 0:

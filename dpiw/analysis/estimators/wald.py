@@ -92,7 +92,7 @@ class WaldTest:
 
     @property
     def upper(self) -> float:
-        """Upper end, likewise."""
+        """Upper end; same shape."""
         return self._end("upper")
 
     def _end(self, name: str) -> float:
@@ -257,7 +257,7 @@ def chi_square_test(
     Args:
         source: a release, or (table, weights).
         rows: column of few levels; missing is a level.
-        columns: likewise.
+        columns: the same.
         bins: for columns of many numbers, as in `dpiw.analysis.crosstab`.
         where: rows that count.
         method: as in `wald_test`.

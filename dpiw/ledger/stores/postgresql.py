@@ -78,7 +78,7 @@ _KEEPALIVES = {
 }
 """When the server notices that a client's host is gone, in seconds; not for sockets."""
 
-# SQLSTATE, or its class -> what the caller is told
+# SQLSTATE, or its class -> what the caller sees
 _REASONS = {
     "25P03": "it was silent for too long, and the server ended the transaction",
     "55P03": "locked by another process",

@@ -56,7 +56,7 @@ class ContingencyCounter:
         Args:
             batches: gives codes, each of shape (rows, d), column j in 0 .. sizes[j] - 1.
             sizes: codes of each column.
-            elsewhere: counts marginals in other processes, in the place of this one.
+            elsewhere: counts marginals in other processes, instead of this one.
         """
         self._read, self._sizes = batches, tuple(sizes)
         self._held: list[Codes] | None = None

@@ -81,7 +81,7 @@ class External(Synthesizer):
         tool, version: that made them.
         epsilon: declared cost, an exact number > 0; `unknown`: not declared, and no release takes
             the rows.
-        delta: likewise, in [0, 1).
+        delta: in [0, 1).
         relation: of that cost.
         declared_by: who declares it.
         evidence: for the declaration.
@@ -153,7 +153,7 @@ class External(Synthesizer):
         check_rows_file(Path(self.rows), sha256=self.sha256, source=source)
 
     def rows_model(self, schema: PublicSchema) -> RowsModel:
-        """The file's rows, read and checked anew; SpecError if one is not as declared."""
+        """The file's rows, read and checked again; SpecError if one is not as declared."""
         scaled = read_rows_file(Path(self.rows), sha256=self.sha256, schema=schema)
         return RowsModel(table=SyntheticTable(schema=schema, scaled=scaled))
 
@@ -230,7 +230,7 @@ class External(Synthesizer):
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> RowsModel:
-        """The file's rows, read and checked anew.
+        """The file's rows, read and checked again.
 
         Raises:
             SpecError: the measurement is of other rows, or the file is not the one it was.

@@ -315,7 +315,7 @@ def unsupported(support: float, *, use: float, care: float) -> list[Objection]:
     if math.isnan(support):
         return [Objection(Verdict.DO_NOT_USE, f"support not known (expected >= {use:g})")]
     leaves = Verdict.CARE if support >= care else Verdict.DO_NOT_USE
-    # Cut, not rounded: nobody is told 0.85 where 0.85 is what was expected.
+    # Cut, not rounded: so that no message shows 0.85 where 0.85 was expected.
     return [
         Objection(leaves, f"support {math.floor(100 * support) / 100:.2f} (expected >= {use:g})")
     ]

@@ -46,7 +46,7 @@ _HEAD = """\
 # earlier release, never by looking at the confidential table. Check the settled fields too: a
 # codebook made from the table may state what the table holds, not what can occur.
 #
-# In the place of `kind: {open}` goes one of these, with bounds or levels of your own:
+# Instead of `kind: {open}` goes one of these, with bounds or levels of your own:
 #   kind: integer, lower: 0, upper: 110, provenance: law
 #   kind: continuous, lower: 0, upper: 500000, provenance: codebook
 #   kind: date, lower: 2020-01-01, upper: 2029-12-31, provenance: "other: the form of 2020"
@@ -261,7 +261,7 @@ def dictionary_name(*candidates: str) -> str:
     Letters with marks become plain ones, as on a passport: `Süd` is `sued`, `café` is `cafe`.
 
     Raises:
-        SchemaError: none of them has a letter or digit.
+        SchemaError: no name has a letter or digit.
     """
     for text in candidates:
         folded = unicodedata.normalize("NFC", text).casefold().translate(_LETTERS)

@@ -8,8 +8,8 @@ confidential table were like the stand-ins; whether it is, nobody may look up.
 Rows are scored as their certificate would tell analysts to use them: unweighted where the verdict
 is `do not use`.
 
-Privacy: costs nothing, for nothing confidential is read. The noise is seeded by a simulation seed,
-and no result can be published.
+Privacy: costs nothing, because nothing confidential is read. The noise is seeded by a simulation
+seed, and no result can be published.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def rehearse_release(
     Args:
         plan: calibrated.
         stand_in: public rows in the confidential table's place.
-        labelled: other rows of the same law, in the place of those that a calibration on public
+        labelled: other rows of the same law, instead of those that a calibration on public
             rows is fitted on; may have no row where the plan asks for none.
         rng: simulation only; equal states give equal releases.
 

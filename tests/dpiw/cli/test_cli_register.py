@@ -108,7 +108,7 @@ def test_a_ledger_that_is_named_like_a_spec_is_a_ledger(
     assert register(*terms, "state/books.yml") == 0
     for mistyped in ("release.yaml", "releese.yaml"):
         assert register(*terms, mistyped, "--create") == SpecError.exit_code
-        assert "or --spec in the place of --ledger" in capsys.readouterr().err
+        assert "or --spec instead of --ledger" in capsys.readouterr().err
     assert not (unregistered.root / "releese.yaml").exists()
 
 

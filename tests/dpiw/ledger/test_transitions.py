@@ -233,7 +233,7 @@ def test_a_run_whose_last_attempt_was_lost_says_so(ledger: Ledger) -> None:
         ledger,
         GrantSpentError,
         r"attempt 1 was cut off in its draw: it is lost, and stays charged; attempt 2: .* used its"
-        r" max_attempts=1 .*; a new period or source.snapshot is a new run, and pays anew",
+        r" max_attempts=1 .*; a new period or source.snapshot is a new run, and pays again",
         lambda: ledger.reserve(**last | {"attempt": 2, "stages": {"generator": BOTH["generator"]}}),
     )
 

@@ -182,7 +182,7 @@ def publish_example(root: Path, certificate: Certificate | None = None, **change
 
 
 def shown(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What `build_report` takes, of frames and log weights in the place of rows that were seen."""
+    """What `build_report` takes, of frames and log weights instead of rows that were seen."""
     frames, log_weights = arguments.pop("frames"), arguments.pop("log_weights")
     rows = RowsShown(arguments["schema"], log_weights, keeps_first=True)
     assert [*rows.passing(frames)]

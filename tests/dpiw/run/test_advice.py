@@ -199,7 +199,7 @@ def test_the_next_command_is_the_one_that_helps(
 def test_a_period_is_named_where_there_are_several(
     make: Callable[..., Any], facts: Callable[..., dict[str, str]]
 ) -> None:
-    """Rows of another quarter would be signed as this one's, and the right label pays anew."""
+    """Rows of another quarter would be signed as this one's, and the right label pays again."""
     rewritten(make(), "cadence: once", "cadence: yearly")
     said, year = facts(), datetime.datetime.now(datetime.UTC).year
     assert said["period"].startswith(f"{year} (today's")

@@ -1,4 +1,4 @@
-"""What a plan says of the release to come: files that are not there, and what would pay anew."""
+"""What a plan says of the release to come: files that are not there, and what would pay again."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SAME = "next: the same command goes on"
 
 
 class Killed(BaseException):
-    """In the place of a signal, which no handler of ours catches."""
+    """Instead of a signal, which no handler of ours catches."""
 
 
 class Cut(SecureNoise):

@@ -112,7 +112,7 @@ def test_a_draw_with_another_threshold_than_planned_is_found(
 
 
 class Killed(BaseException):
-    """In the place of a signal."""
+    """Instead of a signal."""
 
 
 MEASURE = UnseenLevels.measure

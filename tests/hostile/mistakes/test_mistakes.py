@@ -89,7 +89,7 @@ def test_a_mistake_is_told(folder, capsys, name):
 
 @pytest.fixture
 def flow(monkeypatch):
-    """Put a flow in the place of the one that `dpiw release` runs: no server, no Prefect."""
+    """Put a flow instead of the one that `dpiw release` runs: no server, no Prefect."""
     monkeypatch.delitem(sys.modules, "flows.release", raising=False)  # it is run anew
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
     monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext())

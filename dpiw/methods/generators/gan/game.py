@@ -187,7 +187,7 @@ class GANSettings(Synthesizer):
         if not self.image:
             del settings["image"]  # a run is what it was before there were images
         if self.marginals_share == 0:
-            del settings["marginals_share"]  # likewise
+            del settings["marginals_share"]  # the same
         return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     @property

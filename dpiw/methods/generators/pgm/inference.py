@@ -247,7 +247,7 @@ class Inference:
         self._process: Any = None
 
     def __enter__(self) -> Self:
-        """Start it; it hears and inherits no more than whoever starts it."""
+        """Start it; it hears and inherits no more than its parent."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dpiw.methods.generators.pgm.inference_process"],
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Features of the rows to be weighted, block by block: kept if they are few, else made anew."""
+"""Features of the rows to be weighted, block by block: kept if they are few, else made again."""
 
 from __future__ import annotations
 

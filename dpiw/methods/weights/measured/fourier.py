@@ -191,7 +191,7 @@ class Waves:
         """What the levels of the other columns add, missing last; shapes (levels, D).
 
         Columns of few levels share a table of all their combinations: a row then reads one line for
-        them, in the place of one each.
+        them, instead of one each.
         """
         tables = []
         for group in self._shared:

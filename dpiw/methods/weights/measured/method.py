@@ -126,7 +126,7 @@ class Measured(WeightEstimator):
     in_batches: ClassVar[bool] = True
     keeps_one_way: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
-    """Usual share of the effort: models are bettered by little of it, single columns hardly at all,
+    """Usual share of the effort: models improve with little of it, single columns hardly at all,
     and the generator's own marginals are kept. `dpiw rehearse` compares it with others, free."""
 
     def __post_init__(self) -> None:

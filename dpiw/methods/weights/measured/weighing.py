@@ -47,7 +47,7 @@ RULE = (
     " effective published rows >= 5% and >= 50. do not use:"
     " otherwise. Evidence test: whether the noisy means are further from the generator's than"
     " privacy noise and sampling error bring about, by the ratio of the evidences, simulated;"
-    " a generator that is right on the features is told to be wrong with probability p. Expected"
+    " a generator that is right on the features is called wrong with probability p. Expected"
     " gain: Stein's estimate of the share of the means' squared error that the weights remove."
     " Effective rows: Kish's; the base: the rows that the published ones were chosen from. k-hat:"
     " shape of a generalised Pareto law fitted to the largest weights; none, which passes, when"
@@ -108,7 +108,7 @@ def weigh_measured(
 
     A base of more than `MOST_FITTED` rows is read batch by batch: judged and fitted on its first
     rows, and the fit corrected to all. Published rows beyond as many are brought to the base's
-    means by one such correction. The noise of weights is told of rows evenly spaced (`_TOLD`).
+    means by one such correction. The noise of weights is reported for evenly spaced rows (`_TOLD`).
 
     Returns:
         Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and

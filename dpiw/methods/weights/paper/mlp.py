@@ -1,6 +1,6 @@
 """`dp_mlp`: a network classifies private against synthetic rows; its logit is the log weight.
 
-The paper's DP-MLP (Algorithm 1) with its errata mended: one draw of noise per lot, noise on
+The paper's DP-MLP (Algorithm 1) with its errata corrected: one draw of noise per lot, noise on
 private gradients alone, a public rate from nominal_rows, the right prior. It can follow what
 `beta_*` on linear features cannot (interactions, bends), and it has no closed law of noise: weights
 are not debiased, and whether there is a signal is judged by replays on synthetic rows.
