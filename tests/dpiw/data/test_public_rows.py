@@ -9,6 +9,7 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.errors.law import law_of_release
+from dpiw.analysis.estimators.bayes import scaled_weights
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.plan import compile_plan
@@ -101,7 +102,7 @@ def test_analysts_are_told_that_the_law_of_these_weights_is_not_known(place):
     assert (found.method, found.verdicts) == ("sandwich", ("not assessed",))
     with pytest.raises(ReleaseError, match="law of these weights is not known"):
         analysis.mean(release, "age").interval(method="noise_aware")
-    _, size = analysis.bayes.scaled_weights(release)
+    _, size = scaled_weights(release)
     assert size.sum() <= 400  # no more evidence than nominal_rows
 
 

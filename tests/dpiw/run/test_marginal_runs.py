@@ -12,6 +12,7 @@ import pytest
 
 from dpiw.errors import StageFailedError
 from dpiw.ledger import EntryKind, StageState
+from dpiw.methods.generators.registry import GENERATORS
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
@@ -113,7 +114,7 @@ def test_nothing_is_charged_where_nothing_fits(
         raise StageFailedError("fit", StageFailedError.exit_code)
 
     run = ready_to_draw(make_workplace, f"{{method: {generator}}}")
-    module = importlib.import_module(f"dpiw.methods.generators.{generator}")
+    module = importlib.import_module(GENERATORS[generator].__module__)
     monkeypatch.setattr(module, "check_fits", broken)
     with pytest.raises(StageFailedError, match="stage fit"):
         steps.fit_generator(run, noise=SecureNoise())
