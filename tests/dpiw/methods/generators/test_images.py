@@ -146,7 +146,7 @@ def test_networks_of_another_order_of_parameters_are_refused(kind, monkeypatch):
     generator, private = ready(kind, schema=schema), table(40, schema=schema)
     with monkeypatch.context() as patch:
         for module in ("design", "dpgan"):
-            patch.setattr(f"dpiw.methods.generators.{module}.IMAGE_LAYOUT", 1)
+            patch.setattr(f"dpiw.methods.generators.gan.{module}.IMAGE_LAYOUT", 1)
         killed = Recorder(dies_at=4)
         with pytest.raises(KilledError):
             generator.measure(private, noise=SeededNoise(1), watch=killed)
