@@ -1,7 +1,4 @@
-"""Before a run: its period, its cost, what is left of the budget afterwards, the next command.
-
-Computed from the ledger and from which files exist: nothing is read, held or changed.
-"""
+"""Before a run: its period, its cost, the budget left afterwards, the next command. Read-only."""
 
 from __future__ import annotations
 
@@ -30,18 +27,12 @@ def advice(
 ) -> list[str]:
     """Return four lines: period, cost, what is left, and the next command.
 
-    Where a release would be refused, the last line is its refusal, with the command that helps.
-
-    Args:
-        plan: of the release.
-        path: of its spec, as it was typed.
-        label: of the period that would be published.
-        asked: whether somebody asked for that label; else it is today's.
-        pay_again: whether a person asked to pay a second time for this release and period.
+    Where a release would be refused, the last line is the refusal with the command that helps.
+    `asked`: a person named the label; `pay_again`: a person agreed to pay this period a second
+    time.
 
     Raises:
-        UnsupportedRelationError, SpecError: the population is registered with other terms than the
-            spec's, so a release would be refused.
+        UnsupportedRelationError, SpecError: the population is registered with other terms.
     """
     spec = plan.spec
     period = label if asked or spec.cadence == "once" else f"{label} (today's; or: --period)"
@@ -69,7 +60,7 @@ def advice(
 
 
 def doubts(spec: ReleaseSpec, ledger: Ledger, path: Path) -> list[str]:
-    """A warning where the ledger lacks releases in sight of a spec: its counts are too low."""
+    """Return a warning if the ledger lacks releases in sight, so that its counts are too low."""
     try:
         check_heads(spec, ledger)
     except DPIWError as error:
@@ -121,7 +112,6 @@ def _check(
     *,
     pay_again: bool,
 ) -> None:
-    """Refuse what `dpiw.run.reserve` refuses, as far as the ledger alone shows it."""
     check_not_recovered(run, ledger, record)
     if record is not None and record.state is RunState.RESERVED:
         check_not_overtaken(run.spec, ledger, record)
@@ -160,10 +150,7 @@ def _cost(record: RunRecord | None, charge: Charge | None) -> str:
 
 
 def _left(plan: Plan, account: Account, charge: Charge | None) -> str:
-    """The rest of the lifetime budget after the release, and how many more such releases it pays.
-
-    By the population's own rule of composition. Where the release does not fit: what does.
-    """
+    """The budget left after the release, and how many more such releases it pays."""
     budget, after = account.population.budget, account
     if charge is None:
         stages = frozenset(stage.name for stage in plan.stages)
