@@ -27,13 +27,13 @@ _STANDS = {
     RunState.COMMITTED: "is drawn and charged, not published",
     RunState.PUBLISHED: "is published already",
 }
-"""What another run of the same release and period has cost; a voided one nothing."""
+"""What another run of the same release and period has cost; a voided run cost nothing."""
 
 _RECOVERED = "was published, and recovered"
 
 
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
-    """Files that a release will need; they are looked for, and not opened."""
+    """Return the files that a release will need and that are missing; opens none."""
     source = Path(spec.source.path)
     if fault := source_fault(spec, names_others=False):
         yield fault
@@ -56,7 +56,7 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
 
 
 def missing_gpus(plan: Plan) -> Iterator[str]:
-    """Stages that need a GPU, where this machine has none: a worker elsewhere may have one."""
+    """Yield the stages that need a GPU if this machine has none; another worker may have one."""
     for stage in plan.stages:
         try:
             check_device(plan.device(stage.name), stage=stage.name, computes=False)
@@ -65,14 +65,10 @@ def missing_gpus(plan: Plan) -> Iterator[str]:
 
 
 def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
-    """Why a release would not open its source, by its name alone; empty where it would.
+    """Return why a release would not open its source, judged by its name alone; empty: it would.
 
-    With the path from here: for who wrote the spec, and a source's path is no secret of its rows.
-
-    Args:
-        spec: of the release.
-        names_others: whether a file beside it whose name is near is named: to its custodian, on a
-            terminal, and not where the text may be kept, as of a plan in the log of a CI.
+    `names_others`: also name a similar file beside it. True only for its custodian, on a terminal;
+    False where the text may be kept, such as in a CI log.
     """
     try:
         check_is_file(Path(spec.source.path))
@@ -85,16 +81,16 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
 
 
 def _tables_beside(path: Path) -> list[str]:
-    """Names of files of the same kind, in the folder of one that is not there; none is opened."""
+    """Names of files of the same kind in the folder of a missing file; opens none."""
     with suppress(OSError):
         return [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
     return []
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
-    """Refuse a label that is none of the spec's cadence: it would be a release that pays again.
+    """Refuse a label that does not fit the spec's cadence: it would be a release that pays again.
 
-    A run that began under such a label, before this was refused, may go on: ask for new runs alone.
+    Ask for new runs only: a run that began under such a label in an earlier version may go on.
 
     Raises:
         SpecError: the label has another form, or there is no such day, week, month or quarter.
@@ -116,9 +112,9 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
 
 
 def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str:
-    """Why a label is out of turn at a moment: neither the current period's nor the last one's.
+    """Return why a label is neither the current period's nor the last one's; empty if it is.
 
-    Empty where it is one of them. Everyone who may choose any label may spend a lifetime budget.
+    Without this check, anybody who may choose a label could spend the lifetime budget.
     """
     labels = current_and_last(spec.cadence, moment, spec.time_zone)
     if label in labels:
@@ -129,12 +125,6 @@ def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str
 
 def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
     """Refuse that a worker begins a period out of turn; a run that began may go on.
-
-    Args:
-        spec: of the run.
-        key: of the run.
-        label: its period's.
-        due: when the run was due.
 
     Raises:
         SpecError: the period is out of turn; nothing was reserved.
@@ -154,7 +144,7 @@ def _began(spec: ReleaseSpec, key: str) -> bool:
 
 
 def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
-    """What a person is asked before a period out of turn is paid; empty: nothing."""
+    """Return what to ask a person before a period out of turn is paid; empty: nothing."""
     now = datetime.datetime.now(datetime.UTC)
     fault = "" if spec.back_fill else out_of_turn(spec, label, now)
     if not fault or _began(spec, key):
@@ -163,20 +153,14 @@ def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
 
 
 def current_label(spec: ReleaseSpec) -> str:
-    """The label of the current period, at the spec's cadence and in its time zone."""
+    """Return the label of the current period, at the spec's cadence and in its time zone."""
     return current_period(spec.cadence, today_in(spec.time_zone))
 
 
 def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) -> None:
-    """Refuse a run of a release and period for which another run drew: it would pay again.
+    """Refuse a run if another run drew for its release and period: it would pay again.
 
-    A line that was changed in a spec, or another version of dpiw, makes a run of its own.
-
-    Args:
-        spec: of the run.
-        ledger: of its population.
-        key: of the run.
-        period: its label.
+    A changed line of the spec, or another version of dpiw, makes another run.
 
     Raises:
         AlreadyPaidError: another run of the same population, release and period was drawn.
@@ -207,19 +191,10 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
 
 
 def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> frozenset[str]:
-    """Refuse a run that drew nothing yet, where another of its label drew since it reserved.
+    """Refuse a run that drew nothing if another run of its label drew, or was recovered, since.
 
-    A release that was recovered since counts as drawn since.
-
-    Nobody who reserved it knew of that payment. One that was reserved afterwards was agreed to.
-
-    Args:
-        spec: of the run.
-        ledger: of its population.
-        record: of the run.
-
-    Returns:
-        Keys of the runs that had drawn before, as `Ledger.arm` takes them.
+    Returns the keys of runs that had drawn before it reserved, as `Ledger.arm` takes them: a person
+    agreed to those payments.
 
     Raises:
         AlreadyPaidError: names the command that gives the reservation back.
@@ -248,10 +223,7 @@ def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> A
 
 
 def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
-    """Other runs of a release and period that hold or drew something.
-
-    A run whose name is on no record may be of any release, so it counts.
-    """
+    """Other runs that hold or drew something for a release and period; unnamed runs count."""
     return [
         run
         for run in ledger.runs(spec.population)
@@ -267,8 +239,8 @@ def _recovered(
 ) -> list[str]:
     """First digits of the keys of other runs whose release was recovered after an entry.
 
-    A recovery does not state the release's name; its folder does, or one of more rows. Where
-    neither lies among the releases, it may have been any, and counts.
+    A recovery does not state the release's name; its folder does, or a folder of more rows. Where
+    neither is among the releases, it may be any release, and counts.
     """
     folder = Path(spec.publish_to)
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []

@@ -1,8 +1,7 @@
-"""Checks that a run drew what its plan says, before it draws more or signs anything.
+"""Check that a run drew what its plan says, before it draws more or signs anything.
 
-A version of dpiw with other defaults compiles another plan under the same run key, and a
-certificate states the plan. The ledger holds events and terms of resuming of what was drawn; the
-measurement, whose digest the ledger holds, states its settings (`Measurement.under`).
+Another version of dpiw may compile another plan under the same run key, and a certificate states
+the plan. The ledger holds events and terms of resuming; the measurement states its settings.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def planned_stage(run: ReleaseRun, name: str) -> StagePlan:
 
 
 def is_declared(planned: StagePlan, stage: StageRecord) -> bool:
-    """Whether the ledger holds the plan's events and terms of resuming for a stage."""
+    """Return whether the ledger holds the plan's events and terms of resuming for a stage."""
     events = [accounting.event_to_json(event) for event in planned.events]
     return stage.declares(events) and stage.resumption == planned.resumption
 
@@ -50,7 +49,7 @@ def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
 
 
 def conflict(name: str) -> LedgerConflictError:
-    """What was drawn is not what would be drawn now."""
+    """Return the error for a stage that this version would draw differently."""
     return LedgerConflictError(
         f"stage {name}: what was drawn differs from what this version of dpiw would draw, in its"
         " events or settings, or does not say its settings. Publish with the version that drew it;"
