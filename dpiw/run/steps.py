@@ -1,10 +1,7 @@
-"""The steps of a run, in order. Each continues from the files of earlier starts.
+"""The steps of a run, in order. Each continues from files of earlier starts; draws happen once.
 
-    reserve                                     hold the budget
-    ingest, fit_generator, fit_weights          confidential: a process of their own each
-    draw_synthetic, debias, diagnose, publish   post-process what the fits released
-
-Repeating a step is free: each paid draw happens at most once.
+`reserve` holds the budget. `ingest`, `fit_generator` and `fit_weights` are confidential, each in a
+process of its own. The others post-process what the fits released.
 """
 
 from dpiw.run.draw import fit_generator, fit_weights, ingest
