@@ -25,14 +25,10 @@ from dpiw.run.run import ReleaseRun, ledger_url, run_folder
 def advice(
     plan: Plan, path: Path, label: str, *, asked: bool, pay_again: bool = False
 ) -> list[str]:
-    """Return four lines: period, cost, what is left, and the next command.
+    """Return period, cost, what is left, and the next command (or the refusal of a release).
 
-    Where a release would be refused, the last line is the refusal with the command that helps.
-    `asked`: a person named the label; `pay_again`: a person agreed to pay this period a second
-    time.
-
-    Raises:
-        UnsupportedRelationError, SpecError: the population is registered with other terms.
+    `asked`: a person named the label; `pay_again`: a person agreed to pay it a second time. Raises
+    UnsupportedRelationError or SpecError if the registered terms are not the spec's.
     """
     spec = plan.spec
     period = label if asked or spec.cadence == "once" else f"{label} (today's; or: --period)"
@@ -133,7 +129,6 @@ def _check(
 
 
 def _missing(run: ReleaseRun, record: RunRecord | None) -> str:
-    """The first file or GPU that a release needs and this machine lacks; empty: none."""
     if run.snapshot.exists() or (record is not None and record.state is RunState.PUBLISHED):
         return ""
     return next(itertools.chain(missing_files(run.spec), missing_gpus(run.plan)), "")
@@ -150,7 +145,6 @@ def _cost(record: RunRecord | None, charge: Charge | None) -> str:
 
 
 def _left(plan: Plan, account: Account, charge: Charge | None) -> str:
-    """The budget left after the release, and how many more such releases it pays."""
     budget, after = account.population.budget, account
     if charge is None:
         stages = frozenset(stage.name for stage in plan.stages)

@@ -27,7 +27,6 @@ _STANDS = {
     RunState.COMMITTED: "is drawn and charged, not published",
     RunState.PUBLISHED: "is published already",
 }
-"""What another run of the same release and period has cost; a voided run cost nothing."""
 
 _RECOVERED = "was published, and recovered"
 
@@ -67,8 +66,8 @@ def missing_gpus(plan: Plan) -> Iterator[str]:
 def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
     """Return why a release would not open its source, judged by its name alone; empty: it would.
 
-    `names_others`: also name a similar file beside it. True only for its custodian, on a terminal;
-    False where the text may be kept, such as in a CI log.
+    `names_others`: also name a similar file. Only on the custodian's terminal, as texts may be
+    kept.
     """
     try:
         check_is_file(Path(spec.source.path))
@@ -81,7 +80,6 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
 
 
 def _tables_beside(path: Path) -> list[str]:
-    """Names of files of the same kind in the folder of a missing file; opens none."""
     with suppress(OSError):
         return [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
     return []
@@ -91,9 +89,7 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
     """Refuse a label that does not fit the spec's cadence: it would be a release that pays again.
 
     Ask for new runs only: a run that began under such a label in an earlier version may go on.
-
-    Raises:
-        SpecError: the label has another form, or there is no such day, week, month or quarter.
+    Raises SpecError.
     """
     near = None if period is None else nearest_period(spec.cadence, period)
     if period == near:
@@ -114,7 +110,7 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
 def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str:
     """Return why a label is neither the current period's nor the last one's; empty if it is.
 
-    Without this check, anybody who may choose a label could spend the lifetime budget.
+    Without this, anybody who may choose a label could spend the lifetime budget.
     """
     labels = current_and_last(spec.cadence, moment, spec.time_zone)
     if label in labels:
@@ -124,11 +120,7 @@ def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str
 
 
 def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
-    """Refuse that a worker begins a period out of turn; a run that began may go on.
-
-    Raises:
-        SpecError: the period is out of turn; nothing was reserved.
-    """
+    """Raise SpecError if a worker would begin a period out of turn; a run that began may go on."""
     fault = "" if spec.back_fill else out_of_turn(spec, label, due.moment)
     if not fault or _began(spec, key):
         return
@@ -158,12 +150,9 @@ def current_label(spec: ReleaseSpec) -> str:
 
 
 def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) -> None:
-    """Refuse a run if another run drew for its release and period: it would pay again.
+    """Raise AlreadyPaidError if another run drew for this release and period.
 
     A changed line of the spec, or another version of dpiw, makes another run.
-
-    Raises:
-        AlreadyPaidError: another run of the same population, release and period was drawn.
     """
     paid = [run for run in _same_label(spec, ledger, key, period) if run.drawn]
     is_published = any(run.state is RunState.PUBLISHED and run.release for run in paid)
@@ -191,13 +180,10 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
 
 
 def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> frozenset[str]:
-    """Refuse a run that drew nothing if another run of its label drew, or was recovered, since.
+    """Raise AlreadyPaidError if nothing was drawn, and another of its label drew since reserving.
 
-    Returns the keys of runs that had drawn before it reserved, as `Ledger.arm` takes them: a person
-    agreed to those payments.
-
-    Raises:
-        AlreadyPaidError: names the command that gives the reservation back.
+    A recovery counts as drawing. Returns the keys of runs that had drawn before, as `Ledger.arm`
+    takes them: a person agreed to those payments.
     """
     if record.drawn:
         return frozenset()
