@@ -1,7 +1,6 @@
 """Check that a run drew what its plan says, before it draws more or signs anything.
 
-Another version of dpiw may compile another plan under the same run key, and a certificate states
-the plan. The ledger holds events and terms of resuming; the measurement states its settings.
+Another version of dpiw may compile another plan under the same run key.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
     """Compare every drawn stage with the plan.
 
     Raises:
-        LedgerConflictError: events, terms of resuming or settings differ, or no settings are
-            stated.
+        LedgerConflictError: events, terms of resuming or settings differ or are not stated.
         LedgerTamperedError: a committed output is missing or differs from the ledger's digest.
     """
     for name, stage in ledger.run(run.key).stages.items():

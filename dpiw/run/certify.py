@@ -21,10 +21,8 @@ from dpiw.run.weigh import admission_of, committed_measurement
 def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     """Return the certificate of a run whose draws are committed and whose weights are diagnosed.
 
-    Epsilon and delta are what all attempts hold in the ledger, lost draws included.
-
-    Raises:
-        LedgerConflictError: a stage was drawn with other events or settings than the plan's.
+    Costs are what all attempts hold, lost draws included. Raises LedgerConflictError if a stage was
+    drawn with other events or settings than the plan's.
     """
     check_drawn(run, ledger)
     plan, spec = run.plan, run.spec
@@ -73,11 +71,8 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
 def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Certificate:
     """Return the certificate of more rows from a published release's draws; charges nothing.
 
-    Promise and cost are copied from the certificate `first`; facts about rows and weights are of
-    these rows. `run.drawn_id` is the first release's name.
-
-    Raises:
-        LedgerConflictError: as `certify`.
+    Promise and cost are those of the certificate `first`, rows and weights these. Raises
+    LedgerConflictError as `certify`.
     """
     check_drawn(run, ledger)
     plan = run.plan
@@ -116,8 +111,8 @@ def _certified(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
 def _read_before(ledger: Ledger, record: RunRecord) -> bool:
     """Whether the table was read under another plan before this run's first draw, and never drawn.
 
-    This run's settings could depend on what that read showed. A read stated in a recovery was under
-    an unknown plan, so it counts. Accepts ledgers of any readable format.
+    This run's settings could depend on that read. A read stated in a recovery was under an unknown
+    plan, so it counts.
     """
     plans = {run.run_key: run for run in ledger.runs(record.population)}
     for entry in ledger.entries(population=record.population):
