@@ -1,9 +1,8 @@
-"""Checkpoints of a training stage: durable, on record, resumed at most as often as reserved.
+"""Checkpoints of a training stage: `<run>/<stage>.<step>.<arm's digits>.checkpoint`.
 
-File `<run>/<stage>.<step>.<token>.checkpoint`: first line the digest of the plan's settings, then
-the noised state; `<token>`: first digits of the SHA-256 of the arm. A file is synced before its
-ledger entry, and the next step is drawn after the entry, so that a resumed training repeats at most
-the steps of one interval. Source: docs/operations.md, "Resuming a killed training".
+First line: digest of the plan's settings. A file is synced before its ledger entry, and the next
+step is drawn after the entry: a resumed training repeats at most one interval. Source:
+docs/operations.md, "Resuming a killed training".
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ _END = b"\n"
 class StageCheckpoints:
     """A `dpiw.privacy.resumption.TrainingWatch` that keeps checkpoints and reports progress.
 
-    `settings`: digest of the plan's settings; `terms`: None keeps no checkpoint; `resumed`: the
-    checkpoint to resume, of these settings, or None; `progress`: receives (steps taken, steps).
+    `terms` None keeps no checkpoint; `resumed` None begins.
     """
 
     def __init__(
@@ -63,10 +61,7 @@ class StageCheckpoints:
 
 
 def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
-    """Return the checkpoint that a dead process's armed stage resumes from; None if it is lost.
-
-    Resuming needs the snapshot it was trained on, and a reserved resume.
-    """
+    """Return the checkpoint that a dead stage resumes from; None: no snapshot, file or resume."""
     checkpoint = stage.checkpoint
     if stage.state is not StageState.ARMED or checkpoint is None or stage.resumes_left < 1:
         return None
@@ -85,9 +80,9 @@ def is_of(data: bytes, settings: str) -> bool:
 
 
 def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:
-    """Return whether a stage of `device: auto` that ended unexpectedly may resume without a GPU.
+    """Return whether an ended stage of `device: auto` may resume without a GPU.
 
-    What ended the stage is not examined: it may depend on rows.
+    What ended it is not examined: it may depend on rows.
     """
     if run.plan.device(stage) != "auto" or run.measurement(stage).exists():
         return False
@@ -96,12 +91,9 @@ def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:
 
 
 def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
-    """Refuse a ledger that does not know a stage's checkpoints on disk.
+    """Raise LedgerTamperedError if the ledger does not know a stage's checkpoints on disk.
 
     A checkpoint may be at most one interval beyond the last on record, under a recorded arm.
-
-    Raises:
-        LedgerTamperedError: the ledger was restored from an old copy.
     """
     steps_by_token = {
         token[:_TOKEN_DIGITS]: _furthest(attempt.stages[stage])
@@ -121,7 +113,6 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
 
 
 def _furthest(stage: StageRecord) -> int:
-    """The last step that may have a checkpoint: one interval after the last on record."""
     if stage.checkpoint is None or stage.resumption is None:
         return 0
     return stage.checkpoint.step + stage.resumption.every

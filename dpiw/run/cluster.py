@@ -1,8 +1,7 @@
 """Passes over the snapshot on a Dask cluster (`DPIW_CLUSTER`): the same integers, no extra charge.
 
-Workers, scheduler and their logs belong to the confidential zone. They get paths, public plans and
-uninformative names, and return exact sums. This process does what they fail to do, so that an armed
-draw is never lost to them.
+Workers, scheduler and their logs are in the confidential zone: they get paths and public plans and
+return exact sums. This process does what they fail to do, so no armed draw is lost to them.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ def no_cluster(snapshot: Path) -> AbstractContextManager[Passes]:
 def cluster_of(environment: Mapping[str, str]) -> Cluster:
     """Return the deployment's choice: no cluster, a number of local workers, or a scheduler.
 
-    Raises:
-        SpecError: any other value, or a scheduler without TLS, on which anybody who reaches it
-            could run programs in the confidential zone.
+    Raises SpecError for a scheduler without TLS: anybody who reached it could run programs in the
+    confidential zone.
     """
     where = environment.get(SETTING, "")
     if not where:
@@ -104,8 +102,7 @@ def _problems(client: Any, snapshot: Path) -> list[str]:
 def local_cluster(workers: int, scratch: Path) -> Any:
     """Return a `LocalCluster` of worker processes that end with this process.
 
-    Its own TLS keys, because any user of the machine reaches its ports. No pages and no spilling;
-    one thread each, as NumPy starts more.
+    With TLS keys, as any user of the machine reaches its ports; no pages, spilling or threads.
     """
     import dask
     import distributed
