@@ -73,10 +73,9 @@ def loss_command(spec: ReleaseSpec) -> str:
 
 
 def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
-    """Return a message with the spec's own names in its commands.
+    """Return a message with the spec's own names and terms in its commands; people set budgets.
 
-    A registration is for life, so its command takes the terms from the spec; people decide the
-    budget. `path`: the spec as it was typed; paths in `spec` are absolute.
+    `path`: the spec as it was typed; paths in `spec` are absolute.
     """
     unit, place = spec.privacy_unit, shlex.quote(ledger_place(spec))
     person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"

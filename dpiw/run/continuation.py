@@ -24,11 +24,7 @@ _SAME = "next: the same command goes on"
 
 
 def used_up(run: ReleaseRun) -> str:
-    """Return why the same command cannot go on, for people; empty if it can.
-
-    Raises:
-        LedgerError: the ledger is out of reach.
-    """
+    """Return why the same command cannot go on, for people; empty if it can. Raises LedgerError."""
     if not is_used_up(run):
         return ""
     period = "" if run.spec.cadence == "once" else "--period or "
@@ -39,11 +35,7 @@ def used_up(run: ReleaseRun) -> str:
 
 
 def goes_on(run: ReleaseRun, name: str) -> str:
-    """Return how a run whose stage `name` failed or was killed goes on, and what that pays.
-
-    Raises:
-        LedgerError: the ledger is out of reach.
-    """
+    """Return how a run with an ended stage `name` goes on, and what it pays. Raises LedgerError."""
     record = run.open_ledger().find_run(run.key)
     stage = None if record is None else record.stages.get(name)
     if record is None or stage is None or stage.state is StageState.RESERVED:
@@ -61,11 +53,8 @@ def goes_on(run: ReleaseRun, name: str) -> str:
 def counts_more(run: ReleaseRun, name: str) -> bool:
     """Return whether an ended stage will count as one more read without a draw, once settled.
 
-    A dead fit is armed until the next start records it as lost or resumes it; then it counts. A fit
-    that left its output will be committed.
-
-    Raises:
-        LedgerError: the ledger is out of reach.
+    A dead fit is armed until the next start settles it; one that left its output is committed then.
+    Raises LedgerError.
     """
     record = run.open_ledger().find_run(run.key)
     stage = None if record is None else record.stages.get(name)
@@ -95,8 +84,8 @@ _PASSING = frozenset(
 def rerun(run: ReleaseRun, error: DPIWError) -> Rerun:
     """Return whether a run that ended with `error` may start again by itself, by its ledger.
 
-    Never takes the population's last read without a draw: a person decides that one. FREE if the
-    ledger is out of reach: the rerun asks it again before anything is drawn.
+    Never takes the population's last read without a draw. FREE if the ledger is out of reach: the
+    rerun asks it again before anything is drawn.
     """
     if error.exit_code not in _PASSING:
         return Rerun.NEVER
@@ -134,14 +123,7 @@ def _rerun_of(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> Rerun:
 
 @dataclass(frozen=True, kw_only=True)
 class _Left:
-    """What a stage left behind.
-
-    Attributes:
-        missing: it cannot go on: given back, or its committed output is gone.
-        lost: its draw was lost.
-        died: a process died at it; the next start counts that as a read.
-        waits: it has a draw to make.
-    """
+    """What a stage left; `died`: the next start counts a read, `waits`: it has a draw to make."""
 
     name: str
     missing: bool = False
@@ -170,7 +152,6 @@ def _reads_of(run: ReleaseRun, left: list[_Left]) -> int:
 
 
 def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
-    """Whether a process draws the stage now; it outlives a killed flow."""
     try:
         with drawing(run, name):
             return False
