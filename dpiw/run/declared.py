@@ -24,11 +24,8 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a spec whose terms differ from the population's registration.
 
     Another name for the same people is another budget, so the message offers one only while nothing
-    was ever reserved (docs/sharp-edges.md: a wrong registration).
-
-    Raises:
-        UnsupportedRelationError, SpecError: names the field and what may be typed instead.
-        UnknownPopulationError: it is not registered.
+    was ever reserved (docs/sharp-edges.md). Raises UnsupportedRelationError, SpecError or
+    UnknownPopulationError.
     """
     unit, population = spec.privacy_unit, ledger.population(spec.population)
     mend = f"; it keeps these terms for life: state them in the spec{_instead(spec, ledger)}"
@@ -46,7 +43,6 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
 
 
 def _instead(spec: ReleaseSpec, ledger: Ledger) -> str:
-    """What a person may do about a wrong registration, or that nothing can be done."""
     if _had_another_ledger(spec, ledger):
         return (
             "; but something was drawn of these people, which this ledger does not know: it was"
@@ -74,15 +70,12 @@ def _had_another_ledger(spec: ReleaseSpec, ledger: Ledger) -> bool:
 
 
 def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
-    """Refuse a delta that the population cannot hold, or a declared cost that no run has paid.
+    """Raise SpecError for a delta that the population cannot hold, or an unpaid declared cost.
 
-    A payment is a committed `fit_generator` stage of the run `counted_by`, charged with exactly
-    this declared event. The committed digest covers the whole declaration, with the rows' SHA-256:
-    a charge pays for one file, on one declarer's word and evidence.
-
-    Raises:
-        SpecError: a delta, declared or of thresholds, under `composition: renyi`; or `counted_by`
-            is no run of this population and state folder that paid for these rows.
+    Renyi vectors hold no delta, declared or of thresholds. A payment is a committed `fit_generator`
+    stage of the run `counted_by`, charged with exactly this declared event. The committed digest
+    covers the whole declaration with the rows' SHA-256: a charge pays for one file, on one
+    declarer's word and evidence.
     """
     generator, spec = run.plan.generator, run.spec
     if isinstance(generator, FindsLevels) and ledger.population(spec.population).renyi:

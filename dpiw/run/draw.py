@@ -59,13 +59,11 @@ def ingest(run: ReleaseRun) -> None:
         the draw that follows pays for it, or it counts against the population's `max_unpaid_reads`.
 
     Raises:
-        LedgerConflictError: a stage was drawn on a snapshot that was purged since; what was
-            reserved to repeat another stage is given back.
+        LedgerConflictError: the snapshot of a drawn stage was purged; what was reserved is given
+            back.
         LedgerTamperedError: a draw of a reservation to give back is on disk.
-        BudgetExceededError: too many reads without a draw, or an overdrawn account; nothing was
-            read.
-        AlreadyPaidError: another run of its release and period drew meanwhile; nothing was read.
-        SpecError: a stage needs a GPU that is not there; nothing was read.
+        BudgetExceededError, AlreadyPaidError, SpecError: too many unpaid reads, an overdrawn
+            account, another run that drew, or no GPU; nothing was read.
     """
     ledger = run.open_ledger()
     with drawing(run, "ingest"):
