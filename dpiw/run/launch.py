@@ -38,13 +38,10 @@ def _environment(directory: Path) -> dict[str, str]:
 def launch_stage(
     stage: str, directory: Path, *, progress: Progress = silent, without_gpu: bool = False
 ) -> None:
-    """Run a stage (one of `STAGES`) of the run in `directory`, and wait for it.
+    """Run a stage of the run in `directory` and wait for it; raises StageFailedError.
 
-    `progress` receives a training's (steps taken, steps); `without_gpu` hides GPUs, so that
-    `device: auto` is the CPU.
-
-    Raises:
-        StageFailedError: the exit code is not 0, or the process was killed; carries stage and code.
+    `progress` receives a training's (steps taken, steps); `without_gpu` hides GPUs from `device:
+    auto`.
     """
     failure_file(directory, stage).unlink(missing_ok=True)
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if without_gpu else {}

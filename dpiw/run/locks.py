@@ -35,11 +35,7 @@ def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def working(run: ReleaseRun) -> Iterator[None]:
-    """Hold the run's free steps, after any other process has finished its own.
-
-    Raises:
-        ReleaseError: the disk is full, read-only or damaged.
-    """
+    """Hold the run's free steps, after any other process has finished its own."""
     try:
         descriptor = _open(run.directory, _FREE_STEPS)
         try:
