@@ -1,8 +1,6 @@
 """More rows of a published release, from the same draws: post-processing, at no cost.
 
-`<run>/rows-<N>/` holds rows, weights and the signed folder of N rows, beside links to the draws. No
-stage is started and no confidential byte is read. After a crash a repeat goes on; a built folder is
-published with the same bytes.
+`<run>/rows-<N>/` holds rows, weights and the signed folder, beside links to the draws.
 """
 
 from __future__ import annotations
@@ -50,8 +48,7 @@ class MoreRows(ReleaseRun):
 def more_rows(spec_path: Path, period: str | None, *, rows: int) -> Path:
     """Publish `rows` further rows of a published release, and return their folder.
 
-    Finds the release by the spec's population, name and period and uses the settings that its run
-    kept; the spec gives folders and key. The same number again is the same folder.
+    Uses the settings that its run kept; the spec finds it and gives folders and key. Idempotent.
 
     Privacy:
         Post-processing of committed measurements. The table and its snapshot are not opened.
@@ -134,7 +131,6 @@ def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
 
 
 def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
-    """The first release's certificate, from the workspace or the published folder."""
     places = (first.directory / "built", Path(first.spec.publish_to) / first.release_id)
     for place in places:
         if manifest_digest(place) == record.manifest_digest:

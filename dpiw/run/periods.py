@@ -26,7 +26,6 @@ _LOOSE: dict[str, tuple[str, Callable[..., datetime.date]]] = {
     ),
     "yearly": (_YEAR, lambda year: datetime.date(year, 1, 1)),
 }
-"""By cadence: a loose form of its labels, and a day of that period."""
 
 
 def current_period(cadence: str, today: datetime.date) -> str:
@@ -74,8 +73,7 @@ class Due:
 
     Attributes:
         scheduled: scheduled time; anybody who may create runs may state any.
-        created: when the scheduler created it, by its own clock.
-        now: the worker's time.
+        created: by the scheduler's clock.
     """
 
     scheduled: datetime.datetime
@@ -90,10 +88,7 @@ class Due:
 
     @property
     def moment(self) -> datetime.datetime:
-        """The moment that decides the current period, however late the run works.
-
-        Never before the run was created, and never in the future.
-        """
+        """The time that decides the current period: not before creation, and not in the future."""
         return min(max(self.scheduled, self.created), self.now + CLOCKS_DIFFER)
 
     def label(self, cadence: str, zone: str) -> str:
