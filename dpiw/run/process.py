@@ -1,9 +1,7 @@
 """The process of one confidential stage: `python -m dpiw.run.process STAGE RUN_FOLDER [SOCKET]`.
 
-It returns an exit code that depends on the error's class alone; all failures that may depend on
-data share one (`StageFailedError`). Progress is a line `step steps`, public numbers, on descriptor
-SOCKET. Private umask, no core dumps, scrubbed environment, on the CPU a memory limit; output goes
-to the run's `log/`.
+The exit code depends on the error's class alone; all failures that may depend on data share one
+(`StageFailedError`). Progress on descriptor SOCKET is a line `step steps` of public numbers.
 """
 
 from __future__ import annotations

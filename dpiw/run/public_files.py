@@ -19,19 +19,15 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 
 PUBLIC_ROWS = "public_rows.parquet"
-"""Scaled rows of a calibration on public rows."""
 
 MADE_ELSEWHERE = "made_elsewhere.parquet"
-"""The file of rows that another tool made, byte for byte."""
 
 
 def keep_public_files(plan: Plan, directory: Path) -> None:
     """Copy the public files that the run lacks, checked against the plan; reserves nothing.
 
-    A kept copy of rows made elsewhere is checked by its digest; the original may be gone.
-
-    Raises:
-        SpecError: a file that is still needed is gone, has changed, or is not as declared.
+    Raises SpecError if a needed file is gone, has changed, or is not as declared. Kept rows made
+    elsewhere are checked by digest; the original may be gone.
     """
     _keep_rows_of_calibration(plan, directory)
     _keep_rows_made_elsewhere(plan, directory)
@@ -40,8 +36,8 @@ def keep_public_files(plan: Plan, directory: Path) -> None:
 def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: Path) -> ReleaseSpec:
     """Return the spec with the SHA-256 of missing calibration rows, as one of its runs kept it.
 
-    Searches the records of all runs in the workspace below `state`. Returns the spec unchanged if
-    no digest is open, or unless exactly one digest fits this spec and period.
+    Unchanged if no digest is open, or unless the runs below `state` hold exactly one that fits this
+    spec and period.
     """
     spec_steps = spec.weights.post_processing
     if all(not step.get("rows") or step.get("sha256") for step in spec_steps):
