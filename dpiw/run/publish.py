@@ -42,13 +42,13 @@ from dpiw.run.weigh import PUBLISHED_ROWS, check_output, committed_measurement, 
 def publish(run: ReleaseRun) -> Path:
     """Publish the run's release and return its folder.
 
-    The folder is built and signed once and kept, so that an interrupted publication ends with the
-    same bytes. The ledger records the manifest's digest before the folder becomes visible.
+    The folder is built and signed once and kept: an interrupted publication ends with the same
+    bytes. The ledger records the manifest's digest before the folder becomes visible.
 
     Raises:
         ReleaseError: something could not be written, or another release has the name.
-        NotPublishableError: a measurement's noise was seeded.
-        LedgerError: a stage is not committed.
+        NotPublishableError, LedgerError: a measurement's noise was seeded; a stage is not
+            committed.
     """
     with working(run):
         return _publish(run)
@@ -57,11 +57,8 @@ def publish(run: ReleaseRun) -> Path:
 def published(run: ReleaseRun) -> Path | None:
     """Return the folder of a published run after the checks of its steps; None: a step is left.
 
-    The ledger lacks no head, committed outputs are on disk, and the folder is whole, signed with
-    the run's key and the one that the ledger published. Starts no stage and spends nothing.
-
-    Raises:
-        ReleaseError, LedgerError, PrivacyError, SpecError: as `reserve` and `publish`.
+    Ledger heads, committed outputs, folder and signature are checked; no stage starts and nothing
+    is spent. Raises as `reserve` and `publish`.
     """
     record = run.open_ledger().find_run(run.key)
     if record is None or record.state is not RunState.PUBLISHED:
@@ -108,13 +105,9 @@ def make_visible(
 ) -> Path:
     """Publish a built, signed folder, and return the published one.
 
-    `record` puts the manifest's digest on record before the folder is visible; the same digest
-    again is no error.
-
-    Raises:
-        SignatureError: another key signed it.
-        LedgerTamperedError: the ledger lacks the entry that it was built on.
-        ReleaseError: as `publish_built`.
+    `record` puts the manifest's digest on record before the folder is visible, again without error.
+    Raises SignatureError (another key), LedgerTamperedError (the entry it was built on is missing)
+    or ReleaseError.
     """
     manifest = verify(built, then="").manifest  # our own folder: nobody else has it
     if manifest.signer != key.public:
@@ -141,10 +134,7 @@ def make_visible(
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of releases, open to all readers; an existing folder keeps its mode.
-
-    It may be somebody's home, whose other contents are private.
-    """
+    """Make the folder of releases, open to all readers; keep an existing one, perhaps a home."""
     try:
         if make_folder(root, mode=0o755, parents=True):
             _open_to_readers(root)
@@ -170,8 +160,7 @@ def _record(ledger: Ledger, run_key: str, manifest_digest: str) -> None:
 def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     """The finished, signed folder, made once.
 
-    Made again only before publication: if the key was replaced, or if a conflicting output was
-    charged since, so that it states less than the run holds.
+    Again only before publication, after a new key or a conflicting output that was charged since.
     """
     built = run.directory / "built"
     if built.exists():
@@ -232,7 +221,6 @@ def _contents(
 
 
 def _lists(run: ReleaseRun) -> Mapping[str, bytes]:
-    """The found levels, each column's in a file that a data dictionary may name."""
     generator = run.generator
     if not isinstance(generator, FindsLevels):
         return {}

@@ -1,7 +1,6 @@
 """Before a population is registered: do releases show that it was, and with which terms?
 
-A lost ledger is made again with the terms of its certificates. With other terms it could neither
-recover those releases nor spend beside them, and a registration is for life.
+A lost ledger needs the same terms: others can neither recover those releases nor spend beside them.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ _SHOWN = 3
 
 
 def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
-    """Return the certificates of all releases in sight of the spec's population, each once.
-
-    Raises:
-        ReleaseError: a folder beside the releases is not readable as one, or not whole.
-    """
+    """Return the certificates of all releases in sight of the population; raises ReleaseError."""
     by_name = {}
     for folder, manifest in manifests_in_sight(spec):
         if manifest.facts.population == spec.population:
@@ -43,12 +38,9 @@ def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
 
 
 def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> list[str]:
-    """Refuse terms that differ from this population's certificates; return what to do next.
+    """Return lines on what to do next about the population's earlier releases; empty: none.
 
-    `population` is not registered yet. The result is lines for people, empty without such releases.
-
-    Raises:
-        SpecError: a certificate names other terms, or its terms are unknown.
+    Raises SpecError if a certificate names other terms, or its terms are unknown.
     """
     place = os.path.relpath(spec.publish_to)
     try:
@@ -98,7 +90,6 @@ def drawn_unreleased(spec: ReleaseSpec) -> list[str]:
 
 
 def _drawn_text(spec: ReleaseSpec) -> list[str]:
-    """What draws of people who are registered again require."""
     drawn = [name[:12] for name in drawn_unreleased(spec)]
     if not drawn:
         return []
