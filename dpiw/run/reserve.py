@@ -1,7 +1,4 @@
-"""Hold a run's budget, and settle what an earlier attempt left behind.
-
-Source: docs/privacy.md section 3; docs/operations.md, "What a rerun does".
-"""
+"""Hold a run's budget, and settle earlier attempts. Source: docs/privacy.md section 3."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def reserve(
 ) -> None:
     """Hold the run's budget in the ledger before any private byte is read.
 
-    Takes up an earlier reservation: a durable output is committed; a training with a checkpoint
+    Settles an earlier reservation: a durable output is committed; a training with a checkpoint
     stays ARMED and resumes, as often as was reserved; any other dead draw is LOST, stays charged,
     and is reserved again only if `max_attempts` and the budget allow. `told` receives the cost of
     another draw before it is paid. `pay_again`: a person agreed to pay this release and period
@@ -55,14 +52,12 @@ def reserve(
         UnsupportedRelationError, SpecError: the terms are not the population's, or a GPU is
             missing.
         LedgerConflictError: another stage was drawn, and not as the plan says.
-        PrivacyError: the plan costs more than the spec promises, or this version of the noise
-            library draws another law.
+        PrivacyError: the plan costs more than promised, or the noise library draws another law.
         BudgetExceededError: too little budget, or too many reads without a draw; nothing was
             written.
         LedgerTamperedError: the ledger lacks a published head, or did not arm a draw on disk.
         SourceError: the source is no regular file; no byte of it was read.
-        GrantSpentError: another process draws a stage, its attempts are used up, or the run's
-            release was recovered and it would draw again.
+        GrantSpentError: another process draws, no attempts are left, or the release was recovered.
     """
     key = load_private_key(Path(run.spec.signing_key))  # do not pay for what cannot be signed
     ledger = run.open_ledger(key=key)
@@ -99,7 +94,6 @@ def _check_not_paid(run: ReleaseRun, ledger: Ledger, *, pay_again: bool) -> None
 def _tell_paid_again(
     run: ReleaseRun, record: RunRecord, again: frozenset[str], told: Callable[[str], None]
 ) -> None:
-    """Says nothing if no draw was lost (a voided one is not paid twice), or none is left."""
     lost = sorted(name for name in again if record.stages[name].state is StageState.LOST)
     if lost and record.counted_attempts < record.max_attempts:
         told(
@@ -132,10 +126,7 @@ def is_used_up(run: ReleaseRun) -> bool:
 def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False) -> None:
     """Refuse at once, for a person, what `reserve` would refuse; a run that began may go on.
 
-    Raises:
-        SourceError: as `source_fault`, with the path: only the custodian sees it.
-        SpecError: the state folder is open to others; or as `check_label`.
-        AlreadyPaidError, LedgerError, BudgetExceededError: as `reserve`, if costs are plain sums.
+    Raises as `reserve` (if costs are plain sums), `check_label`, and `source_fault` with the path.
     """
     found = ReleaseRun.find(spec_path, period=period)
     if found is not None:
@@ -159,11 +150,7 @@ def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False)
 
 
 def check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
-    """Refuse a run whose release was recovered, unless all its draws are committed here.
-
-    Raises:
-        GrantSpentError: nothing was changed.
-    """
+    """Raise GrantSpentError if the run's release was recovered, unless all its draws are here."""
     recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
     is_drawn = record is not None and all(
         stage.state is StageState.COMMITTED for stage in record.stages.values()

@@ -1,6 +1,5 @@
 """What a ledger restored from an old copy forgot: heads of releases, and draws on disk.
 
-A chain cannot show that its own tail is missing; later signatures and draws can.
 Source: docs/operations.md, "A ledger that lost entries".
 """
 
@@ -43,13 +42,9 @@ _UNTIL = "; nothing is released until that is done"
 def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a ledger that lacks the head of a release of any population registered in it.
 
-    Looks where this spec and the runs of its workspace publish, and at what those runs built;
-    folders that were moved away are not seen.
-
-    Raises:
-        LedgerTamperedError: a head is missing: an old copy, or a new ledger. It must be recovered
-            before it spends.
-        ReleaseError: a folder beside the releases cannot be read as one.
+    Looks where this spec and the runs of its workspace publish, and at what they built. Raises
+    LedgerTamperedError (an old copy or a new ledger: recover before spending) or ReleaseError (a
+    folder there cannot be read as a release).
     """
     try:
         heads = [*_heads(spec, ledger)]
@@ -68,11 +63,7 @@ def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[PublishedHead]:
 
 
 def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
-    """Yield folder and manifest of every release in sight, of any population.
-
-    Raises:
-        ReleaseError: as `check_heads`.
-    """
+    """Yield folder and manifest of releases in sight, of any population; raises ReleaseError."""
     workspace = workspace_folder(Path(spec.state))
     folders = sorted(workspace.glob("*/*/")) if _is_there(workspace) else []
     roots = {Path(spec.publish_to), *filter(None, map(_publishes_to, folders))}
@@ -117,11 +108,7 @@ def _publishes_to(folder: Path) -> Path | None:
 
 
 def check_undrawn(folder: Path, run: RunRecord, attempt: AttemptRecord) -> None:
-    """Refuse to give back an attempt that has a draw in the run's folder.
-
-    Raises:
-        LedgerTamperedError: the ledger is older than that draw; the reservation pays for it.
-    """
+    """Raise LedgerTamperedError if an attempt to give back has a draw on disk: it pays for it."""
     for name in attempt.stages:
         check_checkpoints(folder, name, run)
         if measurement_file(folder, name).exists():
