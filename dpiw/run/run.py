@@ -1,14 +1,8 @@
 """One run of a release: its identity, its private folder, and the files in it.
 
-    <state>/ledger.sqlite                     the population's ledger (operations zone)
-    <state>/workspace/<population>/<run>/     this run, mode 0700 (confidential zone)
-        run.json                              the spec, the schema and the plan it runs under
-        private/  log/                        exact rows, cells.txt; output of the stages
-        fit_generator.npz  fit_weights.npz    measurements, drawn once and paid for
-        *.parquet  *.json  built/             post-processing of those, repeatable
-
-The key hashes population, decisions, input snapshot and period: preparing the same run again finds
-the same folder.
+<state>/workspace/<population>/<run>/, mode 0700, holds run.json (spec, schema, plan), private/
+(exact rows), log/, fit_*.npz (paid draws), and repeatable post-processing of those. The key hashes
+population, decisions, input snapshot and period: the same run finds the same folder.
 """
 
 from __future__ import annotations
@@ -53,7 +47,7 @@ def ledger_url(spec: ReleaseSpec) -> str:
 
 
 def workspace_folder(state: Path) -> Path:
-    """Return the folder of all runs in a state folder, with a folder for each population."""
+    """Return the folder of all runs in a state folder."""
     return state / "workspace"
 
 
@@ -63,10 +57,7 @@ def run_folder(state: Path, population: str, key: str) -> Path:
 
 
 def cells_file(state: Path, population: str, key: str) -> Path:
-    """Return the path of a run's statement of its source's cells; a purge removes the file.
-
-    `key`: the run's key, or its first digits as in a release's name.
-    """
+    """Return the path of a run's statement of its cells; `key` may be its first digits."""
     folder = run_folder(state, population, key)
     folders = sorted(folder.parent.glob(f"{folder.name}*/"))
     return (folders[0] if len(folders) == 1 else folder) / "private" / STATEMENT
@@ -124,13 +115,7 @@ class _Named:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRun:
-    """A prepared run.
-
-    Attributes:
-        directory: its folder in the confidential workspace.
-        key: the idempotency key, 64 hexadecimal digits.
-        plan: the calibrated plan it was first prepared with.
-    """
+    """A prepared run; `key` has 64 hexadecimal digits, `plan` is that of its first preparation."""
 
     directory: Path
     key: str
@@ -146,8 +131,8 @@ class ReleaseRun:
         A run that was prepared before keeps the plan of its first preparation.
 
         Raises:
-            SpecError, SchemaError: spec or data dictionary is not admissible, or a folder of the
-                confidential zone is open to others.
+            SpecError, SchemaError: not admissible, or a folder of the confidential zone is open to
+                others.
             NotPublishableError: the spec names a method that is not private.
             PrivacyError: no certificate of the plan could be written (`check_certifiable`).
             ReleaseError: the signing key cannot be read; raised before the plan is computed.

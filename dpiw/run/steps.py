@@ -1,8 +1,4 @@
-"""The steps of a run, in order. Each continues from files of earlier starts; draws happen once.
-
-`reserve` holds the budget. `ingest`, `fit_generator` and `fit_weights` are confidential, each in a
-process of its own. The others post-process what the fits released.
-"""
+"""The steps of a run, in order; each continues from files, and each draw happens once."""
 
 from dpiw.run.draw import fit_generator, fit_weights, ingest
 from dpiw.run.publish import publish
