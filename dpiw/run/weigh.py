@@ -56,8 +56,7 @@ def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
     """Return a stage's measurement, if it is the one that the ledger committed.
 
     Raises:
-        StageFailedError: the stage has not been drawn.
-        LedgerTamperedError: the file is not what was committed.
+        StageFailedError, LedgerTamperedError: not drawn; not what was committed.
         NotPublishableError: it was drawn with seeded noise.
     """
     stage = run.open_ledger().run(run.key).stages[name]
@@ -71,11 +70,7 @@ def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
 
 
 def published_schema(run: ReleaseRun) -> PublicSchema:
-    """Return the rows' schema: the plan's, or with the levels that were found and their source.
-
-    Raises:
-        StageFailedError, LedgerTamperedError, NotPublishableError: as `committed_measurement`.
-    """
+    """Return the rows' schema, with found levels and their source; raises as its measurement."""
     generator, schema = run.generator, run.plan.schema
     if not isinstance(generator, FindsLevels):
         return schema
@@ -85,10 +80,7 @@ def published_schema(run: ReleaseRun) -> PublicSchema:
 
 
 def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
-    """Return an earlier step's synthetic rows, read when used; ReleaseError then if damaged.
-
-    StageFailedError: the rows are not there.
-    """
+    """Return an earlier step's rows, read when used (ReleaseError), or raise StageFailedError."""
     path = run.directory / name
     if not path.exists():
         raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
@@ -160,7 +152,6 @@ def _model(run: ReleaseRun) -> GenerativeModel:
 
 
 def _tables(run: ReleaseRun) -> dict[str, int]:
-    """The number of rows by sampled table."""
     weighed, fitting = run.plan.recipe.sampled
     return {PUBLISHED_ROWS: weighed} | ({FITTING_ROWS: fitting} if fitting else {})
 

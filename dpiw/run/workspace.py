@@ -1,8 +1,7 @@
 """The confidential workspace: what is in it, and removing what is no longer needed.
 
-In `<state>/workspace/<population>/<run>/` a purge removes `private/`, `log/`, `*.checkpoint` and
-names that begin with a dot. `run.json`, other files and `built/` are public or paid for, and enough
-to repeat and publish a committed run.
+A purge removes `private/`, `log/`, `*.checkpoint` and names that begin with a dot; the rest is
+public or paid for, and enough to repeat and publish a committed run.
 """
 
 from __future__ import annotations
@@ -48,10 +47,8 @@ class WorkspaceRun:
     Attributes:
         key, population, period, ledger: from its `run.json`; empty if unreadable.
         state: in its ledger, or why there is none. Only a run with a ledger state is ever purged.
-        last_at: ISO 8601 time label of the run's last ledger entry; empty: none.
-        confidential_bytes: what a purge removes; reveals the number of rows, so for the custodian
-            only.
-        kept_bytes: what a purge keeps.
+        last_at: ISO 8601 time of its last ledger entry; empty: none.
+        confidential_bytes: reveals the number of rows, so for the custodian only.
     """
 
     directory: Path
@@ -88,13 +85,7 @@ class WorkspaceRun:
 
 
 def survey(state: Path) -> list[WorkspaceRun]:
-    """Return every run in the workspace of a state folder, by population and folder.
-
-    Runs with an unusable ledger or unsafe folders are shown as such, and hide no others.
-
-    Raises:
-        SpecError: there is no workspace.
-    """
+    """Return every run in the workspace of a state folder, unusable ones too; raises SpecError."""
     root = state.resolve() / "workspace"
     if not root.is_dir():
         raise SpecError(
@@ -112,11 +103,7 @@ def select(
     older_than: float | None,
     now: datetime.datetime,
 ) -> list[WorkspaceRun]:
-    """Return the runs that options name: one by its key's beginning, or finished ones, by age.
-
-    Raises:
-        SpecError: nothing was named, no run or several have this key, or a negative age.
-    """
+    """Return the runs that options name: by key, or finished ones, by age; raises SpecError."""
     if key is None and not all_published and older_than is None:
         raise SpecError("purge: name runs by --run, --all-published or --older-than")
     if older_than is not None and older_than < 0:
@@ -128,11 +115,7 @@ def select(
 
 
 def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
-    """Return the run whose key begins so.
-
-    Raises:
-        SpecError: no run or several have this key, or it is too short.
-    """
+    """Return the run whose key begins so; SpecError if not exactly one does, or it is short."""
     matches = [run for run in runs if run.key.startswith(key) and run.key]
     if len(matches) != 1 or len(key) < 8:
         raise SpecError("run: expected the key of one run here, at least its first 8 digits")
@@ -142,13 +125,11 @@ def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
 def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
     """Remove a run's confidential files, and return how many bytes they held.
 
-    Leaves the ledger as it is and reads the run's state again, under its locks. Blocks are not
-    overwritten, which achieves nothing on journalling, copying or flash storage: use disk
-    encryption. `abandon`: purge an unfinished run too; see `CONSEQUENCES`.
+    Reads the run's state again, under its locks. Does not overwrite blocks, which achieves nothing
+    on journalling, copying or flash storage: use disk encryption. `abandon`: see `CONSEQUENCES`.
 
     Raises:
-        SpecError: the run is not finished, without `abandon`; or one of its folders is a link, open
-            to others or another user's, so that its contents cannot be trusted.
+        SpecError: not finished and no `abandon`; or a folder that others could have written to.
         GrantSpentError: a process is working on it.
         LedgerError: its ledger cannot be opened.
     """
