@@ -1,9 +1,7 @@
-"""The Prefect flows: `dpiw release`, `dpiw audit`, or a deployment that names their module.
+"""The Prefect flows; importing this package sets Prefect's defaults for a confidential workplace.
 
-Importing this package sets Prefect's defaults for a confidential workplace before Prefect is
-imported: nothing goes to a vendor, no result is stored, no log line goes to a server, and files are
-readable by their owner alone. Variables that are already set win. `deployments/` repeats the lines
-that a server or a worker needs.
+Nothing goes to a vendor, no result is stored, no log line goes to a server, files are readable by
+their owner alone. Variables already set win. `deployments/` repeats some lines.
 """
 
 import os

@@ -1,8 +1,6 @@
 """The audit flow: replay the ledger, check every release, write a report.
 
-Reads a ledger and release folders, never a workspace, so an auditor can run it elsewhere: as a
-reader of a PostgreSQL ledger, or on a copy of a SQLite ledger, which needs the right to write
-(docs/operations.md). Errors end it FAILED, so that a schedule raises an alarm.
+Never reads a workspace, so an auditor can run it elsewhere. Errors end it FAILED, for alarms.
 """
 
 from __future__ import annotations
@@ -82,9 +80,7 @@ def key_files(key: list[str] | str | None) -> list[Path]:
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:
     """Return the ledger's path or URL and the folder of releases; `ledger` may be a spec.
 
-    Raises:
-        SpecError: neither a folder nor a spec, an inadmissible spec, the folder of one release, or
-            a path outside a worker's root.
+    Raises SpecError without folder or spec, for one release's folder, or outside a worker's root.
     """
     ledger = ledger_below_root(ledger)
     folder = None if releases is None else below_root("releases", releases)
