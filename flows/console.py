@@ -1,8 +1,4 @@
-"""The release flow on a terminal: progress while it runs, a clear page at the end.
-
-A custodian at a terminal is inside the confidential zone, so failures show the text of structural
-errors. Runs of workers do not come through here.
-"""
+"""The release flow on a terminal, for a custodian: failures show texts of structural errors."""
 
 from __future__ import annotations
 
@@ -197,11 +193,7 @@ def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
 
 
 def _ask(parsed: argparse.Namespace) -> bool:
-    """Ask before a period out of turn is paid; return whether a person agreed.
-
-    Raises:
-        SpecError: the answer is no, or there is nobody to ask.
-    """
+    """Ask before a period out of turn is paid; whether a person agreed. SpecError after a no."""
     if (period := parsed.period) is None:
         return False
     spec = load_spec(parsed.spec)
@@ -225,10 +217,7 @@ def _ask(parsed: argparse.Namespace) -> bool:
 def _publish(
     flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
 ) -> Path:
-    """Plan, start the server, and run the flow.
-
-    Reserves here what a person agreed to: a flow's parameters cannot agree to anything.
-    """
+    """Plan, start the server, run the flow. Reserves what a person agreed to: no flow can agree."""
     from flows.server import prefect_server
 
     check_ahead(parsed.spec, parsed.period, pay_again=parsed.pay_again)

@@ -1,7 +1,5 @@
 """A Prefect file that keeps parameters and schedules set on the server for its deployments.
 
-    python -m flows.deployed PREFECT_FILE OUT    (writes OUT; prints whose settings are kept)
-
 All else is the file's, so that a moved checkout and an upgrade's privacy settings take effect.
 """
 
@@ -34,7 +32,6 @@ def with_what_is_set(entry: dict[str, Any], there: DeploymentResponse) -> dict[s
 
 
 def _schedule(there: DeploymentSchedule) -> dict[str, Any]:
-    """The schedule as a Prefect file writes it: its kind's fields and the deployment's."""
     told = there.model_dump(mode="json", include={"active", "parameters", "slug"})
     told |= there.schedule.model_dump(mode="json")
     return {name: value for name, value in told.items() if value is not None}
