@@ -1,8 +1,7 @@
 """When Prefect says a run was due, and whether a schedule met a period twice.
 
-A run has the period of its scheduled time in the spec's time zone, however late the worker is.
-Prefect's callers may schedule runs for any past time, so a run counts as due no earlier than the
-server made it (`dpiw.run.periods.Due`).
+A run has the period of its scheduled time, however late the worker. Callers may schedule for any
+past time, so a run counts as due no earlier than the server made it.
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ def pause() -> float:
 
 
 def scheduled_before() -> str:
-    """Return when an earlier scheduled run of this deployment ended with this run's name.
-
-    Empty if none did, for unscheduled or restarted runs, and if the server does not answer.
-    """
+    """Return when an earlier scheduled run of this name ended; empty: none, or not known."""
     context, run = FlowRunContext.get(), _this_run()
     if context is None or run is None or not run.auto_scheduled or run.run_count > 1:
         return ""

@@ -1,8 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: a step under way ends first, so that no charged draw is lost.
 
-A terminal or service manager sends them to every process of a run. Confidential stages and the
-run's own Prefect server are started `dpiw.run.shield.shielded`; the run decides. The first signal
-lets the step end, the second stops it at once.
+Stages and the run's own server are started `dpiw.run.shield.shielded`; the run decides. The first
+signal lets the step end, the second stops it at once.
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ _NAMES = {signal.SIGINT: "Ctrl-C"}
 
 
 class Interrupts(logging.Handler):
-    """Turns Ctrl-C, SIGTERM and SIGHUP into an end between two steps; a context manager.
+    """Turns signals into an end between two steps; a context manager.
 
-    Attributes:
-        exit_code: of a stopped run, as shells have it: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
-        run: the interrupted run; None until it is prepared.
+    `exit_code` is as in shells: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. `run`: None until prepared.
     """
 
     def __init__(self) -> None:
@@ -109,7 +106,6 @@ class Interrupts(logging.Handler):
 
 
 def _stakes(run: ReleaseRun) -> str:
-    """What stopping a draw at once costs."""
     most = run.spec.max_attempts
     allowance = "cannot draw again" if most == 1 else f"may pay for {most} draws in all"
     return (
