@@ -1,8 +1,7 @@
 """What the parameters of a flow may name: files below a deployment's root.
 
-Everyone who may start a run on a Prefect server chooses its parameters, so their paths must be
-below `DPIW_ROOT`, by default the worker's folder; others are refused unopened. A person at a
-terminal may name any path, which they can open anyway (`typed_here`).
+Everyone who may start a run on a server chooses them, so their paths must be below `DPIW_ROOT` (the
+worker's folder). People at a terminal may name any path (`typed_here`).
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ def typed_here() -> Iterator[None]:
 
 
 def below_root(name: str, text: str) -> Path:
-    """Return a parameter's path with all links followed; for a person, as typed.
+    """Return a parameter's path with links followed (a person's: as typed); SpecError if outside.
 
-    Raises:
-        SpecError: it is outside the root. The text is not repeated, and nothing is opened.
+    The error does not repeat the text, and nothing is opened.
     """
     if _TYPED_HERE.get():
         return Path(text)
@@ -57,11 +55,7 @@ def below_root(name: str, text: str) -> Path:
 
 
 def spec_below_root(name: str, text: str) -> Path:
-    """Return the path of a spec, as `below_root`.
-
-    Raises:
-        SpecError: as `below_root`; or the path, or its target, is not named as YAML.
-    """
+    """Return the path of a spec; SpecError as `below_root`, or if it is not named as YAML."""
     path = below_root(name, text)
     if Path(text).suffix.lower() in SUFFIXES and path.suffix.lower() in SUFFIXES:
         return path
@@ -71,9 +65,7 @@ def spec_below_root(name: str, text: str) -> Path:
 def ledger_below_root(text: str) -> str:
     """Return the path or URL of a ledger, or the path of a spec that names one.
 
-    Raises:
-        SpecError: as `below_root`, or an inadmissible URL; on a worker, a PostgreSQL URL that names
-            files.
+    Raises SpecError as `below_root`, or on a worker for a PostgreSQL URL that names files.
     """
     check_location(text, error=SpecError)
     scheme, separator, rest = text.partition("://")

@@ -24,15 +24,11 @@ def read_source(
 ) -> str:
     """Reserve a run's budget, read its source, stop, and return where to look.
 
-    `heard` receives the run; `announce` prints its facts before anything is held. The returned text
-    (where to look, how to give the run up) is the same for every table.
+    The text is the same for every table. Raises LedgerConflictError if a draw was begun before.
 
     Privacy:
         The stages `reserve` and `ingest` only: nothing is drawn, and nothing leaves the
         confidential zone. A custodian's decision on the statement may depend on rows.
-
-    Raises:
-        LedgerConflictError: a draw of this run was begun before; nothing is reserved or read.
     """
     from tasks.stages import ingest, reserve
 
