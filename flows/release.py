@@ -1,8 +1,7 @@
 """The release flow: a confidential table goes in, a signed release comes out.
 
-Only `ingest`, `fit_generator` and `fit_weights` read private rows, each in a process that returns
-an exit code. Prefect sees a spec's name, a period, which step succeeded and the public pages of
-`tasks.pages`, never a value. Tasks pass on the run's folder, so that Prefect draws their order.
+Only `ingest` and the fits read private rows, in processes that return an exit code. Prefect sees a
+spec's name, a period, each step's outcome and the pages of `tasks.pages`, never a value.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ def gpu_tags(plan: Plan, stage: str) -> set[str]:
 def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:
     """Run a fit, queued if it may use a GPU; once more without a GPU if that failed.
 
-    A GPU may vanish during a training. A fit that can do without goes on from its checkpoint, as a
-    task of its own that does not queue for the GPU.
+    The second is a task of its own, from the checkpoint, and does not queue for the GPU.
     """
     planned = _loaded(run)
     try:

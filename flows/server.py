@@ -1,10 +1,8 @@
 """The Prefect server of a run that a person starts: theirs, or one of the run's own.
 
-The run waits for it before the flow, when nothing is read or spent: Prefect gives up at once if
-nobody listens yet. The run's own server (`python -P flows/server.py`, socket on descriptor 4) uses
-a socket that the run opened, so that no other process can take its port and see what runs.
-Prefect's own temporary server outlives a killed run, ends with the first Ctrl-C before the step
-does, and writes to the terminal.
+The run waits for it before the flow, as Prefect gives up at once if nobody listens. The own
+server's socket (descriptor 4) is opened by the run: no other process can take its port and see what
+runs. Prefect's temporary server outlives killed runs and ends before a step does.
 """
 
 from __future__ import annotations
@@ -23,15 +21,11 @@ from dpiw.errors import DPIWError
 from dpiw.run.shield import shielded
 
 PAUSE_SECONDS = 0.5
-"""Between two attempts."""
 
 _WITH_ITS_RUN = (
     'exec 3<&0 4>&1 >&2; { read -r _ <&3; kill -s USR1 $$; } 4>&- & exec "$@" 3<&- </dev/null'
 )
-"""Shell script: run the command, and send it SIGUSR1 when standard input closes.
-
-Standard output is the socket to serve on, which the command gets as descriptor 4.
-"""
+"""Shell: run the command on socket 4 (standard output); SIGUSR1 when standard input closes."""
 
 _SOCKET = 4
 
@@ -54,9 +48,7 @@ class ServerLostError(ServerUnreachableError):
 def prefect_server() -> Iterator[None]:
     """Provide a Prefect server that has answered: at `PREFECT_API_URL`, else a temporary one.
 
-    Raises:
-        ServerUnreachableError: as `wait_for_server`; nothing inside was run.
-        ServerLostError: the server went away during the block.
+    Raises ServerUnreachableError before the block, ServerLostError if it went away during it.
     """
     from prefect.settings import PREFECT_API_URL
 
@@ -98,10 +90,9 @@ def _shown_log() -> str:
 def _own_server() -> Iterator[subprocess.Popen[bytes]]:
     """Start a server process and direct Prefect to it; it may not answer yet.
 
-    Its standard input is a pipe whose other end only this process holds, so the server ends with
-    this process, whatever signal ends it. It is shielded from signals to the run, so a step that
-    ends first keeps its server. Only the server has the listening socket: when it ends, nobody
-    listens.
+    Only this process holds the other end of its standard input, so the server ends with it,
+    whatever signal ends it. It is shielded from the run's signals: a step that ends first keeps its
+    server.
     """
     process = None
     held, life = os.pipe()
@@ -163,13 +154,9 @@ def _at(url: str) -> Iterator[None]:
 
 
 def wait_for_server(own: subprocess.Popen[bytes] | None = None) -> None:
-    """Return when the Prefect server at `PREFECT_API_URL` has answered.
+    """Return when the server has answered, or raise ServerUnreachableError.
 
-    Waits for `DPIW_SERVER_WAIT_SECONDS`, and says so once unless `own`, the run's server process,
-    is given.
-
-    Raises:
-        ServerUnreachableError: it did not answer, or `own` ended.
+    Waits for `DPIW_SERVER_WAIT_SECONDS`, announced unless `own`, the run's server, is given.
     """
     seconds = float(os.environ["DPIW_SERVER_WAIT_SECONDS"])
     deadline, is_announced = time.monotonic() + seconds, False
