@@ -79,7 +79,6 @@ def more_rows_summary(folder: Path, spec: Path) -> str:
 
 
 def _left(spec: Path, population: str, key: str) -> list[str]:
-    """What the population has left, and how many more such releases it pays."""
     try:
         ledger = Ledger.open(ledger_url(load_spec(spec)))
         run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
@@ -103,10 +102,7 @@ def _cells(spec: Path, population: str, key: str) -> str:
 
 
 def advice(verdict: str, spec: Path, *, unseen: str = "", rehearsed: bool = True) -> list[str]:
-    """Return advice on weights that need care; `unseen` is the certificate's.
-
-    `rehearsed`: such a release can be rehearsed on stand-ins.
-    """
+    """Return advice on weights that need care; `rehearsed`: stand-ins can rehearse it."""
     before = f"           before the next one, at no cost: {program()} rehearse {spec}"
     if verdict == Verdict.CARE.value:
         return ["           give each result with and without weights; each interval has a verdict"]

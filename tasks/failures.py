@@ -1,8 +1,6 @@
 """What a worker's terminal shows of a failed step: one sentence, and no traceback.
 
-Prefect logs the traceback of an error that leaves a task up to three times. For our own errors the
-sentence says as much, and the run's confidential log has the traceback. Prefect's own errors are
-shown unchanged.
+Tracebacks of a step's own code are in the run's log. Prefect's own errors stay unchanged.
 """
 
 from __future__ import annotations
@@ -92,10 +90,7 @@ def brief(error: DPIWError, subject: str) -> DPIWError:
 
 @contextlib.contextmanager
 def told_briefly(subject: str) -> Iterator[None]:
-    """Reduce errors raised inside to `brief`, or to their class.
-
-    They have no context: another library's reducer for pickles may keep it, with its text.
-    """
+    """Reduce errors raised inside to `brief`, or to their class, without a context to pickle."""
     failure: Exception
     try:
         yield
