@@ -1,7 +1,6 @@
-"""What a run shows an operator in Prefect: its plan, its places, the budget, the release.
+"""What a run shows an operator in Prefect: plan, places, budget, release; public facts only.
 
-Public facts only: spec, plan, ledger and published folder. Reads without a draw are not shown:
-their number is for the custodian.
+The number of reads without a draw is for the custodian and not shown.
 """
 
 from __future__ import annotations

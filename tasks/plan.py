@@ -38,8 +38,7 @@ def plan(
 ) -> Path:
     """Return the folder of the run that this spec and period name.
 
-    `period` None: the one that the run was scheduled in. `due` None: now. `scheduled_before`: when
-    an earlier scheduled run had the same period, else empty.
+    `scheduled_before`: when an earlier scheduled run had the same period, else empty.
     """
     due = due or Due.now_alone()
     with told_briefly(spec.name):
