@@ -1,9 +1,7 @@
 """A training's progress: a line in the log of steps, and one progress artifact in Prefect.
 
-A training stage writes (step, steps) on a pipe (`dpiw.run.process`). It runs beside the table, so
-only pairs that the plan foretells pass, each once and in order. Shown are public facts: the stage,
-these numbers, the run's epsilon and delta. The timing is not controlled: steps take longer with
-more rows (leak register, row 37).
+A stage runs beside the table, so only pairs (step, steps) that the plan foretells pass, each once
+and in order. Timing is not controlled: steps take longer with more rows (leak register, row 37).
 """
 
 from __future__ import annotations
@@ -22,12 +20,7 @@ from tasks.window import Window
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTraining:
-    """The public facts of a training.
-
-    Attributes:
-        steps: T, noised steps.
-        epsilon, delta: of the whole run, as its spec writes them.
-    """
+    """The public facts of a training; `epsilon` and `delta` are the whole run's, as in its spec."""
 
     stage: str
     steps: int

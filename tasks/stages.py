@@ -1,7 +1,4 @@
-"""The steps of a release after `tasks.plan`: each calls one function of dpiw.
-
-Stages that read private rows run in processes of their own (`dpiw.run.launch`).
-"""
+"""The steps of a release after `tasks.plan`: each calls one function of dpiw."""
 
 from __future__ import annotations
 
