@@ -1,8 +1,7 @@
 """How a step of dpiw becomes a Prefect task.
 
-No retries, cache or stored results: the ledger decides what may be repeated and at what cost
-(docs/operations.md). Prefect gets one of our own errors, whose texts hold no values, or the bare
-name of an error's class, never the chain behind it.
+No retries, cache or stored results: the ledger decides what may be repeated. Prefect gets our own
+errors, whose texts hold no values, or the name of an error's class, never the chain.
 """
 
 from __future__ import annotations

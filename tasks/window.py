@@ -1,8 +1,6 @@
-"""The operator's window: what a run shows of itself in Prefect.
+"""The operator's window: log lines and artifacts in Prefect, made from public facts only.
 
-One log line a step and a few artifacts, made here from public facts only: spec, plan, ledger,
-published folder. Prefect's own log shipping stays off. A failing server fails nothing: after two
-failures in a row a task goes on without its window.
+Prefect's own log shipping stays off. A failing server fails no step.
 """
 
 from __future__ import annotations
@@ -33,10 +31,9 @@ R = TypeVar("R")
 
 
 class Window:
-    """What one task run shows.
+    """What one task run shows; `timeout`: seconds for a whole request.
 
-    `client`: not the engine's own, whose connections abandoned requests would hold. `timeout`:
-    seconds for one request, connection and answer together.
+    `client` is not the engine's own, whose connections abandoned requests would hold.
     """
 
     def __init__(
@@ -119,11 +116,7 @@ def _asked_once() -> SettingsContext:
 
 
 def _within(seconds: float, ask: Callable[[], R]) -> R:
-    """Return the answer if it comes in time; httpx limits each read, not the whole.
-
-    Raises:
-        queue.Empty: nothing in time, or an error. An abandoned thread's error is ignored.
-    """
+    """Return the answer if it comes in time, else raise queue.Empty; httpx limits only reads."""
     answers: queue.SimpleQueue[R] = queue.SimpleQueue()
 
     def request() -> None:
