@@ -150,10 +150,7 @@ def current_label(spec: ReleaseSpec) -> str:
 
 
 def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) -> None:
-    """Raise AlreadyPaidError if another run drew for this release and period.
-
-    A changed line of the spec, or another version of dpiw, makes another run.
-    """
+    """Raise AlreadyPaidError if another run, of another spec or version, drew for this period."""
     paid = [run for run in _same_label(spec, ledger, key, period) if run.drawn]
     is_published = any(run.state is RunState.PUBLISHED and run.release for run in paid)
     runs = [run.run_key for run in paid] + _recovered(spec, ledger, key, period)
@@ -180,10 +177,10 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
 
 
 def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> frozenset[str]:
-    """Raise AlreadyPaidError if nothing was drawn, and another of its label drew since reserving.
+    """Raise AlreadyPaidError if a run drew nothing, and another of its label drew meanwhile.
 
-    A recovery counts as drawing. Returns the keys of runs that had drawn before, as `Ledger.arm`
-    takes them: a person agreed to those payments.
+    A recovery counts as drawing. Returns the keys of runs that had drawn before it reserved, as
+    `Ledger.arm` takes them: a person agreed to those payments.
     """
     if record.drawn:
         return frozenset()

@@ -1,7 +1,4 @@
-"""Check that a run drew what its plan says, before it draws more or signs anything.
-
-Another version of dpiw may compile another plan under the same run key.
-"""
+"""Check that a run drew what its plan says: another version may plan otherwise for the same key."""
 
 from __future__ import annotations
 
@@ -31,9 +28,8 @@ def is_declared(planned: StagePlan, stage: StageRecord) -> bool:
 def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
     """Compare every drawn stage with the plan.
 
-    Raises:
-        LedgerConflictError: events, terms of resuming or settings differ or are not stated.
-        LedgerTamperedError: a committed output is missing or differs from the ledger's digest.
+    Raises LedgerConflictError if events, terms of resuming or settings differ, LedgerTamperedError
+    if a committed output is missing or differs from the ledger's digest.
     """
     for name, stage in ledger.run(run.key).stages.items():
         planned = planned_stage(run, name)
