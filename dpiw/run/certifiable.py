@@ -55,10 +55,8 @@ def stage_record(
 def check_certifiable(plan: Plan) -> None:
     """Write a trial certificate with made-up measurements; reserves and reads nothing.
 
-    Raises:
-        SpecError: the file of `public_truth` cannot be used.
-        PrivacyError: a method states less than a certificate needs, or less noise than its events
-            account for.
+    Raises SpecError (file of `public_truth`) or PrivacyError: a method states less than a
+    certificate needs, or less noise than its events account for.
     """
     for stage in plan.stages:
         _check_noise(stage)

@@ -49,8 +49,7 @@ def no_cluster(snapshot: Path) -> AbstractContextManager[Passes]:
 def cluster_of(environment: Mapping[str, str]) -> Cluster:
     """Return the deployment's choice: no cluster, a number of local workers, or a scheduler.
 
-    Raises SpecError for a scheduler without TLS: anybody who reached it could run programs in the
-    confidential zone.
+    SpecError otherwise, and without TLS: anybody could then run programs in the confidential zone.
     """
     where = environment.get(SETTING, "")
     if not where:
@@ -102,7 +101,7 @@ def _problems(client: Any, snapshot: Path) -> list[str]:
 def local_cluster(workers: int, scratch: Path) -> Any:
     """Return a `LocalCluster` of worker processes that end with this process.
 
-    With TLS keys, as any user of the machine reaches its ports; no pages, spilling or threads.
+    With TLS keys, as any user of the machine reaches its ports; no pages or spilling, one thread.
     """
     import dask
     import distributed
