@@ -73,10 +73,7 @@ def loss_command(spec: ReleaseSpec) -> str:
 
 
 def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
-    """Return a message with the spec's own names and terms in its commands; people set budgets.
-
-    `path`: the spec as it was typed; paths in `spec` are absolute.
-    """
+    """Return a message with the spec's names and terms in its commands; people decide budgets."""
     unit, place = spec.privacy_unit, shlex.quote(ledger_place(spec))
     person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"
     terms = f"--epsilon E --delta D --relation {unit.relation.value}{person}"

@@ -1,7 +1,4 @@
-"""More rows of a published release, from the same draws: post-processing, at no cost.
-
-`<run>/rows-<N>/` holds rows, weights and the signed folder, beside links to the draws.
-"""
+"""More rows of a published release, in `<run>/rows-<N>/`, from the same draws, at no cost."""
 
 from __future__ import annotations
 
