@@ -69,12 +69,7 @@ def current_and_last(cadence: str, moment: datetime.datetime, zone: str) -> tupl
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """When a scheduler's run was due.
-
-    Attributes:
-        scheduled: scheduled time; anybody who may create runs may state any.
-        created: by the scheduler's clock.
-    """
+    """When a scheduler's run was due; anybody who may create runs may state any `scheduled`."""
 
     scheduled: datetime.datetime
     created: datetime.datetime

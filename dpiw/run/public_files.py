@@ -24,7 +24,7 @@ MADE_ELSEWHERE = "made_elsewhere.parquet"
 
 
 def keep_public_files(plan: Plan, directory: Path) -> None:
-    """Copy the public files that the run lacks, checked against the plan; reserves nothing.
+    """Copy the public files that the run lacks, checked against the plan, before it reserves.
 
     Raises SpecError if a needed file is gone, has changed, or is not as declared. Kept rows made
     elsewhere are checked by digest; the original may be gone.
