@@ -43,12 +43,8 @@ def publish(run: ReleaseRun) -> Path:
     """Publish the run's release and return its folder.
 
     The folder is built and signed once and kept: an interrupted publication ends with the same
-    bytes. The ledger records the manifest's digest before the folder becomes visible.
-
-    Raises:
-        ReleaseError: something could not be written, or another release has the name.
-        NotPublishableError, LedgerError: a measurement's noise was seeded; a stage is not
-            committed.
+    bytes. The ledger records the manifest's digest before the folder becomes visible. Raises
+    ReleaseError, NotPublishableError (seeded noise) or LedgerError (a stage is not committed).
     """
     with working(run):
         return _publish(run)
@@ -134,7 +130,7 @@ def make_visible(
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of releases, open to all readers; keep an existing one, perhaps a home."""
+    """Make the folder of releases, open to all; an existing one, perhaps a home, keeps its mode."""
     try:
         if make_folder(root, mode=0o755, parents=True):
             _open_to_readers(root)

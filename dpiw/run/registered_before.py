@@ -1,6 +1,6 @@
 """Before a population is registered: do releases show that it was, and with which terms?
 
-A lost ledger needs the same terms: others can neither recover those releases nor spend beside them.
+With other terms, a new ledger could neither recover those releases nor spend beside them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
 
 
 def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> list[str]:
-    """Return lines on what to do next about the population's earlier releases; empty: none.
-
-    Raises SpecError if a certificate names other terms, or its terms are unknown.
-    """
+    """Return what to do about the population's releases; SpecError if their terms may differ."""
     place = os.path.relpath(spec.publish_to)
     try:
         certificates = certificates_of(spec)
