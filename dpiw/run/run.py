@@ -1,8 +1,8 @@
 """One run of a release: its identity, its private folder, and the files in it.
 
-<state>/workspace/<population>/<run>/, mode 0700, holds run.json (spec, schema, plan), private/
-(exact rows), log/, fit_*.npz (paid draws), and repeatable post-processing of those. The key hashes
-population, decisions, input snapshot and period: the same run finds the same folder.
+`<state>/workspace/<population>/<run>/`, mode 0700, holds `run.json` (spec, schema, plan),
+`private/` (exact rows), `log/`, `fit_*.npz` (paid draws), and repeatable post-processing of those.
+The key hashes population, decisions, input snapshot and period: the same run finds the same folder.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ def check_output(path: Path, stage: StageRecord) -> None:
 def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
     """Return a stage's measurement, if it is the one that the ledger committed.
 
-    Raises:
-        StageFailedError, LedgerTamperedError: not drawn; not what was committed.
-        NotPublishableError: it was drawn with seeded noise.
+    Raises StageFailedError (not drawn), LedgerTamperedError or NotPublishableError (seeded noise).
     """
     stage = run.open_ledger().run(run.key).stages[name]
     if stage.state is not StageState.COMMITTED:
