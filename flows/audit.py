@@ -1,7 +1,4 @@
-"""The audit flow: replay the ledger, check every release, write a report.
-
-Never reads a workspace, so an auditor can run it elsewhere. Errors end it FAILED, for alarms.
-"""
+"""The audit flow: replay the ledger, check every release, report; never reads a workspace."""
 
 from __future__ import annotations
 
@@ -78,10 +75,7 @@ def key_files(key: list[str] | str | None) -> list[Path]:
 
 
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:
-    """Return the ledger's path or URL and the folder of releases; `ledger` may be a spec.
-
-    Raises SpecError without folder or spec, for one release's folder, or outside a worker's root.
-    """
+    """Return ledger and folder of releases; `ledger` may be a spec. SpecError if not admissible."""
     ledger = ledger_below_root(ledger)
     folder = None if releases is None else below_root("releases", releases)
     if names_a_spec(ledger):

@@ -63,10 +63,7 @@ def spec_below_root(name: str, text: str) -> Path:
 
 
 def ledger_below_root(text: str) -> str:
-    """Return the path or URL of a ledger, or the path of a spec that names one.
-
-    Raises SpecError as `below_root`, or on a worker for a PostgreSQL URL that names files.
-    """
+    """Return a ledger's path or URL, or a spec's path. SpecError: as `below_root`, or bad URL."""
     check_location(text, error=SpecError)
     scheme, separator, rest = text.partition("://")
     if _TYPED_HERE.get():
