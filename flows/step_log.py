@@ -25,11 +25,7 @@ class StepLog(logging.Handler):
         self._heart: Heartbeat | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show `start NAME`, `again NAME`, `at NAME STEP STEPS`, `done NAME SECONDS`, or `told`.
-
-        `told NAME TEXT` prints the text; `failed NAME` nothing, as the run's starter shows the
-        reason.
-        """
+        """Show an event: `start`, `again`, `at`, `done` or `told`; nothing for `failed`."""
         with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
             self._show(*record.getMessage().split())
 

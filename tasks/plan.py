@@ -36,10 +36,7 @@ def _met_twice(run: ReleaseRun, scheduled_before: str) -> str:
 def plan(
     spec: Path, period: str | None, due: Due | None = None, scheduled_before: str = ""
 ) -> Path:
-    """Return the folder of the run that this spec and period name.
-
-    `scheduled_before`: when an earlier scheduled run had the same period, else empty.
-    """
+    """Return the folder of the run that this spec and period name."""
     due = due or Due.now_alone()
     with told_briefly(spec.name):
         read = load_spec(spec)
