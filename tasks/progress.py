@@ -101,10 +101,7 @@ class TrainingProgress:
 
 
 def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
-    """Run a stage as `dpiw.run.launch.launch_stage` does, and show its training's progress.
-
-    Raises StageFailedError as it does. `without_gpu`: resume from the checkpoint on the CPU.
-    """
+    """Run a stage and show its training's progress; raises StageFailedError."""
     if without_gpu:
         progress.info("again %s", stage)
         tell(f"{stage}: goes on from its checkpoint, without a GPU, at no further cost")

@@ -91,12 +91,8 @@ def step(
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Turn a function into a task called `name`.
 
-    Args:
-        name: of the task.
-        done: its line in Prefect on success, the same whatever was read.
-        reads_named_files: it reads files that a flow's parameters name: Prefect then gets only
-            class, file and line of errors (`tasks.failures.brief`).
-        drawn: it comes after a draw: a failed run is paid and must be kept.
+    `done`: its line in Prefect, the same whatever was read. `reads_named_files`: Prefect gets only
+    class, file and line of errors (`tasks.failures.brief`). `drawn`: a failed run is paid and kept.
     """
 
     def wrap(body: Callable[P, R]) -> Task[P, R]:
