@@ -70,11 +70,8 @@ class Window:
     def artifact(self, key: str, kind: str, data: Any, description: str = "") -> UUID | None:
         """Create an artifact; return its identifier, or None if the server did not accept it.
 
-        Args:
-            key: its name, the same for every run; underscores become dashes.
-            kind: that Prefect draws: `table`, `markdown`, `image` or `progress`.
-            data: rows as JSON, text, an address, or percent.
-            description: in Markdown.
+        `kind`: `table`, `markdown`, `image` or `progress`; `data`: rows, text, an address, or
+        percent.
         """
         new = ArtifactCreate(
             key=key.replace("_", "-"), type=kind, data=data, description=description,
