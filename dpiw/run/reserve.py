@@ -1,4 +1,7 @@
-"""Hold a run's budget, and settle earlier attempts. Source: docs/privacy.md section 3."""
+"""Hold a run's budget, and settle what an earlier attempt left behind.
+
+Source: docs/privacy.md section 3; docs/operations.md, "What a rerun does".
+"""
 
 from __future__ import annotations
 
