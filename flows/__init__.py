@@ -1,30 +1,26 @@
-"""The Prefect flows: `dpiw release`, `dpiw audit`, or a deployment that names their module.
+"""The Prefect flows; importing this package sets Prefect's defaults for a confidential workplace.
 
-Importing this package sets Prefect's defaults for a confidential workplace, before Prefect itself
-is imported: nothing is sent to a vendor, no result is stored, no log line goes to a server, and
-every file Prefect writes is readable by its owner alone. A variable that is already set wins.
-
-It also says how long a run waits for its Prefect server, in this one place: a busy machine makes a
-run late and does not end it. `deployments/` repeats the lines that a server or a worker needs.
+Nothing goes to a vendor, no result is stored, no log line goes to a server, files are readable by
+their owner alone. Variables already set win. `deployments/` repeats some lines.
 """
 
 import os
 from pathlib import Path
 
 PATIENCE = {
-    # Until the server answers for the first time: `flows.server`, in seconds.
+    # Seconds until the server's first answer (`flows.server`).
     "DPIW_SERVER_WAIT_SECONDS": "600",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600",
-    # One request, in seconds; and how often it is repeated, after 2, 4, 8 ... 256 seconds.
+    # Seconds for one request; and its repeats, after 2, 4, 8 ... 256 seconds.
     "PREFECT_API_REQUEST_TIMEOUT": "120",
     "PREFECT_CLIENT_MAX_RETRIES": "8",
-    # Before a worker's run that failed starts again, where its ledger allows it, in seconds.
+    # Seconds before a worker's failed run starts again, if its ledger allows it.
     "DPIW_RERUN_SECONDS": "600",
-    # A server of our own: one statement, one connection to its database.
+    # A server of the run's own: seconds for one statement, one connection.
     "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
 }
-"""How long things may take on a busy machine, before a run gives them up."""
+"""How long a run waits on a busy machine before it gives up."""
 
 PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -45,6 +41,5 @@ os.umask(0o077)
 # Prefect makes its home, but not the folders above it.
 _home = Path(os.environ["PREFECT_HOME"]).expanduser()
 HOME_MADE = None if _home.exists() else _home
-"""Prefect's folder where this import made it, for the process that starts a run; None: it was
-there."""
+"""Prefect's folder if this import made it, else None."""
 _home.mkdir(mode=0o700, parents=True, exist_ok=True)

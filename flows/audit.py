@@ -1,12 +1,4 @@
-"""The audit flow: the ledger is replayed, every release checked, and a report written.
-
-    dpiw audit --ledger sqlite:///ledger.sqlite --releases releases --key curator.pub --out audit
-
-It reads a ledger and release folders, never a workspace, so an auditor can run it elsewhere: with
-the role of a reader on a PostgreSQL ledger, or on a copy of their own of a SQLite one, which nobody
-reads without the right to write (docs/operations.md). It ends FAILED when it finds errors, so that
-a schedule alarms somebody.
-"""
+"""The audit flow: replay the ledger, check every release, report; never reads a workspace."""
 
 from __future__ import annotations
 
@@ -42,23 +34,19 @@ def audit(
     key: list[str] | str | None = None,
     out: str = "audit",
 ) -> str:
-    """Audit a ledger and the releases it paid for.
+    """Audit a ledger and the releases it paid for; return the findings for people.
 
     Args:
-        ledger: the ledger's path or URL, without a password; or a release spec (`.yaml`), whose
-            `ledger` and `publish_to` are meant.
+        ledger: the ledger's path or URL, without a password; or a release spec (`.yaml`) that names
+            ledger and releases.
         releases: the folder in which releases are published; None: the spec's.
-        key: the curators' public key files, from elsewhere, under one of which each folder must
-            verify, or the only curator's; None: nothing shows who signed.
+        key: the curators' public key files, from elsewhere, one of which must verify each folder;
+            None: nothing shows who signed.
         out: a folder for `audit.json` and `audit.html`.
-
-    Returns:
-        For people: that there are no errors, how many warnings, where the report's page is, and
-        what was found.
 
     Raises:
         AuditFailedError: errors were found; the report is written.
-        DPIWError: as `tasks.failures.brief` has it.
+        DPIWError: shortened by `tasks.failures.brief`.
     """
     with told_briefly("audit"):
         report_folder = below_root("out", out)
@@ -82,22 +70,12 @@ def _count(number: int, what: str) -> str:
 
 
 def key_files(key: list[str] | str | None) -> list[Path]:
-    """The public key files of a flow's parameter: several, one, or none."""
+    """Return the public key files of a flow's parameter."""
     return [below_root("key", path) for path in ([key] if isinstance(key, str) else key or [])]
 
 
 def places(ledger: str, releases: str | None) -> tuple[str, Path]:
-    """The ledger's path or URL, and the folder in which releases are published.
-
-    Args:
-        ledger: a path or URL, or the path of a release spec, whose `ledger` and `publish_to` are
-            meant.
-        releases: a folder; None: the spec's.
-
-    Raises:
-        SpecError: neither a folder nor a spec was given, the spec is not admissible, the folder is
-            that of one release, or a path lies outside a worker's root.
-    """
+    """Return ledger and folder of releases; `ledger` may be a spec. SpecError if not admissible."""
     ledger = ledger_below_root(ledger)
     folder = None if releases is None else below_root("releases", releases)
     if names_a_spec(ledger):
@@ -128,11 +106,11 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(run: Callable[..., str], arguments: list[str]) -> int:
-    """Run the audit for a person; returns the exit status: 0, or 33 if errors were found."""
+    """Run the audit for a person; return the exit status: 0, or 33 if errors were found."""
     parsed = _arguments(arguments)
     quiet_prefect()
     try:
-        # Prefect keeps a flow's parameters, even of one that fails at once.
+        # Before the flow: Prefect stores the parameters of every flow, failed ones too.
         check_location(parsed.ledger, error=SpecError)
         refuse_release(Path(parsed.out), field="out")
         with prefect_server(), typed_here():

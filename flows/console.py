@@ -1,8 +1,4 @@
-"""The release flow on a terminal: progress while it runs, a clear page at the end.
-
-A custodian who starts a run by hand sits inside the confidential zone: on failure this shows the
-text of a structural error. A worker's runs do not come through here.
-"""
+"""The release flow on a terminal, for a custodian: failures show texts of structural errors."""
 
 from __future__ import annotations
 
@@ -57,7 +53,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def suit_the_terminal() -> None:
-    """Where its encoding lacks a sign of ours, show another one: no step is to fail of it."""
+    """Replace characters that the terminal's encoding lacks, so that no print fails a step."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
@@ -82,7 +78,7 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
         text = error.full or str(error)
         with contextlib.suppress(DPIWError):
             release_spec = load_spec(spec)
-            # With its path and the nearest file's name, which a worker is not told.
+            # With path and nearest file's name, which no worker sees.
             fault = source_fault(release_spec, names_others=True)
             text = filled_in(fault if fault.startswith(text) else text, release_spec, spec)
         return f"{type(error).__name__}: {text}"
@@ -95,15 +91,15 @@ def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
 
 
 def _unexpected(error: Exception, run: ReleaseRun) -> str:
-    """Of what nobody thought of: its traceback is for the custodian's log, and not for a screen."""
-    if not isinstance(error, StepFailedError):  # which the step has kept
+    """An unforeseen error's text; its traceback goes to the custodian's log, not to a screen."""
+    if not isinstance(error, StepFailedError):  # the step recorded it
         record(error, "release", run.directory)
     failure = error if isinstance(error, StepFailedError) else type(error).__name__
     return f"{failure}\n(confidential log: {run.directory / 'log'})\nnext: {_advice(error, run)}"
 
 
 def _advice(error: Exception, run: ReleaseRun) -> str:
-    """What a person does next: of a run that has drawn, never to pay another one."""
+    """What a person does next; never advises a run that has drawn to pay for another."""
     if isinstance(error, StepFailedError):
         return error.advice
     with contextlib.suppress(DPIWError):
@@ -115,7 +111,7 @@ def _advice(error: Exception, run: ReleaseRun) -> str:
 
 
 def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
-    """What to do; nothing where the reason that was told says it."""
+    """What to do next; empty if the reason already says it."""
     if error.code == SourceError.exit_code:
         return [_mend(run, error.stage)]
     if error.exit_code != StageFailedError.exit_code:
@@ -126,7 +122,7 @@ def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
 
 
 def _mend(run: ReleaseRun, stage: str) -> str:
-    """What follows a fault of the source: the same, whether or not its place is known."""
+    """Advice after a fault of the source: the same whether or not its place is known."""
     log = os.path.relpath(failure_file(run.directory, stage))
     return (
         "next: mend what is wrong, file, spec or data dictionary, and start the same command again;"
@@ -136,11 +132,11 @@ def _mend(run: ReleaseRun, stage: str) -> str:
 
 
 def _reads(run: ReleaseRun, error: StageFailedError) -> str:
-    """What is left of the reads that may end like this one: a count that epsilon does not pay."""
+    """How many reads may still end without a draw; epsilon does not pay for them."""
     try:
         account = run.open_ledger().account(run.spec.population)
         died = error.exit_code == StageFailedError.exit_code and counts_more(run, error.stage)
-    except DPIWError as reason:  # the reason above is not to be lost for this line
+    except DPIWError as reason:  # do not lose the reason above
         return f"reads without a draw: not known ({type(reason).__name__})"
     next_start = f"; {account.unpaid_reads + 1} from the next start on, which counts this draw too"
     return (
@@ -151,12 +147,12 @@ def _reads(run: ReleaseRun, error: StageFailedError) -> str:
 
 
 def _again(parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
-    """The command that goes on with this run, on any day: a period that turns pays again."""
+    """The command that goes on with this run on any day: in a new period it would pay again."""
     if run is not None:
         return release_command(run.spec, parsed.spec, run.period)
     try:
         spec = load_spec(parsed.spec)
-    except DPIWError:  # which goes on with nothing until it is repaired
+    except DPIWError:  # nothing goes on until it is repaired
         named = "" if parsed.period is None else f" --period {shlex.quote(parsed.period)}"
         return f"{program()} release {shlex.quote(str(parsed.spec))}{named}"
     return release_command(spec, parsed.spec, parsed.period or current_label(spec))
@@ -167,7 +163,7 @@ def _until(parsed: argparse.Namespace) -> str:
 
 
 def _on_any_day(told: str, parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
-    """A message with the whole command, where `the same` would be of another period tomorrow."""
+    """The message with the whole command: tomorrow, `the same` may mean another period."""
     if parsed.period is not None:
         return told
     command = _again(parsed, run)
@@ -177,7 +173,7 @@ def _on_any_day(told: str, parsed: argparse.Namespace, run: ReleaseRun | None) -
 
 
 def release_flow(spec: str, period: str | None) -> str:
-    """`flows.release.release`, imported when it is called: Prefect takes its time."""
+    """Run `flows.release.release`, imported here because Prefect is slow to import."""
     from flows.release import release
 
     return release(spec, period)
@@ -197,16 +193,12 @@ def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
 
 
 def _ask(parsed: argparse.Namespace) -> bool:
-    """Ask before a period out of turn is paid; whether somebody was asked, and said yes.
-
-    Raises:
-        SpecError: the answer is no, or there is nobody to ask.
-    """
+    """Ask before a period out of turn is paid; whether a person agreed. SpecError after a no."""
     if (period := parsed.period) is None:
         return False
     spec = load_spec(parsed.spec)
     if nearest_period(spec.cadence, period) != period:
-        return False  # no label of this cadence, which is refused later
+        return False  # not a label of this cadence: refused later
     key, _ = ReleaseRun.named(parsed.spec, period=period)
     asked = question(spec, key=key, label=period)
     if not asked:
@@ -225,10 +217,7 @@ def _ask(parsed: argparse.Namespace) -> bool:
 def _publish(
     flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
 ) -> Path:
-    """Plan, start the server, and run the flow.
-
-    What a person agreed to is reserved here: a flow's parameters cannot agree to anything.
-    """
+    """Plan, start the server, run the flow. Reserves what a person agreed to: no flow can agree."""
     from flows.server import prefect_server
 
     check_ahead(parsed.spec, parsed.period, pay_again=parsed.pay_again)
@@ -237,11 +226,11 @@ def _publish(
     with prefect_server(), typed_here():
         if agreed:
             reserve(run, pay_again=parsed.pay_again)
-        return Path(flow(str(parsed.spec), run.period))  # as was said, also after midnight
+        return Path(flow(str(parsed.spec), run.period))  # the announced period, also after midnight
 
 
 def main(flow: Callable[..., str], arguments: list[str]) -> int:
-    """Run the flow for a person, unless its release is there; returns the exit status."""
+    """Run the flow for a person, unless its release exists; return the exit status."""
     parsed = _arguments(arguments)
     step_log, started, agreed = quiet_prefect(), time.monotonic(), parsed.pay_again
     print(f"dpiw {parsed.spec}", flush=True)
@@ -259,7 +248,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             print("\nalready published, nothing spent")
         else:
             agreed = _ask(parsed) or agreed
-            step_log.begin("getting ready")  # a server comes up, and a plan may take a minute
+            step_log.begin("getting ready")  # server and plan may take a minute
             try:
                 with interrupts:
                     if parsed.until:
@@ -277,7 +266,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         try:
             command = _again(parsed, interrupts.run) + _until(parsed)
             print(f"\n{interrupts.told(command)}", flush=True)
-        except OSError:  # its terminal is gone: nobody reads more, now or when Python ends
+        except OSError:  # the terminal is gone: print nothing more
             sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:

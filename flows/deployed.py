@@ -1,10 +1,6 @@
-"""A Prefect file for a server that has some of its deployments: what people set there stays.
+"""A Prefect file that keeps parameters and schedules set on the server for its deployments.
 
-    python -m flows.deployed PREFECT_FILE OUT    (writes OUT; prints whose settings are kept)
-
-Parameters may name a spec of somebody's own, and schedules another time: those are the server's.
-All else is the file's: a checkout that was moved is read where it lies now, and a setting for
-privacy that came with an upgrade arrives.
+All else is the file's, so that a moved checkout and an upgrade's privacy settings take effect.
 """
 
 from __future__ import annotations
@@ -23,32 +19,26 @@ from ruamel.yaml import YAML
 
 
 def full_name(entry: dict[str, Any]) -> str:
-    """`FLOW/DEPLOYMENT`, as a server knows it: another flow's may have the same last name."""
+    """Return `FLOW/DEPLOYMENT`: deployments of two flows may have one name."""
     flow = load_flow_arguments_from_entrypoint(entry["entrypoint"], ["name"])["name"]
     return f"{flow}/{entry['name']}"
 
 
 def with_what_is_set(entry: dict[str, Any], there: DeploymentResponse) -> dict[str, Any]:
-    """An entry of a Prefect file, with the parameters and schedules of what is deployed.
-
-    Args:
-        entry: of the file.
-        there: the deployment of its name.
-    """
+    """Return a Prefect file's entry with the parameters and schedules of the deployment `there`."""
     schedules = [_schedule(schedule) for schedule in there.schedules]
     kept = {"parameters": there.parameters, "schedules": schedules, "paused": there.paused}
     return entry | kept
 
 
 def _schedule(there: DeploymentSchedule) -> dict[str, Any]:
-    """As a Prefect file writes it: what is of its kind and what is of the deployment together."""
     told = there.model_dump(mode="json", include={"active", "parameters", "slug"})
     told |= there.schedule.model_dump(mode="json")
     return {name: value for name, value in told.items() if value is not None}
 
 
 def main(arguments: list[str]) -> int:
-    """Write the file as it is to be deployed now; say what keeps its settings."""
+    """Write the file as it is to be deployed now; print which deployments keep settings."""
     file, out = arguments
     reader = YAML(typ="safe", pure=True)
     reader.version = (1, 1)  # as Prefect reads it

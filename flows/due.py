@@ -1,9 +1,7 @@
-"""What Prefect says of when a run was due, and whether a schedule met a period twice.
+"""When Prefect says a run was due, and whether a schedule met a period twice.
 
-A run has the period of its own scheduled time, in the time zone of its spec: a worker that was
-down for days publishes each period under its own label. Prefect's API lets its callers schedule
-runs for any time in the past, so a run counts as due no earlier than the server made it
-(`dpiw.run.periods.Due`).
+A run has the period of its scheduled time, however late the worker. Callers may schedule for any
+past time, so a run counts as due no earlier than the server made it.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def _this_run() -> FlowRun | None:
 
 
 def due() -> Due:
-    """When the flow run under way was due; now, outside of one."""
+    """Return when the flow run under way was due; now, outside of a flow run."""
     now, run = datetime.datetime.now(datetime.UTC), _this_run()
     scheduled = None if run is None else run.expected_start_time
     created = None if run is None else run.created
@@ -43,22 +41,18 @@ def due() -> Due:
 
 
 def reruns() -> int:
-    """How often the flow run under way may start again: a worker's; a person sees it fail."""
+    """Return how often this flow run may start again: only a worker's; a person sees it fail."""
     run = _this_run()
     return RERUNS if run is not None and run.deployment_id is not None else 0
 
 
 def pause() -> float:
-    """Seconds between a failure and the next start."""
+    """Return seconds between a failure and the next start."""
     return float(os.environ["DPIW_RERUN_SECONDS"])
 
 
 def scheduled_before() -> str:
-    """When an earlier scheduled run of this deployment ended with this run's name; else empty.
-
-    Empty, too, where nobody scheduled this run, where it is started again, or where the server
-    does not answer.
-    """
+    """Return when an earlier scheduled run of this name ended; empty: none, or not known."""
     context, run = FlowRunContext.get(), _this_run()
     if context is None or run is None or not run.auto_scheduled or run.run_count > 1:
         return ""
@@ -69,7 +63,7 @@ def scheduled_before() -> str:
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id]),
         state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Completed"])),
     )
-    with contextlib.suppress(Exception):  # a warning is not worth a run
+    with contextlib.suppress(Exception):  # a warning must not fail a run
         earlier = context.client.read_flow_runs(flow_run_filter=wanted)
         moments = [
             other.expected_start_time

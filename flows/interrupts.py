@@ -1,9 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: a step under way ends first, so that no charged draw is lost.
 
-A terminal sends Ctrl-C to every process of a run, and SIGHUP when it is gone; a service manager
-sends SIGTERM. The confidential stages and a Prefect server of the run's own are started
-`dpiw.run.shield.shielded` from all of them; the run itself decides. The first one lets the step
-under way end, the second stops it at once.
+Stages and the run's own server are started `dpiw.run.shield.shielded`; the run decides. The first
+signal lets the step end, the second stops it at once.
 """
 
 from __future__ import annotations
@@ -28,14 +26,9 @@ _NAMES = {signal.SIGINT: "Ctrl-C"}
 
 
 class Interrupts(logging.Handler):
-    """Turns Ctrl-C, SIGTERM and SIGHUP into an end between two steps; a context manager.
+    """Turns signals into an end between two steps; a context manager.
 
-    It listens to the steps, too.
-
-    Attributes:
-        exit_code: of a run that was stopped: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, as
-            shells have it.
-        run: that is interrupted; None until it is prepared.
+    `exit_code` is as in shells: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. `run`: None until prepared.
     """
 
     def __init__(self) -> None:
@@ -47,7 +40,7 @@ class Interrupts(logging.Handler):
         self.run: ReleaseRun | None = None
 
     def __enter__(self) -> Self:
-        # A job in the background was told to ignore some.
+        # Background jobs ignore some signals.
         if _hears():
             heard = [number for number in HELD if signal.getsignal(number) is not signal.SIG_IGN]
             self._before = {number: signal.signal(number, self._interrupt) for number in heard}
@@ -64,13 +57,13 @@ class Interrupts(logging.Handler):
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._raised and self._step is None and isinstance(error, Exception):
-            raise KeyboardInterrupt from None  # which an import under way had made its own error
+            raise KeyboardInterrupt from None  # an import may have wrapped it
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A step starts: not if it was asked to stop. Raises KeyboardInterrupt."""
+        """Raise KeyboardInterrupt instead of starting a step if the run was asked to stop."""
         event, name, *_ = record.getMessage().split()
         if event == "start":
-            for number in self._before if _hears() else ():  # Prefect's flow has taken SIGTERM
+            for number in self._before if _hears() else ():  # Prefect replaced the handler
                 signal.signal(number, self._interrupt)
             if self._asked:
                 raise KeyboardInterrupt
@@ -87,16 +80,12 @@ class Interrupts(logging.Handler):
         again = _NAMES.get(sent_signal, sent_signal.name)
         stakes = _stakes(self.run) if self.run and self._step in _DRAWS else ""
         message = f"\n  stopping when {self._step} has ended ({again} again: at once){stakes}\n"
-        # A print may be under way; and nobody may listen any more, which must not end a stage.
+        # A print may be under way, or the terminal gone: neither must end a stage.
         with contextlib.suppress(OSError, ValueError):
             os.write(sys.stdout.fileno(), message.encode("ascii"))
 
     def told(self, command: str) -> str:
-        """Where the run stands and how to go on, in one sentence.
-
-        Args:
-            command: what goes on with this run.
-        """
+        """Return, in one sentence, where the run stands and how `command` goes on with it."""
         if self._step is None:
             return f"stopped before the first step: nothing was read or spent; to go on: {command}"
         if self._at_once:
@@ -117,7 +106,6 @@ class Interrupts(logging.Handler):
 
 
 def _stakes(run: ReleaseRun) -> str:
-    """What a draw costs that is stopped at once."""
     most = run.spec.max_attempts
     allowance = "cannot draw again" if most == 1 else f"may pay for {most} draws in all"
     return (
@@ -127,12 +115,12 @@ def _stakes(run: ReleaseRun) -> str:
 
 
 def _used_up(run: ReleaseRun) -> str:
-    """Why the same command will not go on; empty if it will, or nobody knows."""
+    """Why the same command will not go on; empty if it will, or if that is unknown."""
     with contextlib.suppress(DPIWError):
         return used_up(run)
     return ""
 
 
 def _hears() -> bool:
-    """Whether this is the main thread, which alone hears signals."""
+    """Whether this is the main thread, the only one that receives signals."""
     return threading.current_thread() is threading.main_thread()

@@ -1,9 +1,6 @@
 """The local flow: reports that are private already go in, a signed folder comes out.
 
-    dpiw local collect collection.yaml
-
-No task reads anything confidential, and no ledger is asked: what each person spends, their own
-client decided before it sent a report.
+Nothing here is confidential and no ledger is used: each person's client decided what it spends.
 """
 
 from __future__ import annotations
@@ -28,16 +25,13 @@ from tasks.local import collect_reports, publish_reports
 @flow(name="dpiw-local", retries=0, persist_result=False, log_prints=False)
 @only_our_own("local")
 def collect(spec: str) -> str:
-    """Publish the reports of a local collection, once.
+    """Publish the reports of a local collection, once; return the folder.
 
     Args:
         spec: path of a local spec; its name is all that Prefect stores.
 
-    Returns:
-        The published folder.
-
     Raises:
-        DPIWError: as `tasks.failures.brief` has it.
+        DPIWError: shortened by `tasks.failures.brief`.
     """
     with told_briefly("spec"):
         read = load_local_spec(spec_below_root("spec", spec))
@@ -45,13 +39,13 @@ def collect(spec: str) -> str:
 
 
 def main(run: Callable[[str], str], arguments: list[str]) -> int:
-    """Run the flow for a person; returns the exit status."""
+    """Run the flow for a person; return the exit status."""
     parser = Parser(prog="dpiw local collect")
     parser.add_argument("spec", type=Path, help="a local spec (YAML)")
     spec = parser.parse_args(arguments).spec
     quiet_prefect()
     try:
-        load_local_spec(spec)  # a slip is reported before a server starts
+        load_local_spec(spec)  # report mistakes before a server starts
         with prefect_server(), typed_here():
             folder = Path(run(str(spec)))
         lines = verify_local(folder).described()

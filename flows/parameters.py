@@ -1,9 +1,7 @@
 """What the parameters of a flow may name: files below a deployment's root.
 
-Everyone who may start a run on a Prefect server chooses its parameters, and a worker would open any
-path for them. So a path of a parameter lies below `DPIW_ROOT`, by default the folder in which the
-worker runs (that of the deployment). What lies elsewhere is refused before anything is opened. A
-person at a terminal may name any path: they can open it anyway (`typed_here`).
+Everyone who may start a run on a server chooses them, so their paths must be below `DPIW_ROOT` (the
+worker's folder). People at a terminal may name any path (`typed_here`).
 """
 
 from __future__ import annotations
@@ -20,17 +18,17 @@ from dpiw.errors import SpecError
 from dpiw.ledger.location import check_location
 
 ROOT = "DPIW_ROOT"
-"""The variable of a worker that names another root than the folder in which it runs."""
+"""A worker's variable for another root than its working folder."""
 
 _FILES = frozenset({"host", "passfile", "sslrootcert", "sslcert", "sslkey", "sslcrl"})
-"""Options of a PostgreSQL URL that name a file or, as a socket's folder, may."""
+"""Options of a PostgreSQL URL that may name a file or a socket's folder."""
 
 _TYPED_HERE: ContextVar[bool] = ContextVar("typed_here", default=False)
 
 
 @contextlib.contextmanager
 def typed_here() -> Iterator[None]:
-    """For flows inside: a person typed their parameters on this machine."""
+    """Mark the flows inside as a person's, with parameters typed on this machine."""
     token = _TYPED_HERE.set(True)
     try:
         yield
@@ -39,14 +37,13 @@ def typed_here() -> Iterator[None]:
 
 
 def below_root(name: str, text: str) -> Path:
-    """The path that a parameter names, with all links followed; for a person, as it was typed.
+    """Return a parameter's path with links followed (a person's: as typed); SpecError if outside.
 
-    Raises:
-        SpecError: it lies outside the root. The text is not repeated, and nothing is opened.
+    The error does not repeat the text, and nothing is opened.
     """
     if _TYPED_HERE.get():
         return Path(text)
-    with contextlib.suppress(OSError, ValueError, RuntimeError):  # no such text; a loop of links
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # not a path; a loop of links
         root = Path(os.environ.get(ROOT) or Path.cwd()).resolve()
         path = (Path.cwd() / text).resolve()
         if path.is_relative_to(root):
@@ -58,11 +55,7 @@ def below_root(name: str, text: str) -> Path:
 
 
 def spec_below_root(name: str, text: str) -> Path:
-    """The same of a spec, by its name alone.
-
-    Raises:
-        SpecError: as `below_root`; or the path, or what it links to, is not named as YAML is.
-    """
+    """Return the path of a spec; SpecError as `below_root`, or if it is not named as YAML."""
     path = below_root(name, text)
     if Path(text).suffix.lower() in SUFFIXES and path.suffix.lower() in SUFFIXES:
         return path
@@ -70,12 +63,7 @@ def spec_below_root(name: str, text: str) -> Path:
 
 
 def ledger_below_root(text: str) -> str:
-    """The path or URL of a ledger, or the path of a spec that names one.
-
-    Raises:
-        SpecError: as `below_root`, or a URL that no ledger may have; on a worker, a PostgreSQL URL
-            that names files of its own.
-    """
+    """Return a ledger's path or URL, or a spec's path. SpecError: as `below_root`, or bad URL."""
     check_location(text, error=SpecError)
     scheme, separator, rest = text.partition("://")
     if _TYPED_HERE.get():

@@ -1,4 +1,4 @@
-"""Read a source and stop before the first draw, for its custodian to look how cells were read."""
+"""Read a source and stop before the first draw, for its custodian to check how cells were read."""
 
 from __future__ import annotations
 
@@ -22,24 +22,13 @@ def read_source(
     *,
     pay_again: bool = False,
 ) -> str:
-    """Reserve a run's budget and read its source, as the release flow does, and go no further.
+    """Reserve a run's budget, read its source, stop, and return where to look.
 
-    Args:
-        spec: its path.
-        period: the label that is asked for; None: today's.
-        heard: receives the run.
-        announce: says what is to be known of it before anything is held.
-        pay_again: whether a person asked to pay a second time for its release and period.
-
-    Returns:
-        Where to look, and how to give the run up, but for how to go on; the same for every table.
-
-    Raises:
-        LedgerConflictError: a draw of this run was begun before; nothing is reserved or read.
+    The text is the same for every table. Raises LedgerConflictError if a draw was begun before.
 
     Privacy:
-        The stages `reserve` and `ingest` alone: nothing is drawn, and nothing leaves the
-        confidential zone. What a custodian decides on its statement may depend on rows.
+        The stages `reserve` and `ingest` only: nothing is drawn, and nothing leaves the
+        confidential zone. A custodian's decision on the statement may depend on rows.
     """
     from tasks.stages import ingest, reserve
 

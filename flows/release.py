@@ -1,12 +1,7 @@
 """The release flow: a confidential table goes in, a signed release comes out.
 
-    dpiw release examples/breast-cancer/release.yaml
-
-Private rows are read by three tasks, each in a process of its own that hands back an exit code:
-`ingest`, `fit_generator` and `fit_weights`.
-Everything else works on what the fits released.
-Prefect sees the name of a spec, a period, which step succeeded, and the public pages of
-`tasks.pages`: never a value. Each task hands the run's folder to the next: Prefect draws the story.
+Only `ingest` and the fits read private rows, in processes that return an exit code. Prefect sees a
+spec's name, a period, each step's outcome and the pages of `tasks.pages`, never a value.
 """
 
 from __future__ import annotations
@@ -41,19 +36,18 @@ from tasks.stages import (
 )
 
 GPU = "gpu"
-"""Tag of a task that trains on a GPU: a server's concurrency limit on it makes such tasks queue."""
+"""Tag of a task that trains on a GPU; a server's concurrency limit on it makes them queue."""
 
 
 def gpu_tags(plan: Plan, stage: str) -> set[str]:
-    """`GPU` where the method of a stage may use one, by its settings; else nothing."""
+    """Return `GPU` if the method of a stage may use one, by its settings."""
     return set() if device_of(plan, stage) == "cpu" else {GPU}
 
 
 def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:
-    """A fit, in turn with others where it may use a GPU; without one where that failed.
+    """Run a fit, queued if it may use a GPU; once more without a GPU if that failed.
 
-    A GPU may vanish in the middle of a training. One that need not have it goes on from its
-    checkpoint, once, as a task of its own that holds no place in the queue for the GPU.
+    The second is a task of its own, from the checkpoint, and does not queue for the GPU.
     """
     planned = _loaded(run)
     try:
@@ -70,22 +64,22 @@ def _loaded(run: Path) -> ReleaseRun:
 
 
 def title(spec: Path, period: str | None) -> str:
-    """`NAME PERIOD` of a run; of a spec that cannot be read, its file's name."""
+    """Return `NAME PERIOD` of a run; the file's name if the spec cannot be read."""
     try:
         read = load_spec(spec_below_root("spec", str(spec)))
         return f"{read.name} {period or due().label(read.cadence, read.time_zone)}"
     except Exception:
-        return spec.stem  # the plan says what is wrong with it; Prefect keeps what is raised here
+        return spec.stem  # `plan` reports the fault; Prefect would store an error raised here
 
 
 def run_name() -> str:
-    """The title of the run that starts."""
+    """Return the title of the run that starts."""
     parameters = flow_run.parameters
     return title(Path(parameters["spec"]), parameters.get("period"))
 
 
 def published(run: Path) -> Path:
-    """Every step of a run that is planned; each goes on from what is there."""
+    """Run every step of a planned run, each from its existing files; return the folder."""
     try:
         run = ingest(reserve(run))
         run = fitted(fit_generator, run, GENERATOR_STAGE)
@@ -94,7 +88,7 @@ def published(run: Path) -> Path:
         return publish(diagnose(debias(run)))
     except (DPIWError, StepFailedError):
         raise
-    except Exception as error:  # between the steps, which keep their own
+    except Exception as error:  # between steps, which record their own errors
         record(error, "release", run)
         raise
 
@@ -108,17 +102,14 @@ def published(run: Path) -> Path:
 )
 @only_our_own("release")
 def release(spec: str, period: str | None = None) -> str:
-    """Publish the release that `spec` describes for `period`, once.
+    """Publish the release that `spec` describes for `period`, once; return its folder.
 
-    Where a worker runs it and a step fails, it starts again after a pause, if the ledger says that
-    this costs nothing, or no more than the spec's `max_attempts` allows (`dpiw.run.continuation`).
+    After a failed step a worker's run starts again after a pause, if the ledger says that this
+    costs nothing, or no more than `max_attempts` allows (`dpiw.run.continuation`).
 
     Args:
         spec: path of a release spec; its name is all that Prefect stores.
         period: label of the period, such as `2027-q1`; None: the one that the run was scheduled in.
-
-    Returns:
-        The published folder.
     """
     with told_briefly("spec"):
         path = spec_below_root("spec", spec)

@@ -1,13 +1,8 @@
 """The Prefect server of a run that a person starts: theirs, or one of the run's own.
 
-A server that starts, or restarts, or is busy makes a run late: Prefect repeats a request that was
-not answered in time, but gives up at once where nobody listens yet. So such a run waits before its
-flow, when nothing is read or spent. The server of a run's own serves what `prefect server start`
-does, on a socket that the run has opened: nobody else can take its port and be told what runs. The
-one that Prefect starts by itself outlives a run that is killed, ends with the first Ctrl-C, before
-the step under way, and writes to the terminal.
-
-    python -P flows/server.py    (that server; its socket is descriptor 4)
+The run waits for it before the flow, as Prefect gives up at once if nobody listens. The own
+server's socket (descriptor 4) is opened by the run: no other process can take its port and see what
+runs. Prefect's temporary server outlives killed runs and ends before a step does.
 """
 
 from __future__ import annotations
@@ -26,15 +21,11 @@ from dpiw.errors import DPIWError
 from dpiw.run.shield import shielded
 
 PAUSE_SECONDS = 0.5
-"""Between two attempts."""
 
 _WITH_ITS_RUN = (
     'exec 3<&0 4>&1 >&2; { read -r _ <&3; kill -s USR1 $$; } 4>&- & exec "$@" 3<&- </dev/null'
 )
-"""A shell's words: become a command, and send it SIGUSR1 when standard input is closed.
-
-Standard output is the socket to serve on, which the command gets as descriptor 4.
-"""
+"""Shell: run the command on socket 4 (standard output); SIGUSR1 when standard input closes."""
 
 _SOCKET = 4
 
@@ -55,14 +46,9 @@ class ServerLostError(ServerUnreachableError):
 
 @contextlib.contextmanager
 def prefect_server() -> Iterator[None]:
-    """The Prefect server for the flows inside, once it has answered.
+    """Provide a Prefect server that has answered: at `PREFECT_API_URL`, else a temporary one.
 
-    That is the one at `PREFECT_API_URL`, of the environment or of a profile of Prefect's; without
-    it a short-lived one, stopped on the way out.
-
-    Raises:
-        ServerUnreachableError: as `wait_for_server`; nothing inside was run.
-        ServerLostError: it went away while something inside ran.
+    Raises ServerUnreachableError before the block, ServerLostError if it went away during it.
     """
     from prefect.settings import PREFECT_API_URL
 
@@ -77,7 +63,7 @@ def prefect_server() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _told_if_lost() -> Iterator[None]:
-    """Prefect gave a request up, after all its patience: our sentence instead of its traceback."""
+    """Replace Prefect's traceback by one sentence once it gives up a request."""
     try:
         yield
     except Exception as error:
@@ -93,7 +79,6 @@ def _told_if_lost() -> Iterator[None]:
 
 
 def _log_file() -> Path:
-    """What servers of runs' own say: they share the home of Prefect, and seldom say anything."""
     return Path(os.environ["PREFECT_HOME"]).expanduser() / "run-server.log"
 
 
@@ -103,15 +88,11 @@ def _shown_log() -> str:
 
 @contextlib.contextmanager
 def _own_server() -> Iterator[subprocess.Popen[bytes]]:
-    """Start a server in a process of its own, and let Prefect ask it; it may not answer yet.
+    """Start a server process and direct Prefect to it; it may not answer yet.
 
-    Its standard input is a pipe, of which the other end is held here alone: when this process ends,
-    by whatever signal, so does the server. What a terminal or a service manager sends to stop the
-    run is for the run alone to hear: a step that ends first has a server until then. What it says
-    goes to a file beside its database.
-
-    Its socket listens before it starts, and is open in that process alone: when it ends, nobody
-    listens there.
+    Only this process holds the other end of its standard input, so the server ends with it,
+    whatever signal ends it. It is shielded from the run's signals: a step that ends first keeps its
+    server.
     """
     process = None
     held, life = os.pipe()
@@ -138,7 +119,7 @@ def _own_server() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _serve() -> int:
-    """Serve on a socket that is open already, as `prefect server start` does on one of its own."""
+    """Serve on an inherited socket, as `prefect server start` does on its own."""
     import uvicorn
     from prefect.server.api.server import create_app
     from prefect.settings import PREFECT_SERVER_LOGGING_LEVEL
@@ -160,7 +141,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _at(url: str) -> Iterator[None]:
-    """Prefect's threads find the address too: it is one of the environment's."""
+    """Set the address in the environment, where Prefect's threads read it."""
     from prefect.context import refresh_global_settings_context
 
     os.environ["PREFECT_API_URL"] = url
@@ -173,15 +154,9 @@ def _at(url: str) -> Iterator[None]:
 
 
 def wait_for_server(own: subprocess.Popen[bytes] | None = None) -> None:
-    """Return when the Prefect server at `PREFECT_API_URL` has answered.
+    """Return when the server has answered, or raise ServerUnreachableError.
 
-    Waits for `DPIW_SERVER_WAIT_SECONDS`, and says so once where it is not the run's own.
-
-    Args:
-        own: the process of a short-lived one; if it ends, nothing is waited for.
-
-    Raises:
-        ServerUnreachableError: it did not answer.
+    Waits for `DPIW_SERVER_WAIT_SECONDS`, announced unless `own`, the run's server, is given.
     """
     seconds = float(os.environ["DPIW_SERVER_WAIT_SECONDS"])
     deadline, is_announced = time.monotonic() + seconds, False
@@ -209,7 +184,7 @@ def _answers() -> bool:
 
     try:
         with get_client(sync_client=True) as client:
-            client.raise_for_api_version_mismatch()  # the flow's own first question
+            client.raise_for_api_version_mismatch()  # the flow's own first request
         return True
     except TransportError:
         return False

@@ -1,4 +1,4 @@
-"""What a person or a log is shown of a run's steps while it runs: public facts alone."""
+"""What a terminal or a log shows of a run's steps while it runs: public facts only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ from dpiw.cli.heartbeat import FIRST, PACE, Heartbeat
 
 
 class StepLog(logging.Handler):
-    """One line per step, with its time; for a training a bar, or lines if there is no terminal.
+    """One line per step, with its time; a bar for a training, or lines without a terminal.
 
-    Without a terminal a long step says now and then that it goes on, and for how long.
-
-    Args:
-        console: where bars are drawn.
-        first, pace: seconds until a step says so, and between one time and the next.
+    Without a terminal, a long step reports after `first` seconds, then every `pace` seconds.
     """
 
     def __init__(self, console: Console, *, first: float = FIRST, pace: float = PACE) -> None:
@@ -29,11 +25,7 @@ class StepLog(logging.Handler):
         self._heart: Heartbeat | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show `start NAME`, `again NAME`, `at NAME STEP STEPS`, `done NAME SECONDS`.
-
-        Of `told NAME TEXT` the text is shown, of `failed NAME` nothing: the process that started
-        the run knows why.
-        """
+        """Show an event: `start`, `again`, `at`, `done` or `told`; nothing for `failed`."""
         with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
             self._show(*record.getMessage().split())
 
@@ -57,7 +49,7 @@ class StepLog(logging.Handler):
             print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
 
     def begin(self, name: str) -> None:
-        """Show that a step goes on, whatever there is to read, until it is settled."""
+        """Show that something goes on, until `settle`."""
         self.settle()
         if self._console.is_terminal:
             self._draw(name, None, bars.TimeElapsedColumn())
@@ -65,7 +57,7 @@ class StepLog(logging.Handler):
             self._heart = Heartbeat(partial(_goes_on, name), **self._paces).start()
 
     def settle(self) -> None:
-        """Take a bar off the screen; its step is over."""
+        """Remove the bar or heartbeat of a step that is over."""
         if self._heart is not None:
             self._heart.stop()
             self._heart = None

@@ -20,7 +20,7 @@ from dpiw.run.run import cells_file, ledger_url
 
 
 def summary(folder: Path, spec: Path, seconds: float) -> str:
-    """Where the release is, what it cost and left, how good its weights are, what to do next."""
+    """Return where the release is, its cost, what is left, its weights' verdict, and next steps."""
     verified = verify(folder)
     certificate, diagnostics = verified.certificate, verified.certificate.diagnostics
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
@@ -59,7 +59,7 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
 
 
 def more_rows_summary(folder: Path, spec: Path) -> str:
-    """Where more rows of a release are, and how good their weights are; they cost nothing."""
+    """Return where more rows of a release are, and the verdict on their weights."""
     verified = verify(folder)
     certificate, rows = verified.certificate, verified.manifest.facts.rows
     first = certificate.more_rows_of or {}
@@ -79,7 +79,6 @@ def more_rows_summary(folder: Path, spec: Path) -> str:
 
 
 def _left(spec: Path, population: str, key: str) -> list[str]:
-    """What the population has left, and how many more such releases that allows."""
     try:
         ledger = Ledger.open(ledger_url(load_spec(spec)))
         run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
@@ -87,30 +86,23 @@ def _left(spec: Path, population: str, key: str) -> list[str]:
             f"left       {ledger.remaining(population)};"
             f" {more_such(ledger.account(population), run)}"
         ]
-    except (DPIWError, StopIteration) as error:  # the release is published all the same
+    except (DPIWError, StopIteration) as error:  # the release is published anyway
         return [f"left       not known ({type(error).__name__})"]
 
 
 def _key(spec: Path) -> str:
-    """The option that names the public key beside the signing key, if it lies there."""
+    """The option that names the public key beside the signing key, if it exists."""
     public = Path(load_spec(spec).signing_key).with_suffix(".pub")
     return f" --key {os.path.relpath(public)}" if public.exists() else ""
 
 
 def _cells(spec: Path, population: str, key: str) -> str:
-    """Where to look; the same for every table, whether or not there is anything to see."""
+    """Where to look; the same for every table, whatever there is to see."""
     return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
 
 
 def advice(verdict: str, spec: Path, *, unseen: str = "", rehearsed: bool = True) -> list[str]:
-    """What to do about weights that are not simply to be used.
-
-    Args:
-        verdict: the certificate's.
-        spec: of the release.
-        unseen: the certificate's.
-        rehearsed: whether such a release can be, on stand-ins.
-    """
+    """Return advice on weights that need care; `rehearsed`: stand-ins can rehearse it."""
     before = f"           before the next one, at no cost: {program()} rehearse {spec}"
     if verdict == Verdict.CARE.value:
         return ["           give each result with and without weights; each interval has a verdict"]
@@ -126,7 +118,7 @@ def advice(verdict: str, spec: Path, *, unseen: str = "", rehearsed: bool = True
 
 
 def _lists(folder: Path, dictionary: Path) -> list[str]:
-    """What a data dictionary beside this one says to take the levels that a release found."""
+    """Lines for a data dictionary that takes the levels that a release found."""
     if not (folder / level_file(1)).exists():
         return []
     keys = ("name", "kind", "nullable", "normaliser", "other", "provenance")

@@ -1,4 +1,4 @@
-"""The steps of a release as Prefect tasks: each wraps one function of dpiw, and adds nothing.
+"""The steps of a release as Prefect tasks: each only wraps one function of dpiw.
 
-Importing `flows` first sets Prefect's confidential defaults; so does every entry point.
+Import `flows` first: it sets Prefect's confidential defaults. Every entry point does.
 """

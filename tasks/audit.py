@@ -12,11 +12,11 @@ from tasks.step import step
 
 @step("audit", done="the ledger is replayed and the releases are checked", reads_named_files=True)
 def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) -> AuditReport:
-    """Return what was found, however bad it is."""
+    """Return all findings of the audit; bad ones raise nothing."""
     return run_audit(ledger, releases, public_keys)
 
 
 @step("report", done="the report is written", reads_named_files=True)
 def report_audit(report: AuditReport, folder: Path) -> Path:
-    """Return the page for people; `audit.json` lies beside it."""
+    """Write the report; return the page for people, beside `audit.json`."""
     return write_report(report, folder)[1]

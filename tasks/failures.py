@@ -1,8 +1,6 @@
-"""What a worker's terminal shows of a step that failed: one sentence, and no traceback.
+"""What a worker's terminal shows of a failed step: one sentence, and no traceback.
 
-Prefect logs the traceback of an exception that leaves a task, once for the task and twice for its
-flow. Of our own errors it says nothing that the sentence does not: where a step's own code failed
-stands in the run's confidential log. What Prefect itself runs into is shown as ever.
+Tracebacks of a step's own code are in the run's log. Prefect's own errors stay unchanged.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ R = TypeVar("R")
 
 
 def stops() -> tuple[type[BaseException], ...]:
-    """What ends a process or a run by intent; Prefect has words of its own for each."""
-    from prefect.exceptions import ExternalSignal, PrefectSignal  # a published run needs none
+    """Return what ends a process or a run by intent; Prefect reports each itself."""
+    from prefect.exceptions import ExternalSignal, PrefectSignal  # not before a failure
 
     return (
         KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, PrefectSignal,
@@ -47,7 +45,7 @@ class StepFailedError(Exception):
 
 
 class DrawnStepFailedError(StepFailedError):
-    """A step behind a draw failed for a reason that nobody foresaw."""
+    """A step after a draw failed for an unforeseen reason."""
 
     advice = (
         "what was drawn is committed and kept, and nothing is paid again. Do not change the spec or"
@@ -62,34 +60,27 @@ DRAWN_ADVICE = (
     " names, without another spec or period, and start the run again; if it names nothing of yours,"
     " ask the maintainers of dpiw"
 )
-"""For errors whose own advice is about a run that drew nothing."""
+"""Replaces advice that assumes that nothing was drawn."""
 
 
 class OwnFailures(logging.Filter):
-    """Turns the traceback of one of our errors into a sentence; leaves out that it is repeated."""
+    """Replaces the tracebacks of our own errors by a sentence, shown once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown."""
+        """Return whether the record is shown."""
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, DPIWError | StepFailedError):
             return True
         record.msg, record.args = _sentence(error), ()
         record.exc_info = record.exc_text = None
-        return record.name == _TASKS  # a flow says in what state it ended
+        return record.name == _TASKS  # the flow's own line follows
 
 
 def brief(error: DPIWError, subject: str) -> DPIWError:
-    """An error as Prefect keeps it: its class, and the file and line that it is about.
+    """Return an error for Prefect: its class, file and line; else `subject` instead of a place.
 
-    Everyone who may start a run chooses the files that it reads, so no word of a file may come
-    back.
-
-    Args:
-        error: of reading what somebody named.
-        subject: what is said where neither file nor line is known.
-
-    Returns:
-        The same error with another text; `full` holds the whole of it, for a person's terminal.
+    Everyone who may start a run chooses the files that it reads, so no text of a file may come
+    back. `full` holds the whole text, for a person's terminal.
     """
     short = copy.copy(error)
     short.full = str(error)
@@ -99,10 +90,7 @@ def brief(error: DPIWError, subject: str) -> DPIWError:
 
 @contextlib.contextmanager
 def told_briefly(subject: str) -> Iterator[None]:
-    """Let what is raised inside say no more than `brief` lets it, or than its class.
-
-    What is raised has no context: a library's reducer for pickles may keep that, with its text.
-    """
+    """Reduce errors raised inside to `brief`, or to their class, without a context to pickle."""
     failure: Exception
     try:
         yield
@@ -115,17 +103,14 @@ def told_briefly(subject: str) -> Iterator[None]:
     try:
         raise failure
     finally:
-        failure.__context__ = None  # set by `with`, which handles the error that came in
+        failure.__context__ = None  # `with` sets it to the first error
 
 
 def only_our_own(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a flow's body raise errors of ours, without what led to them, and what stops a process.
+    """Let the body of the flow `name` raise only our errors, without causes, and `stops`.
 
-    Anything else leaves as its class alone, also what is no `Exception`, as a library in Rust may
-    raise: Prefect keeps the text of whatever ends a flow.
-
-    Args:
-        name: of the flow, as its failure says it.
+    Anything else becomes its class name, even what is no `Exception`, as libraries in Rust raise:
+    Prefect stores the text of the error that ends a flow.
     """
 
     def wrap(body: Callable[P, R]) -> Callable[P, R]:
@@ -138,7 +123,7 @@ def only_our_own(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 failure = error
             except stops():
                 raise
-            except HTTPError as error:  # a person sees that the server went away
+            except HTTPError as error:  # shown as a lost server
                 failure = HTTPError(f"{name} failed: {type(error).__name__}")
             except BaseException as error:
                 failure = StepFailedError(f"{name} failed: {type(error).__name__}")
@@ -155,7 +140,7 @@ def _sentence(error: DPIWError | StepFailedError) -> str:
 
 
 def show_sentences() -> None:
-    """From now on, in this process; saying it twice changes nothing."""
+    """Install `OwnFailures` in this process; repeating it changes nothing."""
     for name in (_TASKS, _FLOWS):
         logger = logging.getLogger(name)
         if not any(isinstance(log_filter, OwnFailures) for log_filter in logger.filters):
@@ -163,18 +148,15 @@ def show_sentences() -> None:
 
 
 def record(error: BaseException, name: str, *given: object) -> None:
-    """Keep the traceback of a step's own failure in its run's log, for the custodian alone.
+    """Keep the traceback of a step's own failure in its run's log, for the custodian only.
 
-    Args:
-        error: what the step raised.
-        name: of the step.
-        given: its arguments, the run's folder first; of one that has no run, nothing is kept.
+    `given`: the step's arguments, the run's folder first; without a run nothing is kept.
     """
     place = given[0] if given else None
     if not isinstance(place, Path) or not (place / "log").is_dir():
         return
     trace = "".join(traceback.format_exception(error))
-    with contextlib.suppress(OSError):  # a full disk is not to hide that the step failed
+    with contextlib.suppress(OSError):  # a full disk must not hide the failure
         log = os.open(place / "log" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(log, "w", encoding="utf-8", errors="backslashreplace") as output:
             output.write(trace)

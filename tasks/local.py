@@ -12,11 +12,11 @@ from tasks.step import step
 
 @step("collect", done="every report is one that an honest client may send", reads_named_files=True)
 def collect_reports(spec: LocalSpec) -> Reports:
-    """Return the reports, each person's once."""
+    """Return the reports, one for each person."""
     return collector.read_reports(spec)
 
 
 @step("publish", done="signed and published", reads_named_files=True)
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
-    """Return the published folder; the same one, however often this is repeated."""
+    """Return the published folder; repeating returns the same one."""
     return collector.publish_reports(spec, reports)

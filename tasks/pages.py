@@ -1,7 +1,6 @@
-"""What a run shows an operator in Prefect: its plan, its places, the budget, the release.
+"""What a run shows an operator in Prefect: plan, places, budget, release; public facts only.
 
-Public facts alone: the spec and its plan, what the ledger holds for the population, the published
-folder. Reads without a draw are not among them: their number is for the custodian.
+The number of reads without a draw is for the custodian and not shown.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tasks.window import Window
 
 
 def _show(tell: Callable[[Window], None]) -> None:
-    """Tell it in this task's window; a step that is done does not fail for its pages."""
+    """Show it in this task's window; a finished step does not fail because of its pages."""
     window = Window.of_this_task()
     if window is not None:
         with contextlib.suppress(Exception):
@@ -29,7 +28,7 @@ def _show(tell: Callable[[Window], None]) -> None:
 
 
 def show_run(run: ReleaseRun) -> None:
-    """The plan as a table, and where things of this run lie."""
+    """Show the plan as a table, and the run's places."""
     name = run.spec.name
 
     def tell(window: Window) -> None:
@@ -41,7 +40,7 @@ def show_run(run: ReleaseRun) -> None:
 
 
 def show_budget(run: ReleaseRun) -> None:
-    """The population's budget with this run reserved, as a table and as a picture."""
+    """Show the population's budget with this run reserved, as a table and as a picture."""
 
     def tell(window: Window) -> None:
         account = run.open_ledger().account(run.spec.population)
@@ -54,7 +53,7 @@ def show_budget(run: ReleaseRun) -> None:
 
 
 def show_release(run: ReleaseRun, folder: Path) -> None:
-    """Where the release and its report are, and what it says of its weights."""
+    """Show the release's place, cost and verdict."""
 
     def tell(window: Window) -> None:
         certificate = verify(folder).certificate
@@ -71,7 +70,7 @@ def show_release(run: ReleaseRun, folder: Path) -> None:
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
-    """One row for each event of each private stage."""
+    """Return one row for each event of each private stage."""
     rows = []
     for stage in plan.stages:
         alone = plan.stage_cost(frozenset({stage.name}))
@@ -87,7 +86,7 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
 
 
 def run_page(run: ReleaseRun) -> str:
-    """The run's key, and where its custodian looks."""
+    """Return the run's key and the custodian's paths, in Markdown."""
     cells = cells_file(Path(run.spec.state), run.spec.population, run.key)
     return (
         f"| | |\n|---|---|\n| run | `{run.key}` |\n| release | `{run.release_id}` |\n"
@@ -98,7 +97,7 @@ def run_page(run: ReleaseRun) -> str:
 
 
 def budget_rows(account: Account) -> list[dict[str, str]]:
-    """The lifetime budget, what is spent of it and what is left."""
+    """Return the lifetime budget, what is spent and what is left."""
     amounts = {"for life": account.population.budget, "spent or reserved": account.spent,
                "left": account.remaining}  # fmt: skip
     return [
@@ -108,7 +107,7 @@ def budget_rows(account: Account) -> list[dict[str, str]]:
 
 
 def budget_picture(account: Account) -> str:
-    """A bar of the epsilon that is spent, as the address of an image."""
+    """Return a bar of the spent epsilon as a data URL."""
     budget, spent = account.population.budget.epsilon, account.spent.epsilon
     share = min(1.0, float(spent / budget))
     width = round(400 * share)

@@ -17,10 +17,10 @@ from tasks.step import step, tell
 
 
 def _met_twice(run: ReleaseRun, scheduled_before: str) -> str:
-    """That a schedule starts twice in a period; empty if not, or if the ledger is out of reach."""
+    """A warning if a schedule starts twice in a period; empty if not, or if the ledger fails."""
     try:
         record = Ledger.open(ledger_url(run.spec)).find_run(run.key)
-    except LedgerError:  # `reserve` says so
+    except LedgerError:  # `reserve` reports it
         return ""
     if not scheduled_before or record is None or record.state is not RunState.PUBLISHED:
         return ""
@@ -36,14 +36,7 @@ def _met_twice(run: ReleaseRun, scheduled_before: str) -> str:
 def plan(
     spec: Path, period: str | None, due: Due | None = None, scheduled_before: str = ""
 ) -> Path:
-    """Return the folder of the run that this spec and period name.
-
-    Args:
-        spec: its path.
-        period: a label that was asked for; None: the one that the run was scheduled in.
-        due: when it was due; None: now.
-        scheduled_before: when an earlier scheduled run had the same period; empty: none had.
-    """
+    """Return the folder of the run that this spec and period name."""
     due = due or Due.now_alone()
     with told_briefly(spec.name):
         read = load_spec(spec)

@@ -1,9 +1,7 @@
-"""Where a training stands: a line on the log of steps, and one progress artefact in Prefect.
+"""A training's progress: a line in the log of steps, and one progress artifact in Prefect.
 
-A training stage tells (step, steps) on a pipe (`dpiw.run.process`). It runs beside the table, so it
-is not believed: only what the plan foretells gets through, each pair once and in order. What is
-shown is public: the stage, these numbers, and the run's epsilon and delta. When it is shown is not
-controlled: steps take longer with more rows (leak register, row 37).
+A stage runs beside the table, so only pairs (step, steps) that the plan foretells pass, each once
+and in order. Timing is not controlled: steps take longer with more rows (leak register, row 37).
 """
 
 from __future__ import annotations
@@ -22,13 +20,7 @@ from tasks.window import Window
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTraining:
-    """The public facts of a training.
-
-    Attributes:
-        stage: its name.
-        steps: T, noised steps.
-        epsilon, delta: of the whole run, as its spec writes them.
-    """
+    """The public facts of a training; `epsilon` and `delta` are the whole run's, as in its spec."""
 
     stage: str
     steps: int
@@ -37,7 +29,7 @@ class PlannedTraining:
 
     @classmethod
     def of_stage(cls, directory: Path, stage: str) -> Self | None:
-        """Of a stage of a prepared run; None: it trains nothing."""
+        """Return the training of a prepared run's stage; None: it trains nothing."""
         plan = ReleaseRun.load(directory).plan
         for planned in plan.stages:
             steps = planned.parameters.get("steps")
@@ -51,11 +43,11 @@ class PlannedTraining:
         return None
 
     def foretells(self, step: int, steps: int) -> bool:
-        """Whether a training as planned tells this, whatever rows it reads."""
+        """Return whether the planned training reports this, whatever rows it reads."""
         return steps == self.steps and 0 <= step <= steps and step % interval(steps) == 0
 
     def describe(self, step: int) -> str:
-        """The text of the artefact."""
+        """Return the artifact's text."""
         return (
             f"{self.stage}: step {step} of {self.steps}. The run's epsilon {self.epsilon} (delta"
             f" {self.delta}) was charged in full before the first step."
@@ -63,12 +55,7 @@ class PlannedTraining:
 
 
 class ProgressArtefact:
-    """A progress artefact in a task's window.
-
-    Args:
-        key: letters, digits and dashes; the same for every run.
-        window: the task's.
-    """
+    """A progress artifact in a task's window; its `key` is the same for every run."""
 
     def __init__(self, key: str, window: Window) -> None:
         self._key, self._window = key, window
@@ -76,12 +63,12 @@ class ProgressArtefact:
 
     @classmethod
     def of_this_task(cls, stage: str) -> Self | None:
-        """For the task run under way; None outside of one."""
+        """Return it for the task run under way; None outside of a task."""
         window = Window.of_this_task()
         return None if window is None else cls(f"{stage}-progress", window)
 
     def show(self, percent: float, description: str) -> None:
-        """Make or update it, if the server takes it."""
+        """Make or update it, if the server accepts it."""
         if self._made is None:
             self._made = self._window.artifact(self._key, "progress", percent, description)
         else:
@@ -89,19 +76,19 @@ class ProgressArtefact:
 
 
 class TrainingProgress:
-    """A `dpiw.privacy.resumption.Progress` that shows people where a planned training stands."""
+    """A `dpiw.privacy.resumption.Progress` that shows people a planned training's step."""
 
     def __init__(self, training: PlannedTraining, artefact: ProgressArtefact | None) -> None:
         self._training, self._artefact = training, artefact
         self._shown = -1
 
     def __call__(self, step: int, steps: int) -> None:
-        """Show it, if a regular training would tell it now."""
+        """Show the step if a regular training would report it now."""
         if step > self._shown and self._training.foretells(step, steps):
             self._show(step)
 
     def finish(self) -> None:
-        """The stage ended well: a training that was shown is shown complete."""
+        """Show a training whose stage ended well as complete, if it was shown at all."""
         if 0 <= self._shown < self._training.steps:
             self._show(self._training.steps)
 
@@ -114,16 +101,7 @@ class TrainingProgress:
 
 
 def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
-    """`dpiw.run.launch.launch_stage`, showing where its training stands if it trains.
-
-    Args:
-        stage: its name.
-        directory: the run's folder.
-        without_gpu: whether it goes on from its checkpoint on the CPU, which is shown.
-
-    Raises:
-        StageFailedError: as `launch_stage`.
-    """
+    """Run a stage and show its training's progress; raises StageFailedError."""
     if without_gpu:
         progress.info("again %s", stage)
         tell(f"{stage}: goes on from its checkpoint, without a GPU, at no further cost")

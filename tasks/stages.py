@@ -1,7 +1,4 @@
-"""The steps of a release that Prefect shows, behind `tasks.plan`: each calls one function of dpiw.
-
-Stages that see private rows run in processes of their own (`dpiw.run.launch`).
-"""
+"""The steps of a release after `tasks.plan`: each calls one function of dpiw."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def reserve(directory: Path) -> Path:
 
 
 def _told(text: str) -> None:
-    """Before it happens, in Prefect and on the terminal."""
+    """Show it in Prefect and on the terminal, before it happens."""
     tell(f"reserve: {text}")
     progress.info("told reserve %s", text)
 
@@ -42,14 +39,14 @@ def _told(text: str) -> None:
     done="the table was copied, checked and scaled, in a process of its own; nothing left it",
 )
 def ingest(directory: Path) -> Path:
-    """Leave the scaled snapshot in the confidential workspace."""
+    """Write the scaled snapshot into the confidential workspace."""
     launch_stage("ingest", directory)
     return directory
 
 
 @step("fit_generator", done="drawn once and committed in the ledger")
 def fit_generator(directory: Path, *, without_gpu: bool = False) -> Path:
-    """Leave the generator's noisy measurement, drawn once and charged once."""
+    """Draw the generator's noisy measurement, charged once."""
     launch_fit("fit_generator", directory, without_gpu=without_gpu)
     return directory
 
@@ -68,7 +65,7 @@ def draw_synthetic(directory: Path) -> Path:
     drawn=True,
 )
 def fit_weights(directory: Path, *, without_gpu: bool = False) -> Path:
-    """Leave the weights' noisy coefficients, drawn once and charged once."""
+    """Draw the weights' noisy coefficients, charged once."""
     launch_fit("fit_weights", directory, without_gpu=without_gpu)
     return directory
 
@@ -83,7 +80,7 @@ def debias(directory: Path) -> Path:
 
 @step("diagnose", done="the verdict is decided, from public quantities, at no cost", drawn=True)
 def diagnose(directory: Path) -> Path:
-    """Judge the weights from public quantities and decide the verdict."""
+    """Decide the weights' verdict from public quantities."""
     run = ReleaseRun.load(directory)
     steps.diagnose(run)
     return directory
@@ -91,7 +88,7 @@ def diagnose(directory: Path) -> Path:
 
 @step("publish", done="signed and published", drawn=True)
 def publish(directory: Path) -> Path:
-    """Return the published folder; the same one, however often this is repeated."""
+    """Return the published folder; repeating returns the same one."""
     run = ReleaseRun.load(directory)
     folder = steps.publish(run)
     show_release(run, folder)
@@ -100,7 +97,7 @@ def publish(directory: Path) -> Path:
 
 @step("wait", done="the run starts again")
 def wait(directory: Path, allowed: Rerun, seconds: float, number: int) -> Path:
-    """Say when the run starts again and what that pays; return its folder after the pause."""
+    """Report when the run starts again and what that pays; return its folder after the pause."""
     tell(f"wait: rerun {number} starts in {seconds:.0f} s; by the ledger {_COSTS[allowed]}")
     time.sleep(seconds)
     return directory

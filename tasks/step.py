@@ -1,8 +1,7 @@
 """How a step of dpiw becomes a Prefect task.
 
-No retries, no cache, no stored result: what may be repeated, and at what cost, is the ledger's
-business (docs/operations.md). A failure crosses into Prefect as one of our own errors, whose texts
-hold no values, or as the bare name of the error's class, without the chain that led to it.
+No retries, cache or stored results: the ledger decides what may be repeated. Prefect gets our own
+errors, whose texts hold no values, or the name of an error's class, never the chain.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 progress = logging.getLogger("dpiw.progress")
-"""Says which step runs and how long it took; it never receives a value."""
+"""Reports which step runs and how long it took; it never receives a value."""
 
 
 _BEFORE_A_DRAW = {error.advice for error in (SpecError, SchemaError, PrivacyError)}
-"""Advice that is wrong behind a draw: it says that nothing was spent, or to change the plan."""
+"""Advice that is wrong after a draw: that nothing was spent, or to change the plan."""
 
 
 def _guarded(
@@ -63,7 +62,7 @@ def _guarded(
                 failure.advice = DRAWN_ADVICE
         except stops():
             raise
-        except BaseException as error:  # of a library in Rust, too
+        except BaseException as error:  # libraries in Rust raise such
             record(error, name, *args)
             failure = unforeseen(f"{name} failed: {type(error).__name__}")
             if isinstance(error, StepFailedError):
@@ -81,7 +80,7 @@ def _guarded(
 
 
 def tell(text: str, level: int = logging.INFO) -> None:
-    """One public line in the run's log in Prefect, if this is a task of one."""
+    """Write one public line to the run's log in Prefect, inside a task."""
     window = Window.of_this_task()
     if window is not None:
         window.line(text, level)
@@ -92,12 +91,8 @@ def step(
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Turn a function into a task called `name`.
 
-    Args:
-        name: of the task.
-        done: what it says in Prefect when it has ended well, the same whatever was read.
-        reads_named_files: whether it reads files that a flow's parameters lead to: Prefect then
-            keeps class, file and line of what it refuses (`tasks.failures.brief`).
-        drawn: whether it comes after a draw, so that what failed is paid and has to be kept.
+    `done`: its line in Prefect, the same whatever was read. `reads_named_files`: Prefect gets only
+    class, file and line of errors (`tasks.failures.brief`). `drawn`: a failed run is paid and kept.
     """
 
     def wrap(body: Callable[P, R]) -> Task[P, R]:

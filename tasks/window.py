@@ -1,9 +1,6 @@
-"""The operator's window: what a run shows of itself in Prefect.
+"""The operator's window: log lines and artifacts in Prefect, made from public facts only.
 
-One line a step, as a log of its own, and a few artifacts: the plan, the run's places, the budget,
-the release. Prefect's own log shipping stays off; each line is made here, of public facts alone:
-the spec, the plan, the ledger, the published folder. A server that does not take them fails
-nothing: after two failures in a row a task goes on without its window.
+Prefect's own log shipping stays off. A failing server fails no step.
 """
 
 from __future__ import annotations
@@ -24,24 +21,19 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import SettingsContext, TaskRunContext, get_settings_context
 
 TIMEOUT_SECONDS = 5.0
-"""For one request to Prefect as a whole, however slowly its answer drips."""
+"""For one request to Prefect as a whole, even if its answer arrives slowly."""
 
 PATIENCE = 2
-"""Requests in a row that may fail before a task goes on without its window."""
+"""Failed requests in a row before a task goes on without its window."""
 
 
 R = TypeVar("R")
 
 
 class Window:
-    """What one task run shows.
+    """What one task run shows; `timeout`: seconds for a whole request.
 
-    Args:
-        task_run: it belongs to.
-        flow_run: it belongs to; None: to none.
-        client: asks Prefect; not the engine's own, whose connections requests that are left behind
-            would hold.
-        timeout: seconds for one request, connection and answer together.
+    `client` is not the engine's own, whose connections abandoned requests would hold.
     """
 
     def __init__(
@@ -57,7 +49,7 @@ class Window:
 
     @classmethod
     def of_this_task(cls) -> Self | None:
-        """For the task run under way; None outside of one."""
+        """Return the window of the task run under way; None outside of a task."""
         context = TaskRunContext.get()
         if context is None or not isinstance(context.client, SyncPrefectClient):
             return None
@@ -67,7 +59,7 @@ class Window:
         )
 
     def line(self, text: str, level: int = logging.INFO) -> None:
-        """One line in the run's log."""
+        """Write one line to the run's log."""
         entry = {
             "name": "dpiw", "level": level, "message": text, "task_run_id": str(self._task_run),
             "timestamp": datetime.datetime.now(datetime.UTC).isoformat(),
@@ -76,16 +68,10 @@ class Window:
         self._send(lambda client: client.create_logs([entry]))
 
     def artifact(self, key: str, kind: str, data: Any, description: str = "") -> UUID | None:
-        """An artifact of a kind that Prefect draws: `table`, `markdown`, `image` or `progress`.
+        """Create an artifact; return its identifier, or None if the server did not accept it.
 
-        Args:
-            key: its name, the same for every run; underscores become dashes.
-            kind: as above.
-            data: rows as JSON, text, an address, or percent.
-            description: in Markdown.
-
-        Returns:
-            Its identifier; None: the server did not take it.
+        `kind`: `table`, `markdown`, `image` or `progress`; `data`: rows, text, an address, or
+        percent.
         """
         new = ArtifactCreate(
             key=key.replace("_", "-"), type=kind, data=data, description=description,
@@ -94,7 +80,7 @@ class Window:
         return self._send(lambda client: client.create_artifact(new).id)
 
     def update(self, artifact: UUID, data: Any, description: str) -> None:
-        """Put other data into an artifact of this task."""
+        """Replace data and description of an artifact of this task."""
         changed = ArtifactUpdate(data=data, description=description)
         self._send(lambda client: client.update_artifact(artifact, changed))
 
@@ -113,13 +99,13 @@ class Window:
 
 @functools.cache
 def _own_client(url: str) -> SyncPrefectClient:
-    """One for all windows on a server: each reads the machine's TLS certificates and asks twice."""
+    """One for all windows on a server: making one reads the machine's TLS certificates."""
     settings = {"base_url": url, "timeout": TIMEOUT_SECONDS}
     return get_client(httpx_settings=settings, sync_client=True)
 
 
 def _asked_once() -> SettingsContext:
-    """Prefect's settings, but for its retries; its `temporary_settings` reads all of them again."""
+    """Prefect's settings without retries; its `temporary_settings` would read all of them again."""
     now = get_settings_context()
     client = now.settings.client.model_copy(update={"max_retries": 0})
     once = now.settings.model_copy(update={"client": client})
@@ -127,11 +113,7 @@ def _asked_once() -> SettingsContext:
 
 
 def _within(seconds: float, ask: Callable[[], R]) -> R:
-    """What `ask` answers in time: the client's own limit is one for each read.
-
-    Raises:
-        queue.Empty: nothing in time, or an error. Of a thread that is left behind nobody hears.
-    """
+    """Return the answer if it comes in time, else raise queue.Empty; httpx limits only reads."""
     answers: queue.SimpleQueue[R] = queue.SimpleQueue()
 
     def request() -> None:

@@ -1,1 +1,1 @@
-"""One run, drawn once, whatever crashes."""
+"""One run of a release. Each of its draws is made at most once for each time it is paid."""

@@ -1,7 +1,4 @@
-"""Before a run: its period, its cost, what is left of the budget afterwards, the next command.
-
-Computed from the ledger and from which files exist: nothing is read, held or changed.
-"""
+"""Before a run: its period, its cost, the budget left afterwards, the next command. Read-only."""
 
 from __future__ import annotations
 
@@ -28,20 +25,10 @@ from dpiw.run.run import ReleaseRun, ledger_url, run_folder
 def advice(
     plan: Plan, path: Path, label: str, *, asked: bool, pay_again: bool = False
 ) -> list[str]:
-    """Return four lines: period, cost, what is left, and the next command.
+    """Return period, cost, what is left, and the next command (or the refusal of a release).
 
-    Where a release would be refused, the last line is its refusal, with the command that helps.
-
-    Args:
-        plan: of the release.
-        path: of its spec, as it was typed.
-        label: of the period that would be published.
-        asked: whether somebody asked for that label; else it is today's.
-        pay_again: whether a person asked to pay a second time for this release and period.
-
-    Raises:
-        UnsupportedRelationError, SpecError: the population is registered with other terms than the
-            spec's, so a release would be refused.
+    `asked`: a person named the label; `pay_again`: a person agreed to pay it a second time. Raises
+    UnsupportedRelationError or SpecError if the registered terms are not the spec's.
     """
     spec = plan.spec
     period = label if asked or spec.cadence == "once" else f"{label} (today's; or: --period)"
@@ -69,7 +56,7 @@ def advice(
 
 
 def doubts(spec: ReleaseSpec, ledger: Ledger, path: Path) -> list[str]:
-    """A warning where the ledger lacks releases in sight of a spec: its counts are too low."""
+    """Return a warning if the ledger lacks releases in sight, so that its counts are too low."""
     try:
         check_heads(spec, ledger)
     except DPIWError as error:
@@ -121,7 +108,6 @@ def _check(
     *,
     pay_again: bool,
 ) -> None:
-    """Refuse what `dpiw.run.reserve` refuses, as far as the ledger alone shows it."""
     check_not_recovered(run, ledger, record)
     if record is not None and record.state is RunState.RESERVED:
         check_not_overtaken(run.spec, ledger, record)
@@ -143,7 +129,6 @@ def _check(
 
 
 def _missing(run: ReleaseRun, record: RunRecord | None) -> str:
-    """The first file or GPU that a release needs and this machine lacks; empty: none."""
     if run.snapshot.exists() or (record is not None and record.state is RunState.PUBLISHED):
         return ""
     return next(itertools.chain(missing_files(run.spec), missing_gpus(run.plan)), "")
@@ -160,10 +145,6 @@ def _cost(record: RunRecord | None, charge: Charge | None) -> str:
 
 
 def _left(plan: Plan, account: Account, charge: Charge | None) -> str:
-    """The rest of the lifetime budget after the release, and how many more such releases it pays.
-
-    By the population's own rule of composition. Where the release does not fit: what does.
-    """
     budget, after = account.population.budget, account
     if charge is None:
         stages = frozenset(stage.name for stage in plan.stages)

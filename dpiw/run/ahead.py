@@ -27,13 +27,12 @@ _STANDS = {
     RunState.COMMITTED: "is drawn and charged, not published",
     RunState.PUBLISHED: "is published already",
 }
-"""What another run of the same release and period has cost; a voided one nothing."""
 
 _RECOVERED = "was published, and recovered"
 
 
 def missing_files(spec: ReleaseSpec) -> Iterator[str]:
-    """Files that a release will need; they are looked for, and not opened."""
+    """Return the files that a release will need and that are missing; opens none."""
     source = Path(spec.source.path)
     if fault := source_fault(spec, names_others=False):
         yield fault
@@ -56,7 +55,7 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
 
 
 def missing_gpus(plan: Plan) -> Iterator[str]:
-    """Stages that need a GPU, where this machine has none: a worker elsewhere may have one."""
+    """Yield the stages that need a GPU if this machine has none; another worker may have one."""
     for stage in plan.stages:
         try:
             check_device(plan.device(stage.name), stage=stage.name, computes=False)
@@ -65,14 +64,10 @@ def missing_gpus(plan: Plan) -> Iterator[str]:
 
 
 def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
-    """Why a release would not open its source, by its name alone; empty where it would.
+    """Return why a release would not open its source, judged by its name alone; empty: it would.
 
-    With the path from here: for who wrote the spec, and a source's path is no secret of its rows.
-
-    Args:
-        spec: of the release.
-        names_others: whether a file beside it whose name is near is named: to its custodian, on a
-            terminal, and not where the text may be kept, as of a plan in the log of a CI.
+    `names_others`: also name a similar file. Only on the custodian's terminal, as texts may be
+    kept.
     """
     try:
         check_is_file(Path(spec.source.path))
@@ -85,19 +80,16 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
 
 
 def _tables_beside(path: Path) -> list[str]:
-    """Names of files of the same kind, in the folder of one that is not there; none is opened."""
     with suppress(OSError):
         return [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
     return []
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
-    """Refuse a label that is none of the spec's cadence: it would be a release that pays again.
+    """Refuse a label that does not fit the spec's cadence: it would be a release that pays again.
 
-    A run that began under such a label, before this was refused, may go on: ask for new runs alone.
-
-    Raises:
-        SpecError: the label has another form, or there is no such day, week, month or quarter.
+    Ask for new runs only: a run that began under such a label in an earlier version may go on.
+    Raises SpecError.
     """
     near = None if period is None else nearest_period(spec.cadence, period)
     if period == near:
@@ -116,9 +108,9 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
 
 
 def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str:
-    """Why a label is out of turn at a moment: neither the current period's nor the last one's.
+    """Return why a label is neither the current period's nor the last one's; empty if it is.
 
-    Empty where it is one of them. Everyone who may choose any label may spend a lifetime budget.
+    Without this, anybody who may choose a label could spend the lifetime budget.
     """
     labels = current_and_last(spec.cadence, moment, spec.time_zone)
     if label in labels:
@@ -128,17 +120,7 @@ def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str
 
 
 def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
-    """Refuse that a worker begins a period out of turn; a run that began may go on.
-
-    Args:
-        spec: of the run.
-        key: of the run.
-        label: its period's.
-        due: when the run was due.
-
-    Raises:
-        SpecError: the period is out of turn; nothing was reserved.
-    """
+    """Raise SpecError if a worker would begin a period out of turn; a run that began may go on."""
     fault = "" if spec.back_fill else out_of_turn(spec, label, due.moment)
     if not fault or _began(spec, key):
         return
@@ -154,7 +136,7 @@ def _began(spec: ReleaseSpec, key: str) -> bool:
 
 
 def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
-    """What a person is asked before a period out of turn is paid; empty: nothing."""
+    """Return what to ask a person before a period out of turn is paid; empty: nothing."""
     now = datetime.datetime.now(datetime.UTC)
     fault = "" if spec.back_fill else out_of_turn(spec, label, now)
     if not fault or _began(spec, key):
@@ -163,24 +145,12 @@ def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
 
 
 def current_label(spec: ReleaseSpec) -> str:
-    """The label of the current period, at the spec's cadence and in its time zone."""
+    """Return the label of the current period, at the spec's cadence and in its time zone."""
     return current_period(spec.cadence, today_in(spec.time_zone))
 
 
 def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) -> None:
-    """Refuse a run of a release and period for which another run drew: it would pay again.
-
-    A line that was changed in a spec, or another version of dpiw, makes a run of its own.
-
-    Args:
-        spec: of the run.
-        ledger: of its population.
-        key: of the run.
-        period: its label.
-
-    Raises:
-        AlreadyPaidError: another run of the same population, release and period was drawn.
-    """
+    """Raise AlreadyPaidError if another run, of another spec or version, drew for this period."""
     paid = [run for run in _same_label(spec, ledger, key, period) if run.drawn]
     is_published = any(run.state is RunState.PUBLISHED and run.release for run in paid)
     runs = [run.run_key for run in paid] + _recovered(spec, ledger, key, period)
@@ -207,22 +177,10 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
 
 
 def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) -> frozenset[str]:
-    """Refuse a run that drew nothing yet, where another of its label drew since it reserved.
+    """Raise AlreadyPaidError if a run drew nothing, and another of its label drew meanwhile.
 
-    A release that was recovered since counts as drawn since.
-
-    Nobody who reserved it knew of that payment. One that was reserved afterwards was agreed to.
-
-    Args:
-        spec: of the run.
-        ledger: of its population.
-        record: of the run.
-
-    Returns:
-        Keys of the runs that had drawn before, as `Ledger.arm` takes them.
-
-    Raises:
-        AlreadyPaidError: names the command that gives the reservation back.
+    A recovery counts as drawing. Returns the keys of runs that had drawn before it reserved, as
+    `Ledger.arm` takes them: a person agreed to those payments.
     """
     if record.drawn:
         return frozenset()
@@ -248,10 +206,7 @@ def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> A
 
 
 def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
-    """Other runs of a release and period that hold or drew something.
-
-    A run whose name is on no record may be of any release, so it counts.
-    """
+    """Other runs that hold or drew something for a release and period; unnamed runs count."""
     return [
         run
         for run in ledger.runs(spec.population)
@@ -267,8 +222,8 @@ def _recovered(
 ) -> list[str]:
     """First digits of the keys of other runs whose release was recovered after an entry.
 
-    A recovery does not state the release's name; its folder does, or one of more rows. Where
-    neither lies among the releases, it may have been any, and counts.
+    A recovery does not state the release's name; its folder does, or a folder of more rows. Where
+    neither is among the releases, it may be any release, and counts.
     """
     folder = Path(spec.publish_to)
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []

@@ -1,9 +1,4 @@
-"""Checks that a run drew what its plan says, before it draws more or signs anything.
-
-A version of dpiw with other defaults compiles another plan under the same run key, and a
-certificate states the plan. The ledger holds events and terms of resuming of what was drawn; the
-measurement, whose digest the ledger holds, states its settings (`Measurement.under`).
-"""
+"""Check that a run drew what its plan says: another version may plan otherwise for the same key."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ def planned_stage(run: ReleaseRun, name: str) -> StagePlan:
 
 
 def is_declared(planned: StagePlan, stage: StageRecord) -> bool:
-    """Whether the ledger holds the plan's events and terms of resuming for a stage."""
+    """Return whether the ledger holds the plan's events and terms of resuming for a stage."""
     events = [accounting.event_to_json(event) for event in planned.events]
     return stage.declares(events) and stage.resumption == planned.resumption
 
@@ -33,10 +28,8 @@ def is_declared(planned: StagePlan, stage: StageRecord) -> bool:
 def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
     """Compare every drawn stage with the plan.
 
-    Raises:
-        LedgerConflictError: events, terms of resuming or settings differ, or no settings are
-            stated.
-        LedgerTamperedError: a committed output is missing or differs from the ledger's digest.
+    Raises LedgerConflictError if events, terms of resuming or settings differ, LedgerTamperedError
+    if a committed output is missing or differs from the ledger's digest.
     """
     for name, stage in ledger.run(run.key).stages.items():
         planned = planned_stage(run, name)
@@ -50,7 +43,7 @@ def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
 
 
 def conflict(name: str) -> LedgerConflictError:
-    """What was drawn is not what would be drawn now."""
+    """Return the error for a stage that this version would draw differently."""
     return LedgerConflictError(
         f"stage {name}: what was drawn differs from what this version of dpiw would draw, in its"
         " events or settings, or does not say its settings. Publish with the version that drew it;"

@@ -26,7 +26,7 @@ _PACKAGES = (
 
 
 def decimals(cost: PrivacyCost) -> tuple[str, str]:
-    """Epsilon and delta of a cost, as exact decimal text."""
+    """Return epsilon and delta of a cost as exact decimal text."""
     return (
         decimal_text(cost.epsilon_units, EPSILON_UNIT),
         decimal_text(cost.delta_units, DELTA_UNIT),
@@ -40,7 +40,7 @@ def stage_record(
     threshold: float | None = None,
     alone: float | None = None,
 ) -> CertifiedStage:
-    """A certificate's stage, with noise, threshold and what it would cost alone."""
+    """Return a certificate's stage; `alone`: the epsilon it would cost by itself."""
     applied = {} if threshold is None else {"threshold": threshold}  # whatever was planned
     return CertifiedStage(
         stage=stage.name,
@@ -53,12 +53,10 @@ def stage_record(
 
 
 def check_certifiable(plan: Plan) -> None:
-    """Write a trial certificate of this plan with made-up measurements; reserves and reads nothing.
+    """Write a trial certificate with made-up measurements; reserves and reads nothing.
 
-    Raises:
-        SpecError: the file of `public_truth` cannot be used.
-        PrivacyError: a method states less than a certificate needs, or less noise than its events
-            account for.
+    Raises SpecError (file of `public_truth`) or PrivacyError: a method states less than a
+    certificate needs, or less noise than its events account for.
     """
     for stage in plan.stages:
         _check_noise(stage)
@@ -124,7 +122,7 @@ def _check_noise(stage: StagePlan) -> None:
 def planned_facts(
     plan: Plan, generator: Synthesizer, *, max_unpaid_reads: int, read_before: bool = False
 ) -> dict[str, Any]:
-    """Facts of the plan in a certificate, and of reads before it (`assumptions`)."""
+    """Return a certificate's facts of the plan, and of reads before it (`assumptions`)."""
     return {
         "population": plan.spec.population,
         "unit": plan.spec.privacy_unit,
@@ -140,7 +138,7 @@ def planned_facts(
 
 
 def versions_of(plan: Plan) -> dict[str, str]:
-    """Versions of the software that a run's promise depends on."""
+    """Return the versions of the software that a run's promise depends on."""
     return _versions((*_PACKAGES, *own_libraries(plan.generator, plan.weights)))
 
 

@@ -19,18 +19,16 @@ from dpiw.run.weigh import admission_of, committed_measurement
 
 
 def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
-    """The certificate of a run whose draws are committed and whose weights are diagnosed.
+    """Return the certificate of a run whose draws are committed and whose weights are diagnosed.
 
-    Epsilon and delta are what all attempts of the run hold in the ledger, lost draws included.
-
-    Raises:
-        LedgerConflictError: a stage was drawn with other events or settings than the plan's.
+    Costs are what all attempts hold, lost draws included. Raises LedgerConflictError if a stage was
+    drawn with other events or settings than the plan's.
     """
     check_drawn(run, ledger)
     plan, spec = run.plan, run.spec
     weights = json.loads((run.directory / "weights.json").read_bytes())
     diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
-    head = ledger.certify(run.key)  # first: what is read after it can only be more
+    head = ledger.certify(run.key)  # first: later reads can only find more
     record = ledger.run(run.key)
     epsilon, delta = decimals(record.held)
     account = ledger.account(spec.population)
@@ -71,18 +69,10 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
 
 
 def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Certificate:
-    """The certificate of more rows from the draws of a published release; nothing is charged.
+    """Return the certificate of more rows from a published release's draws; charges nothing.
 
-    All that is promised and was spent is that release's, by its words. What is about rows and
-    weights is of these rows.
-
-    Args:
-        run: of the rows, weighted and diagnosed; its `drawn_id` is the first release's name.
-        ledger: of its population.
-        first: the certificate of that release.
-
-    Raises:
-        LedgerConflictError: as `certify`.
+    Promise and cost are those of the certificate `first`, rows and weights these. Raises
+    LedgerConflictError as `certify`.
     """
     check_drawn(run, ledger)
     plan = run.plan
@@ -109,7 +99,6 @@ def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Ce
 
 
 def _certified(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
-    """A stage as it was drawn."""
     measurement = committed_measurement(run, stage.name)
     return stage_record(
         stage,
@@ -122,12 +111,8 @@ def _certified(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
 def _read_before(ledger: Ledger, record: RunRecord) -> bool:
     """Whether the table was read under another plan before this run's first draw, and never drawn.
 
-    This run's settings could have been chosen by the statement of that read. A read that a recovery
-    states was under an unknown plan, and so counts.
-
-    Args:
-        ledger: of any format that can be read.
-        record: of this run.
+    This run's settings could depend on that read. A read stated in a recovery was under an unknown
+    plan, so it counts.
     """
     plans = {run.run_key: run for run in ledger.runs(record.population)}
     for entry in ledger.entries(population=record.population):
@@ -144,9 +129,9 @@ def _read_before(ledger: Ledger, record: RunRecord) -> bool:
 
 
 def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
-    """What each reservation of the run held, and for which stages: lost draws are paid too.
+    """What each reservation held, and for which stages; lost draws are paid too.
 
-    Voided ones are left out, and nothing here numbers them: that a read failed is not published.
+    Voided attempts are left out and nothing is numbered: a failed read is not published.
     """
     attempts = []
     for attempt in (attempt for attempt in record.attempts if not attempt.voided):
@@ -168,6 +153,6 @@ def _constraint_caveats(run: ReleaseRun) -> tuple[str, ...]:
 
 
 def _accountants(plan: Plan) -> dict[str, float]:
-    composed = composed_epsilon(plan.spec, plan.stages)  # not as kept: the signer counts
+    composed = composed_epsilon(plan.spec, plan.stages)  # not as stored: the signer computes it
     epsilons = {"pld": composed.pld, "rdp": composed.rdp}
     return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}

@@ -1,13 +1,8 @@
-"""Checkpoints of a training stage: durable, on record, resumed at most as often as reserved.
+"""Checkpoints of a training stage: `<run>/<stage>.<step>.<arm's digits>.checkpoint`.
 
-    <run>/<stage>.<step>.<token>.checkpoint     noised state; <token>: first digits of the SHA-256
-                                                of the arm it was drawn under
-
-The first line is the digest of the plan's settings; a training resumes under those alone (`is_of`).
-A file is synced before its ledger entry, and the next step is drawn after the entry. So a resumed
-training repeats at most the steps up to the next checkpoint.
-
-Source: docs/operations.md, "Resuming a killed training".
+First line: digest of the plan's settings. A file is synced before its ledger entry, and the next
+step is drawn after the entry: a resumed training repeats at most one interval. Source:
+docs/operations.md, "Resuming a killed training".
 """
 
 from __future__ import annotations
@@ -27,16 +22,9 @@ _END = b"\n"
 
 
 class StageCheckpoints:
-    """A `dpiw.privacy.resumption.TrainingWatch` that keeps checkpoints and tells progress.
+    """A `dpiw.privacy.resumption.TrainingWatch` that keeps checkpoints and reports progress.
 
-    Args:
-        run: the run whose stage trains.
-        ledger: the ledger that holds the grant.
-        grant: the grant of this draw.
-        settings: digest of the plan's settings.
-        terms: terms of resumption; None keeps no checkpoint.
-        resumed: the checkpoint to go on from, of these settings; None begins.
-        progress: receives (steps taken, steps).
+    `terms` None keeps no checkpoint; `resumed` None begins.
     """
 
     def __init__(
@@ -55,11 +43,11 @@ class StageCheckpoints:
         self._resumed = None if resumed is None else resumed.partition(_END)[2]
 
     def resumed(self) -> bytes | None:
-        """The state to go on from; None: begin."""
+        """The state to resume from; None: begin."""
         return self._resumed
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
-        """Keep a checkpoint, put it on record, and tell where the training stands."""
+        """Keep a checkpoint, record it in the ledger, and report the step."""
         if self._terms is not None:
             self._keep(step, self._settings.encode() + _END + state())
         self._progress(step, steps)
@@ -73,10 +61,7 @@ class StageCheckpoints:
 
 
 def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
-    """Return the checkpoint that a dead process's armed stage resumes from; None if it is lost.
-
-    Resuming needs the snapshot it was trained on, and a resume that was reserved.
-    """
+    """Return the checkpoint that a dead stage resumes from; None: no snapshot, file or resume."""
     checkpoint = stage.checkpoint
     if stage.state is not StageState.ARMED or checkpoint is None or stage.resumes_left < 1:
         return None
@@ -90,14 +75,14 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
 
 
 def is_of(data: bytes, settings: str) -> bool:
-    """Whether a checkpoint was drawn under these settings; earlier versions state none."""
+    """Return whether a checkpoint was drawn under these settings; earlier versions state none."""
     return data.partition(_END)[0] == settings.encode()
 
 
 def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:
-    """Whether a stage that ended unexpectedly may resume at once without a GPU.
+    """Return whether an ended stage of `device: auto` may resume without a GPU.
 
-    Only for `device: auto`. What ended the stage is not examined: it may depend on rows.
+    What ended it is not examined: it may depend on rows.
     """
     if run.plan.device(stage) != "auto" or run.measurement(stage).exists():
         return False
@@ -106,12 +91,9 @@ def goes_on_without_gpu(run: ReleaseRun, stage: str) -> bool:
 
 
 def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
-    """Refuse a ledger that does not know a stage's checkpoints on disk.
+    """Raise LedgerTamperedError if the ledger does not know a stage's checkpoints on disk.
 
     A checkpoint may be at most one interval beyond the last on record, under a recorded arm.
-
-    Raises:
-        LedgerTamperedError: it was restored from an old copy.
     """
     steps_by_token = {
         token[:_TOKEN_DIGITS]: _furthest(attempt.stages[stage])
@@ -131,7 +113,6 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
 
 
 def _furthest(stage: StageRecord) -> int:
-    """The last step that may have a checkpoint: one interval after the last on record."""
     if stage.checkpoint is None or stage.resumption is None:
         return 0
     return stage.checkpoint.step + stage.resumption.every

@@ -1,9 +1,7 @@
-"""Passes over the snapshot on a Dask cluster: the same integers, and no charge of its own.
+"""Passes over the snapshot on a Dask cluster (`DPIW_CLUSTER`): the same integers, no extra charge.
 
-A deployment chooses it (`DPIW_CLUSTER`, docs/operations.md); no spec, key or certificate knows of
-it. Workers, scheduler and what they log belong to the confidential zone. They are handed paths,
-public plans and names that say nothing; what they hand back are exact sums. Whatever they fail to
-do is done here, so that a draw that is armed is never lost for them.
+Workers, scheduler and their logs are in the confidential zone: they get paths and public plans and
+return exact sums. This process does what they fail to do, so no armed draw is lost to them.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ SETTING = "DPIW_CLUSTER"
 
 TLS = tuple(f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in
             ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY"))  # fmt: skip
-"""Dask's own variables: files in PEM format."""
+"""Dask's own variables: PEM files."""
 
 CONNECT_SECONDS, PATIENCE_SECONDS = 60, 300
-"""How long a cluster may take to answer, and then to bring any part at all."""
+"""How long a cluster may take to answer, and then to return any part."""
 
 GROUPS_A_PART = 16
 """Row groups that a worker counts at a time: a million rows."""
@@ -40,21 +38,18 @@ GROUPS_A_PART = 16
 MOST_WORKERS = 256
 
 Cluster: TypeAlias = Callable[[Path], AbstractContextManager[Passes]]
-"""Given the snapshot's path, who makes passes over it; entered while nothing is armed."""
+"""Makes passes over the snapshot at a path; entered before anything is armed."""
 
 
 def no_cluster(snapshot: Path) -> AbstractContextManager[Passes]:
-    """This process makes them."""
+    """Make passes in this process."""
     return contextlib.nullcontext(in_process)
 
 
 def cluster_of(environment: Mapping[str, str]) -> Cluster:
-    """What a deployment says: nothing, a number of workers on this machine, or a scheduler.
+    """Return the deployment's choice: no cluster, a number of local workers, or a scheduler.
 
-    Raises:
-        SpecError: it says something else, or a scheduler without TLS: everyone who reaches it could
-        run
-            programs in the confidential zone.
+    SpecError otherwise, and without TLS: anybody could then run programs in the confidential zone.
     """
     where = environment.get(SETTING, "")
     if not where:
@@ -91,7 +86,6 @@ def _opened(where: int | str, snapshot: Path) -> Iterator[Passes]:
 
 
 def _problems(client: Any, snapshot: Path) -> list[str]:
-    """What workers say that they lack."""
     import distributed
 
     client.wait_for_workers(1, timeout=CONNECT_SECONDS)
@@ -100,15 +94,14 @@ def _problems(client: Any, snapshot: Path) -> list[str]:
         client.submit(_look, str(snapshot), here, workers=[worker], pure=False)
         for worker in client.nthreads()
     ]
-    distributed.wait(looking, timeout=PATIENCE_SECONDS)  # they may count for another stage
+    distributed.wait(looking, timeout=PATIENCE_SECONDS)  # they may be busy with another stage
     return sorted({future.result(timeout=PATIENCE_SECONDS) for future in looking} - {""})
 
 
 def local_cluster(workers: int, scratch: Path) -> Any:
-    """Worker processes of this machine, which end with this process; a `LocalCluster`.
+    """Return a `LocalCluster` of worker processes that end with this process.
 
-    With keys of its own, made for it alone, as any user of the machine reaches its ports; without
-    pages, spilling, or threads of which NumPy's would make more.
+    With TLS keys, as any user of the machine reaches its ports; no pages or spilling, one thread.
     """
     import dask
     import distributed
@@ -118,7 +111,7 @@ def local_cluster(workers: int, scratch: Path) -> Any:
         "distributed.worker.http.routes": [],
         "distributed.nanny.pre-spawn-environ": {},  # as many threads as this process: same bits
     }
-    dask.config.set(quiet)  # for good: a worker that follows a killed one reads it, too
+    dask.config.set(quiet)  # permanent: replacement workers read it too
     # Started by Dask's own thread, the tracker would take the stage's shield (`shielded`) from it.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     resource_tracker.ensure_running()
@@ -144,7 +137,7 @@ def _closing(resource: Any) -> Iterator[Any]:
 
 
 def _look(snapshot: str, here: tuple[str, str]) -> str:
-    """What a worker lacks; "" if nothing. Never an error, which would be told with its text."""
+    """Return what a worker lacks, or "". Never raises: Dask would log the error's text."""
     try:
         rounds, sees = here
         if state_of(Path(snapshot)) != sees:
@@ -156,7 +149,7 @@ def _look(snapshot: str, here: tuple[str, str]) -> str:
 
 
 class _OnCluster:
-    """Passes of one stage; once the cluster is lost, in this process."""
+    """Passes of one stage; in this process once the cluster is lost."""
 
     def __init__(self, client: Any) -> None:
         self._client, self._lost = client, False
@@ -168,7 +161,7 @@ class _OnCluster:
     def _arriving(
         self, tally: Tally, parts: tuple[Snapshot, ...]
     ) -> Iterator[tuple[int, Totals | None]]:
-        """Parts as they are counted; ends early where the cluster is lost, and never raises."""
+        """Parts as they are counted; ends early if the cluster is lost, and never raises."""
         try:
             if self._lost:
                 return
@@ -201,7 +194,7 @@ class _OnCluster:
                 list(waiting), timeout=PATIENCE_SECONDS, return_when="FIRST_COMPLETED"
             )
             for future in done:
-                # Of an error, such as too many workers killed over it, the part is counted here.
+                # After an error, such as too many killed workers, the part is counted here.
                 number = waiting.pop(future)
                 if future.status == "error":
                     yield number, None

@@ -1,4 +1,4 @@
-"""The commands that a message names, as the curator of a spec has to type them."""
+"""The commands that messages name, as the curator of a spec must type them."""
 
 from __future__ import annotations
 
@@ -15,53 +15,44 @@ from dpiw.release.signing import NEW_KEY
 from dpiw.run.run import ledger_url
 
 RELEASE = "dpiw release SPEC"
-"""How an error begins a release's command; `filled_in` puts a typed path into it."""
+"""How a release's command begins in an error; `filled_in` adds the typed path."""
 
 
 def program() -> str:
-    """`dpiw` as this person has to type it: with its folder, if the environment is not active."""
+    """Return `dpiw` as this person must type it: with its folder if the environment is inactive."""
     if shutil.which("dpiw"):
         return "dpiw"
     return os.path.relpath(Path(sys.executable).parent / "dpiw")
 
 
 def ledger_place(spec: ReleaseSpec) -> str:
-    """Where a spec's ledger lies: a path from here, or a URL."""
+    """Return the place of a spec's ledger: a relative path, or a URL."""
     url = ledger_url(spec)
     return os.path.relpath(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else url
 
 
 def release_command(spec: ReleaseSpec, path: Path, period: str) -> str:
-    """What begins a run, or goes on with it, on whatever day it is typed.
-
-    Args:
-        spec: of the release.
-        path: of the spec, as it was typed.
-        period: the run's label; another one pays again.
-    """
+    """Return the command that begins or continues a run, on any day; another period pays again."""
     named = "" if spec.cadence == period == "once" else f" --period {period}"
     return f"{program()} release {shlex.quote(str(path))}{named}"
 
 
 def void_command(spec: ReleaseSpec, key: str, attempt: int) -> str:
-    """What gives a reservation back of which nothing was drawn."""
+    """Return the command that gives back a reservation from which nothing was drawn."""
     places = {"ledger": ledger_place(spec), "state": os.path.relpath(spec.state)}
     words = [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
     return " ".join([f"{program()} ledger void {key} --attempt {attempt}", *words])
 
 
 def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
-    """How what is reserved of a run is given back: its last attempt, which a worker may draw now.
-
-    Earlier attempts, of which something was drawn, stay charged.
-    """
+    """Return how to give back a run's last attempt; earlier attempts that drew stay charged."""
     last = record.attempts[-1]
     void = void_command(spec, record.run_key[:12], last.attempt)
     return f"{void} gives back {last.held}, unless it is running at this moment"
 
 
 def recover_command(spec: ReleaseSpec) -> str:
-    """What takes the releases of a spec's folder on record again; capitals stand for a decision."""
+    """Return the command that records a folder's releases again; capitals mark decisions."""
     places = {
         "ledger": ledger_place(spec),
         "releases": os.path.relpath(spec.publish_to),
@@ -73,7 +64,7 @@ def recover_command(spec: ReleaseSpec) -> str:
 
 
 def loss_command(spec: ReleaseSpec) -> str:
-    """What charges draws of which nothing was published; capitals stand for a decision."""
+    """Return the command that charges unpublished draws; capitals mark decisions."""
     return (
         f"dpiw ledger recover --ledger {shlex.quote(ledger_place(spec))}"
         f" --population {spec.population} --loss-only"
@@ -82,16 +73,7 @@ def loss_command(spec: ReleaseSpec) -> str:
 
 
 def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
-    """A message with the spec's own names in the commands that it advises.
-
-    A population keeps for life what it was registered with, so its command takes that from the
-    spec. The budget is for people to decide.
-
-    Args:
-        told: an error's text.
-        spec: of the run that it ended; its paths are absolute.
-        path: of the spec, as it was typed.
-    """
+    """Return a message with the spec's names and terms in its commands; people decide budgets."""
     unit, place = spec.privacy_unit, shlex.quote(ledger_place(spec))
     person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"
     terms = f"--epsilon E --delta D --relation {unit.relation.value}{person}"
@@ -113,12 +95,12 @@ def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
 
 
 def key_filled_in(told: str, spec: ReleaseSpec) -> str:
-    """A message with the place of the spec's key; another pair's name only ends otherwise."""
+    """Return a message with the place of the spec's signing key."""
     return told.replace(NEW_KEY, new_key_command(spec))
 
 
 def new_key_command(spec: ReleaseSpec) -> str:
-    """What makes the pair that a spec names."""
+    """Return the command that makes the key pair that a spec names."""
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
     return f"dpiw key new {shlex.quote(key)}"
 

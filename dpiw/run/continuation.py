@@ -1,7 +1,4 @@
-"""What the same command does after a run's stage ended without its output, and what it pays.
-
-Nothing here changes anything: `dpiw.run.reserve` settles what is reported here.
-"""
+"""What the same command does after a stage ended without output, and what it pays. Read-only."""
 
 from __future__ import annotations
 
@@ -27,11 +24,7 @@ _SAME = "next: the same command goes on"
 
 
 def used_up(run: ReleaseRun) -> str:
-    """Why the same command will not go on, for people; empty if it will.
-
-    Raises:
-        LedgerError: it is out of reach.
-    """
+    """Return why the same command cannot go on, for people; empty if it can. Raises LedgerError."""
     if not is_used_up(run):
         return ""
     period = "" if run.spec.cadence == "once" else "--period or "
@@ -42,11 +35,7 @@ def used_up(run: ReleaseRun) -> str:
 
 
 def goes_on(run: ReleaseRun, name: str) -> str:
-    """How a run goes on whose stage `name` was killed or failed, and what that pays.
-
-    Raises:
-        LedgerError: it is out of reach.
-    """
+    """Return how a run with an ended stage `name` goes on, and what it pays. Raises LedgerError."""
     record = run.open_ledger().find_run(run.key)
     stage = None if record is None else record.stages.get(name)
     if record is None or stage is None or stage.state is StageState.RESERVED:
@@ -62,13 +51,10 @@ def goes_on(run: ReleaseRun, name: str) -> str:
 
 
 def counts_more(run: ReleaseRun, name: str) -> bool:
-    """Whether a stage that ended counts as one more read without a draw, once it is settled.
+    """Return whether an ended stage will count as one more read without a draw, once settled.
 
-    The ledger counts a fit that died when the next start finds it: as lost, or when its training is
-    resumed. Until then it is armed, as one that goes on; one that left its output is committed.
-
-    Raises:
-        LedgerError: it is out of reach.
+    A dead fit is armed until the next start settles it; one that left its output is committed then.
+    Raises LedgerError.
     """
     record = run.open_ledger().find_run(run.key)
     stage = None if record is None else record.stages.get(name)
@@ -77,10 +63,10 @@ def counts_more(run: ReleaseRun, name: str) -> bool:
 
 
 class Rerun(enum.Enum):
-    """What a run that failed may do by itself.
+    """What a failed run may do by itself.
 
-    FREE: what is drawn is kept, and no draw is paid. PAID: a lost draw is paid again, within the
-    spec's `max_attempts`. NEVER: a person decides.
+    FREE: draws are kept and none is paid. PAID: a lost draw is paid again, within `max_attempts`.
+    NEVER: a person decides.
     """
 
     FREE = "free"
@@ -92,18 +78,14 @@ _PASSING = frozenset(
     kind.exit_code
     for kind in (StageFailedError, LedgerError, ReleaseError, ClusterError, GrantSpentError)
 )
-"""Codes of failures that may be over when the run starts again: killed, locked, full, busy."""
+"""Exit codes of failures that may pass: killed, locked, full, busy."""
 
 
 def rerun(run: ReleaseRun, error: DPIWError) -> Rerun:
-    """Whether a run that ended with `error` may start again by itself, by its ledger.
+    """Return whether a run that ended with `error` may start again by itself, by its ledger.
 
-    A rerun never takes the population's last read without a draw: that one is a person's. A ledger
-    that is out of reach is asked again by the rerun itself, before anything is drawn.
-
-    Args:
-        run: that failed.
-        error: that it failed with; of a stage, its exit code says which.
+    Never takes the population's last read without a draw. FREE if the ledger is out of reach: the
+    rerun asks it again before anything is drawn.
     """
     if error.exit_code not in _PASSING:
         return Rerun.NEVER
@@ -141,15 +123,7 @@ def _rerun_of(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> Rerun:
 
 @dataclass(frozen=True, kw_only=True)
 class _Left:
-    """What a stage left behind.
-
-    Attributes:
-        name: of the stage.
-        missing: whether it cannot go on: given back, or its committed output is gone.
-        lost: whether its draw was lost.
-        died: whether a process died at it, which the next start counts as a read.
-        waits: whether it has a draw to make.
-    """
+    """What a stage left; `died`: the next start counts a read, `waits`: it has a draw to make."""
 
     name: str
     missing: bool = False
@@ -172,13 +146,12 @@ def _left_by(run: ReleaseRun, stage: StageRecord) -> _Left:
 
 
 def _reads_of(run: ReleaseRun, left: list[_Left]) -> int:
-    """How many reads without a draw a rerun would add, if it died as well."""
+    """How many reads without a draw a rerun would add if it died as well."""
     ingests = int(any(stage.waits for stage in left) and not run.snapshot.exists())
     return ingests + sum(stage.died for stage in left)
 
 
 def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
-    """Whether a process is at a stage, which outlives a flow that was killed."""
     try:
         with drawing(run, name):
             return False
@@ -187,7 +160,6 @@ def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
 
 
 def _can_continue(run: ReleaseRun, stage: StageRecord) -> bool:
-    """Whether an armed draw is whole, or goes on from a checkpoint."""
     if stage.state is not StageState.ARMED:
         return False
     return run.measurement(stage.stage).exists() or last_checkpoint(run, stage) is not None

@@ -1,4 +1,4 @@
-"""Before a run reserves: whether its population can hold what it costs, or another run paid."""
+"""Before a run reserves: does the population hold its terms and cost, or has another run paid?"""
 
 from __future__ import annotations
 
@@ -21,14 +21,11 @@ from dpiw.run.run import ReleaseRun, measurement_file, run_folder
 
 
 def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
-    """Refuse a promise that is not the population's.
+    """Refuse a spec whose terms differ from the population's registration.
 
-    Another name for the same people is another budget: it is offered only while nothing was ever
-    reserved from this one (docs/sharp-edges.md: a wrong registration).
-
-    Raises:
-        UnsupportedRelationError, SpecError: naming the field, and what may be typed instead.
-        UnknownPopulationError: nobody registered it.
+    Another name for the same people is another budget, so the message offers one only while nothing
+    was ever reserved (docs/sharp-edges.md). Raises UnsupportedRelationError, SpecError or
+    UnknownPopulationError.
     """
     unit, population = spec.privacy_unit, ledger.population(spec.population)
     mend = f"; it keeps these terms for life: state them in the spec{_instead(spec, ledger)}"
@@ -46,7 +43,6 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
 
 
 def _instead(spec: ReleaseSpec, ledger: Ledger) -> str:
-    """What may be done where the registration is wrong, or that nothing may be."""
     if _had_another_ledger(spec, ledger):
         return (
             "; but something was drawn of these people, which this ledger does not know: it was"
@@ -64,7 +60,7 @@ def _instead(spec: ReleaseSpec, ledger: Ledger) -> str:
 
 
 def _had_another_ledger(spec: ReleaseSpec, ledger: Ledger) -> bool:
-    """Whether releases or draws of these people are in sight, of which the ledger knows none."""
+    """Whether releases or draws of these people are in sight while the ledger knows none."""
     if ledger.runs(spec.population) or ledger.recoveries(spec.population):
         return False
     try:
@@ -74,17 +70,12 @@ def _had_another_ledger(spec: ReleaseSpec, ledger: Ledger) -> bool:
 
 
 def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
-    """Refuse a delta that the population cannot hold, or a declared cost that nobody has paid.
+    """Raise SpecError for a delta that the population cannot hold, or an unpaid declared cost.
 
-    A payment is a committed `fit_generator` stage of the run that `counted_by` names, charged with
-    this declared event and no other. What the ledger committed is the digest of that stage's
-    output, and the output holds all that was declared, the SHA-256 of the rows among it: a charge
-    pays for one file alone, on one declarer's word and evidence.
-
-    Raises:
-        SpecError: a declared delta, or one of thresholds, under `composition: renyi`, whose vectors
-            have none; or `counted_by`
-            names no run of this population and state folder that paid for these rows.
+    Renyi vectors hold no delta, declared or of thresholds. A payment is a committed `fit_generator`
+    stage of the run `counted_by`, charged with exactly this declared event. The committed digest
+    covers the whole declaration with the rows' SHA-256: a charge pays for one file, on one
+    declarer's word and evidence.
     """
     generator, spec = run.plan.generator, run.spec
     if isinstance(generator, FindsLevels) and ledger.population(spec.population).renyi:
@@ -121,15 +112,12 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
 
 
 def _words(declaration: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is declared, but who paid."""
+    """The whole declaration, except who paid."""
     return {name: value for name, value in declaration.items() if name != "counted_by"}
 
 
 def _declared_by(run: ReleaseRun, payer: str, committed: str | None) -> dict[str, Any] | None:
-    """What a run declared of the rows it paid for, by its committed output; None: it is not here.
-
-    The SHA-256 of the rows is among it.
-    """
+    """The payer's declaration, with the rows' SHA-256, from its committed output; else None."""
     folder = run_folder(Path(run.spec.state), run.spec.population, payer)
     with contextlib.suppress(OSError):
         data = measurement_file(folder, GENERATOR_STAGE).read_bytes()

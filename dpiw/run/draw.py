@@ -47,7 +47,7 @@ from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import check_output, estimator, sampled_rows
 
 _ROOM, _ROOM_TO_TRAIN = 2**20, 2**25
-"""Bytes that must be free before a draw; checkpoints are larger than other measurements."""
+"""Bytes that must be free before a draw, and before one that keeps checkpoints."""
 
 
 def ingest(run: ReleaseRun) -> None:
@@ -55,18 +55,15 @@ def ingest(run: ReleaseRun) -> None:
 
     Privacy:
         Row-local transformations inside the confidential zone; releases nothing. A structural
-        failure (missing column, wrong type) is visible as such and voids the reservation. The read
-        is on record before its first byte; how it ends is seen, and is paid for by the draw that
-        follows, or counts against the population's `max_unpaid_reads`.
+        failure is visible and voids the reservation. The read is on record before its first byte;
+        the draw that follows pays for it, or it counts against the population's `max_unpaid_reads`.
 
     Raises:
-        LedgerConflictError: a stage was drawn on a snapshot that was purged since. What was
-            reserved to repeat another stage is given back.
-        LedgerTamperedError: instead of giving back a reservation whose draw is on disk.
-        BudgetExceededError: too many reads ended without a draw, or the account is overdrawn;
-            nothing was read.
-        AlreadyPaidError: another run of its release and period drew meanwhile; nothing was read.
-        SpecError: a stage needs a GPU that is not there; nothing was read.
+        LedgerConflictError: the snapshot of a drawn stage was purged; what was reserved is given
+            back.
+        LedgerTamperedError: a draw of a reservation to give back is on disk.
+        BudgetExceededError, AlreadyPaidError, SpecError: too many unpaid reads, an overdrawn
+            account, another run that drew, or no GPU; nothing was read.
     """
     ledger = run.open_ledger()
     with drawing(run, "ingest"):
@@ -140,8 +137,8 @@ def _draw_once(
 ) -> None:
     """Draw a stage's measurement, at most once for each time it was paid for.
 
-    Arm (durable), read, draw, write (durable), commit. Killed anywhere, `reserve` settles it: what
-    it left ARMED has a checkpoint, and goes on from there.
+    Arm (durable), read, draw, write (durable), commit. `reserve` settles a killed draw: a stage
+    left ARMED with a checkpoint resumes there.
     """
     ledger = run.open_ledger()
     with drawing(run, name), contextlib.ExitStack() as stack:
@@ -156,10 +153,8 @@ def _draw_once(
             raise GrantSpentError(
                 f"stage {name} is {stage.state.value}; start the flow again to settle it"
             )
-        make_backend(
-            run.plan.device(name)
-        )  # a GPU that is not there is found while nothing is charged
-        passes = stack.enter_context(cluster(run.snapshot))  # also one that does not answer
+        make_backend(run.plan.device(name))  # a missing GPU is found before anything is charged
+        passes = stack.enter_context(cluster(run.snapshot))  # so is a cluster without answer
         _check_before_drawing(run, ledger, stage, resumed)
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
@@ -178,7 +173,7 @@ def _draw_once(
             table = source.open(grant, ledger, passes)
             measurement = measure(table, watch)
             data = measurement.under(grant.digest, settings=planned.settings).to_bytes()
-            ledger.confirm(grant)  # it may have trained for hours: what was taken over stays so
+            ledger.confirm(grant)  # again: training may have taken hours
             write_durably(path, data)
         except Exception as error:
             # Whatever goes wrong once rows are open may depend on them: one class, one code.
@@ -188,7 +183,7 @@ def _draw_once(
 
 
 def _take(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> Grant:
-    """The right to draw: armed, or taken over from a process that is gone."""
+    """Return the right to draw: armed, or taken over from a dead process."""
     if stage.checkpoint is not None:
         return ledger.resume(run.key, stage.attempt, stage.stage, step=stage.checkpoint.step)
     record = ledger.run(run.key)
@@ -201,8 +196,8 @@ def _take(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> Grant:
 def _check_before_drawing(
     run: ReleaseRun, ledger: Ledger, stage: StageRecord, resumed: bytes | None
 ) -> None:
-    """Everything that can be found wrong before a draw, while nothing is charged."""
-    check_heads(run.spec, ledger)  # once more: an old copy may have come back since the reservation
+    """Check, before anything is charged, all that can be wrong with a draw."""
+    check_heads(run.spec, ledger)  # again: an old copy may have come back
     if not run.snapshot.exists():
         raise StageFailedError("ingest", StageFailedError.exit_code)
     if not is_whole(run.snapshot):
@@ -213,7 +208,7 @@ def _check_before_drawing(
         )
     try:
         check_room(run.directory, size=_ROOM if stage.resumption is None else _ROOM_TO_TRAIN)
-    except OSError as error:  # a full disk, found here, costs nothing
+    except OSError as error:  # here a full disk costs nothing
         raise StageFailedError(stage.stage, StageFailedError.exit_code) from error
     if run.measurement(stage.stage).exists():
         raise LedgerTamperedError(
@@ -257,13 +252,9 @@ def fit_generator(
     progress: Progress = silent,
     cluster: Cluster = no_cluster,
 ) -> None:
-    """Draw the generator's measurement; nothing to do where another run has paid for its rows.
+    """Draw the generator's measurement; does nothing if another run has paid for its rows.
 
-    Args:
-        run: whose plan says what is drawn.
-        noise: draws it.
-        progress: told (steps taken, steps) now and then where it trains for long; public numbers.
-        cluster: makes passes over the rows, if the method reads them in batches.
+    `progress` receives public (steps taken, steps); `cluster` makes the passes of batched methods.
 
     Privacy:
         The events of the plan's first stage, reserved and armed before the table is opened.
@@ -287,13 +278,7 @@ def fit_weights(
     progress: Progress = silent,
     cluster: Cluster = no_cluster,
 ) -> None:
-    """Draw the weights' coefficients; nothing to do when the plan publishes no weights.
-
-    Args:
-        run: whose plan says what is drawn.
-        noise: draws it.
-        progress: as in `fit_generator`.
-        cluster: the same.
+    """Draw the weights' coefficients; does nothing if the plan publishes no weights.
 
     Privacy:
         The events of the plan's second stage, reserved and armed before the table is opened.

@@ -7,7 +7,7 @@ from pathlib import Path
 from dpiw.data.files import write_durably
 
 _PLACE = "\nfor the custodian alone: "
-"""Stands before the row or line of a `SourceError`; no screen shows what follows."""
+"""Precedes the row or line of a `SourceError`; no screen shows what follows."""
 
 
 def failure_file(directory: Path, stage: str) -> Path:
@@ -16,13 +16,9 @@ def failure_file(directory: Path, stage: str) -> Path:
 
 
 def leave_failure(directory: Path, stage: str, text: str, *, place: str) -> None:
-    """Write a stage's error text.
+    """Write a stage's error text: names and ranges only, for a person's screen.
 
-    Args:
-        directory: the run's folder.
-        stage: the failed stage.
-        text: names and ranges alone, for a person's screen.
-        place: the row or line, for the custodian alone; may be empty.
+    `place`: the row or line, for the custodian only; may be empty.
     """
     whole = f"{text}{place and _PLACE + place}\n"
     write_durably(failure_file(directory, stage), whole.encode())

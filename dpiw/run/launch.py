@@ -19,8 +19,8 @@ from dpiw.run.shield import shielded
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
               "CUDA_VISIBLE_DEVICES",
               "DPIW_ACTOR",  # who acts, for the ledger
-              SETTING, *TLS,  # where passes over the rows are made
-              # where libpq finds the password of a PostgreSQL ledger, which no spec may hold
+              SETTING, *TLS,  # where passes are made
+              # libpq: password of a PostgreSQL ledger, which no spec may hold
               "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
 
 
@@ -38,16 +38,10 @@ def _environment(directory: Path) -> dict[str, str]:
 def launch_stage(
     stage: str, directory: Path, *, progress: Progress = silent, without_gpu: bool = False
 ) -> None:
-    """Run `stage` of the run in `directory` and wait for it.
+    """Run a stage of the run in `directory` and wait for it; raises StageFailedError.
 
-    Args:
-        stage: one of `STAGES`.
-        directory: the run's folder.
-        progress: receives (steps taken, steps) of a training.
-        without_gpu: hide GPUs, so that `device: auto` is the CPU.
-
-    Raises:
-        StageFailedError: the exit code is not 0, or the process was killed; carries stage and code.
+    `progress` receives a training's (steps taken, steps); `without_gpu` hides GPUs from `device:
+    auto`.
     """
     failure_file(directory, stage).unlink(missing_ok=True)
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if without_gpu else {}
@@ -55,7 +49,7 @@ def launch_stage(
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     ours, theirs = socket.socketpair()
     process = None
-    try:  # a Ctrl-C that was held back while it started is heard in here
+    try:  # a Ctrl-C held back at the start is raised in here
         with os.fdopen(descriptor, "ab") as output, theirs, shielded():
             pipe = theirs.fileno()
             process = subprocess.Popen(  # noqa: S603 - our own module, our own arguments
@@ -69,7 +63,7 @@ def launch_stage(
         with contextlib.suppress(ConnectionError), ours.makefile("rb") as lines:
             for line in lines:  # ends with the process
                 if match := _LINE.fullmatch(line):
-                    with contextlib.suppress(Exception):  # who shows it must not stop the stage
+                    with contextlib.suppress(Exception):  # a display must not stop the stage
                         progress(int(match[1]), int(match[2]))
         code = process.wait()
     finally:
@@ -77,7 +71,7 @@ def launch_stage(
         if process is not None and process.poll() is None:
             process.kill()
             process.wait()
-    if code != 0:  # a signal is one more way to fail, and no more is reported of it
+    if code != 0:  # a signal is a failure like any other
         raise StageFailedError(stage, code if code > 0 else StageFailedError.exit_code)
 
 

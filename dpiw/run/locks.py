@@ -17,11 +17,7 @@ _FREE_STEPS = "postprocessing"
 
 @contextlib.contextmanager
 def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
-    """Hold a confidential stage.
-
-    Raises:
-        GrantSpentError: a living process holds it.
-    """
+    """Hold a confidential stage; GrantSpentError if a living process holds it."""
     descriptor = _open(run.directory, stage)
     try:
         try:
@@ -39,11 +35,7 @@ def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def working(run: ReleaseRun) -> Iterator[None]:
-    """Hold the run's free steps, waiting for another process to finish its own.
-
-    Raises:
-        ReleaseError: the disk is full, read-only or damaged.
-    """
+    """Hold the run's free steps, after any other process has finished its own."""
     try:
         descriptor = _open(run.directory, _FREE_STEPS)
         try:
@@ -58,11 +50,7 @@ def working(run: ReleaseRun) -> Iterator[None]:
 
 @contextlib.contextmanager
 def idle(directory: Path) -> Iterator[None]:
-    """Hold every lock of the run in `directory`, so that no step can start.
-
-    Raises:
-        GrantSpentError: a process is working on it.
-    """
+    """Hold every lock of a run, so that no step can start; GrantSpentError if a process works."""
     with contextlib.ExitStack() as held:
         for name in ("ingest", *PRIVATE_STAGES, _FREE_STEPS):
             descriptor = _open(directory, name)

@@ -1,10 +1,4 @@
-"""More rows of what is published, from the same draws: post-processing, at no cost.
-
-    <run>/rows-<N>/      rows, weights and the signed folder of N rows, beside links to the draws
-
-No stage is started and no confidential byte is read. Repeated after a crash it goes on; once the
-folder is built, the same bytes are published.
-"""
+"""More rows of a published release, in `<run>/rows-<N>/`, from the same draws, at no cost."""
 
 from __future__ import annotations
 
@@ -34,16 +28,16 @@ from dpiw.run.run import ReleaseRun, ledger_url, run_folder
 from dpiw.run.weigh import check_output, debias, diagnose, draw_synthetic
 
 MOST_ROWS = 10**9
-"""As of `synthetic_rows` in a spec."""
+"""The limit of `synthetic_rows` in a spec."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoreRows(ReleaseRun):
-    """A published run with another number of rows, in a folder of its own inside the run's."""
+    """A published run with another number of rows, in a folder inside the run's."""
 
     @property
     def release_id(self) -> str:
-        """Name of the published folder: as the first one's, with the number of rows."""
+        """Name of the published folder: the first release's, with the number of rows."""
         rows = self.spec.synthetic_rows
         return f"{self.spec.name}-{self.period}-rows{rows}-{self.key[:8]}"
 
@@ -51,21 +45,15 @@ class MoreRows(ReleaseRun):
 def more_rows(spec_path: Path, period: str | None, *, rows: int) -> Path:
     """Publish `rows` further rows of a published release, and return their folder.
 
-    The release is found by the population, name and period of the spec. Its own settings count,
-    as its run keeps them; the spec says where folders lie and who signs.
-
-    Args:
-        spec_path: of the release.
-        period: its label; None: the current one.
-        rows: how many to publish. The same number again is the same folder.
-
-    Raises:
-        SpecError: no such number of rows can be made, or nothing is published for this period.
-        ReleaseError: the draws are not in the workspace any more, or something cannot be written.
-        LedgerError: as `dpiw.run.publish.publish`; or another version of dpiw drew it.
+    Uses the settings that its run kept; the spec finds it and gives folders and key. Idempotent.
 
     Privacy:
         Post-processing of committed measurements. The table and its snapshot are not opened.
+
+    Raises:
+        SpecError: no such number of rows can be made, or nothing is published for this period.
+        ReleaseError: the draws are not in the workspace, or something cannot be written.
+        LedgerError: as `dpiw.run.publish.publish`; or another version of dpiw drew it.
     """
     if not 1 <= rows <= MOST_ROWS:
         raise SpecError(f"rows: expected a whole number from 1 to {MOST_ROWS}")
@@ -93,7 +81,7 @@ def more_rows(spec_path: Path, period: str | None, *, rows: int) -> Path:
 
 
 def _published(spec: ReleaseSpec, ledger: Ledger, *, own: str, period: str) -> RunRecord:
-    """The run that published this release and period; the spec's own where there are several."""
+    """The run that published this release and period; the spec's own if there are several."""
     runs = [
         run
         for run in ledger.runs(spec.population)
@@ -117,7 +105,6 @@ def _published(spec: ReleaseSpec, ledger: Ledger, *, own: str, period: str) -> R
 
 
 def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
-    """The run in this workspace, with the draws that the ledger committed."""
     folder = run_folder(Path(spec.state), spec.population, record.run_key)
     files = [folder / "run.json", *(folder / f"{name}.npz" for name in record.stages)]
     if missing := [path.name for path in files if not path.exists()]:
@@ -141,7 +128,6 @@ def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
 
 
 def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
-    """What the first release states, from its folder in the workspace or where it is published."""
     places = (first.directory / "built", Path(first.spec.publish_to) / first.release_id)
     for place in places:
         if manifest_digest(place) == record.manifest_digest:
@@ -154,7 +140,7 @@ def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
 
 
 def _prepared(first: ReleaseRun, spec: ReleaseSpec, rows: int) -> MoreRows:
-    """The run's methods as they were calibrated, another number of rows, and its draws at hand."""
+    """The run's calibrated methods with another number of rows, and links to its draws."""
     places = ("state", "ledger", "signing_key", "publish_to", "catalogue", "public_truth")
     now = {name: getattr(spec, name) for name in places} | {"synthetic_rows": rows}
     plan = replace(first.plan, spec=first.spec.model_copy(update=now))
@@ -182,7 +168,7 @@ def _prepared(first: ReleaseRun, spec: ReleaseSpec, rows: int) -> MoreRows:
 def _build(
     run: MoreRows, ledger: Ledger, key: PrivateKey, first: Certificate, record: RunRecord
 ) -> None:
-    """Build the folder once; again only where its key was replaced before it was on record."""
+    """Build the folder once; again only if the key was replaced before it was on record."""
     built = run.directory / "built"
     if built.exists():
         manifest = read_signed_manifest(built, expected=None)

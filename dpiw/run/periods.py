@@ -1,4 +1,4 @@
-"""Labels of periods: the one that a moment falls in, and whether a label has its cadence's form."""
+"""Labels of periods: the label of a moment, and the label that a text means."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _LOOSE: dict[str, tuple[str, Callable[..., datetime.date]]] = {
     ),
     "yearly": (_YEAR, lambda year: datetime.date(year, 1, 1)),
 }
-"""By cadence: a loose form of its labels, and a day of that period."""
 
 
 def current_period(cadence: str, today: datetime.date) -> str:
-    """The label of the period `today` falls in: `once`, `2027-03-31`, `2027-w13`, `2027-q1`, ..."""
+    """Return the label of a day's period: `once`, `2027-03-31`, `2027-w13`, `2027-q1`, ..."""
     week = today.isocalendar()
     return {
         "once": "once",
@@ -43,7 +42,7 @@ def current_period(cadence: str, today: datetime.date) -> str:
 
 
 def period_at(cadence: str, moment: datetime.datetime, zone: str) -> str:
-    """The label of the period that a moment falls in, by the calendar of a time zone.
+    """Return the label of a moment's period, by the calendar of a time zone.
 
     >>> midnight = datetime.datetime(2027, 1, 31, 23, tzinfo=datetime.UTC)
     >>> period_at("monthly", midnight, "UTC"), period_at("monthly", midnight, "Europe/Berlin")
@@ -53,12 +52,12 @@ def period_at(cadence: str, moment: datetime.datetime, zone: str) -> str:
 
 
 def today_in(zone: str) -> datetime.date:
-    """The day that a time zone has now."""
+    """Return today's date in a time zone."""
     return datetime.datetime.now(zoneinfo.ZoneInfo(zone)).date()
 
 
 def current_and_last(cadence: str, moment: datetime.datetime, zone: str) -> tuple[str, ...]:
-    """The label of a moment's period, and the one of the period before it, if there is one."""
+    """Return the labels of a moment's period and, except for `once`, of the period before."""
     day = moment.astimezone(zoneinfo.ZoneInfo(zone)).date()
     current = current_period(cadence, day)
     if cadence == "once":
@@ -70,13 +69,7 @@ def current_and_last(cadence: str, moment: datetime.datetime, zone: str) -> tupl
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """When a scheduler's run was due.
-
-    Attributes:
-        scheduled: the moment it was scheduled for; who may create runs may state any.
-        created: when the scheduler created it, by the scheduler's clock.
-        now: when it works.
-    """
+    """When a scheduler's run was due; anybody who may create runs may state any `scheduled`."""
 
     scheduled: datetime.datetime
     created: datetime.datetime
@@ -84,20 +77,17 @@ class Due:
 
     @classmethod
     def now_alone(cls) -> Self:
-        """A run that nobody scheduled."""
+        """Return the `Due` of a run without a schedule."""
         now = datetime.datetime.now(datetime.UTC)
         return cls(scheduled=now, created=now, now=now)
 
     @property
     def moment(self) -> datetime.datetime:
-        """The moment whose period is the current one for this run, however late it works.
-
-        Never before the run was created, and never in the future.
-        """
+        """The time that decides the current period: not before creation, and not in the future."""
         return min(max(self.scheduled, self.created), self.now + CLOCKS_DIFFER)
 
     def label(self, cadence: str, zone: str) -> str:
-        """The label of the period that the run was scheduled in."""
+        """Return the label of the period in which the run was scheduled."""
         return period_at(cadence, self.scheduled, zone)
 
 

@@ -1,11 +1,7 @@
-"""The process of one confidential stage; it returns an exit code and its progress.
+"""The process of one confidential stage: `python -m dpiw.run.process STAGE RUN_FOLDER [SOCKET]`.
 
-    python -m dpiw.run.process STAGE RUN_FOLDER [SOCKET]
-
-Progress is a line `step steps` on the descriptor SOCKET: two numbers that the spec fixes. The
-process has a private umask, no core dumps, a scrubbed environment and, on the CPU, a memory limit.
-Its output goes to the run's `log/` folder. The exit code depends on the class of the error alone:
-every failure that may depend on data has one code (`StageFailedError`).
+The exit code depends on the error's class alone; all failures that may depend on data share one
+(`StageFailedError`). Progress on descriptor SOCKET is a line `step steps` of public numbers.
 """
 
 from __future__ import annotations
@@ -49,10 +45,7 @@ _SPEAKING = (
     SpecError, SchemaError, SourceError, LedgerError, GrantSpentError, BudgetExceededError,
     ClusterError,
 )  # fmt: skip
-"""Errors that are the same for every admissible table.
-
-`PrivacyError` is not among them: a mechanism may raise it because of its input.
-"""
+"""Errors that are the same for every admissible table; a `PrivacyError` may depend on its input."""
 
 
 def _telling(pipe: int) -> Progress:
@@ -79,12 +72,12 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
     try:
         _confine(None)
         run = ReleaseRun.load(directory)
-        # CUDA reserves far more address space than it uses, so no limit on it would let it start.
+        # CUDA reserves far more address space than it uses: under a limit it cannot start.
         limit = run.spec.source.max_memory_bytes
         _confine(limit if run.plan.device(stage) == "cpu" else None)
         STAGES[stage](run, progress)
     except _SPEAKING as error:
-        # These texts hold names and ranges only, yet stay in the workspace: the code crosses alone.
+        # Names and ranges only, yet the texts stay in the workspace: only the code leaves.
         place = error.place if isinstance(error, SourceError) else ""
         with contextlib.suppress(OSError):  # a full disk changes no code
             leave_failure(directory, stage, f"{type(error).__name__}: {error}", place=place)

@@ -19,40 +19,25 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 
 PUBLIC_ROWS = "public_rows.parquet"
-"""Scaled rows of a calibration on public ones."""
 
 MADE_ELSEWHERE = "made_elsewhere.parquet"
-"""The file of rows that another tool made, byte by byte."""
 
 
 def keep_public_files(plan: Plan, directory: Path) -> None:
-    """Keep what is not there yet, checked against the plan; nothing is reserved before it.
+    """Copy the public files that the run lacks, checked against the plan, before it reserves.
 
-    Args:
-        plan: of the run.
-        directory: of the run.
-
-    What is kept of rows made elsewhere is asked for its digest; the original may then be gone.
-
-    Raises:
-        SpecError: a file that is still needed is gone, has changed, or is not as declared.
+    Raises SpecError if a needed file is gone, has changed, or is not as declared. Kept rows made
+    elsewhere are checked by digest; the original may be gone.
     """
     _keep_rows_of_calibration(plan, directory)
     _keep_rows_made_elsewhere(plan, directory)
 
 
 def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: Path) -> ReleaseSpec:
-    """With the SHA-256 of a calibration's rows that are gone, as a run of this spec keeps it.
+    """Return the spec with the SHA-256 of missing calibration rows, as one of its runs kept it.
 
-    Args:
-        spec: its digests are open where no file was there and none is stated.
-        schema: of the spec.
-        period: of the run.
-        state: the folder that holds the workspace; other runs' records are asked too.
-
-    Returns:
-        The spec as it is where no digest is open, or not exactly one run of it and of the period
-        is known.
+    Unchanged if no digest is open, or unless the runs below `state` hold exactly one that fits this
+    spec and period.
     """
     spec_steps = spec.weights.post_processing
     if all(not step.get("rows") or step.get("sha256") for step in spec_steps):

@@ -42,31 +42,19 @@ from dpiw.run.weigh import PUBLISHED_ROWS, check_output, committed_measurement, 
 def publish(run: ReleaseRun) -> Path:
     """Publish the run's release and return its folder.
 
-    The folder is built and signed once and kept in the workspace, so that a publication
-    interrupted anywhere ends with the same bytes. The ledger records the manifest's digest before
-    the folder becomes visible.
-
-    Raises:
-        ReleaseError: something could not be written, or the name is taken by another release.
-        NotPublishableError: a measurement's noise was seeded.
-        LedgerError: a stage is not committed.
+    The folder is built and signed once and kept: an interrupted publication ends with the same
+    bytes. The ledger records the manifest's digest before the folder becomes visible. Raises
+    ReleaseError, NotPublishableError (seeded noise) or LedgerError (a stage is not committed).
     """
     with working(run):
         return _publish(run)
 
 
 def published(run: ReleaseRun) -> Path | None:
-    """The folder of a run that is published already, checked as repeating its steps would.
+    """Return the folder of a published run after the checks of its steps; None: a step is left.
 
-    What `reserve`, the draws and `publish` ask of such a run is asked: no head is missing in the
-    ledger, the committed outputs are on disk, and the folder is whole, signed with the run's key
-    and the one that the ledger has published. No stage is started and nothing is spent.
-
-    Returns:
-        None: a step is left to do, or has to say why it cannot be done.
-
-    Raises:
-        ReleaseError, LedgerError, PrivacyError, SpecError: as `reserve` and `publish`.
+    Ledger heads, committed outputs, folder and signature are checked; no stage starts and nothing
+    is spent. Raises as `reserve` and `publish`.
     """
     record = run.open_ledger().find_run(run.key)
     if record is None or record.state is not RunState.PUBLISHED:
@@ -100,7 +88,7 @@ def clean(run: ReleaseRun) -> None:
     for folder in (root, run.directory):
         clean_staging(folder)
     for path in (*run.directory.glob(".building-*"), *run.directory.glob(".*_rows.parquet.*")):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()  # nobody else is at work
+        shutil.rmtree(path) if path.is_dir() else path.unlink()  # the caller holds the lock
 
 
 def make_visible(
@@ -111,20 +99,11 @@ def make_visible(
     *,
     record: Callable[[str], None],
 ) -> Path:
-    """Publish a folder that was built, and return the published one.
+    """Publish a built, signed folder, and return the published one.
 
-    Args:
-        run: whose release it is.
-        built: the finished, signed folder.
-        ledger: of the run's population.
-        key: that signs now.
-        record: puts the manifest's digest on record, before the folder is visible; the same digest
-            again is no error.
-
-    Raises:
-        SignatureError: it was signed by another key.
-        LedgerTamperedError: the ledger lacks the entry that it was built on.
-        ReleaseError: as `publish_built`.
+    `record` puts the manifest's digest on record before the folder is visible, again without error.
+    Raises SignatureError (another key), LedgerTamperedError (the entry it was built on is missing)
+    or ReleaseError.
     """
     manifest = verify(built, then="").manifest  # our own folder: nobody else has it
     if manifest.signer != key.public:
@@ -151,10 +130,7 @@ def make_visible(
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of releases, open to all readers; one that is there keeps its mode.
-
-    It may be somebody's home: what else lies in it was never meant to be seen.
-    """
+    """Make the folder of releases, open to all; an existing one, perhaps a home, keeps its mode."""
     try:
         if make_folder(root, mode=0o755, parents=True):
             _open_to_readers(root)
@@ -163,7 +139,7 @@ def make_root(root: Path) -> None:
 
 
 def _open_to_readers(root: Path) -> None:
-    """Whatever the umask is; or it is not made at all, as the next run would leave its mode."""
+    """Open a new root whatever the umask, or do not make it: the next run would keep its mode."""
     try:
         root.chmod(0o755)
         sync_directory(root)
@@ -180,8 +156,7 @@ def _record(ledger: Ledger, run_key: str, manifest_digest: str) -> None:
 def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     """The finished, signed folder, made once.
 
-    Again only before publication, if its key was replaced in the meantime, or if a conflicting
-    output was charged since, so that it states less than the run holds.
+    Again only before publication, after a new key or a conflicting output that was charged since.
     """
     built = run.directory / "built"
     if built.exists():
@@ -200,7 +175,7 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
 def build(
     run: ReleaseRun, certificate: Certificate, key: PrivateKey, *, previous: str | None
 ) -> None:
-    """Build and sign the run's folder `built`, which is not there, from its weighted rows."""
+    """Build and sign the run's folder `built`, which must not exist, from its weighted rows."""
     built = run.directory / "built"
     workspace = run.directory / f".building-{secrets.token_hex(8)}"
     workspace.mkdir(mode=0o700)
@@ -242,7 +217,6 @@ def _contents(
 
 
 def _lists(run: ReleaseRun) -> Mapping[str, bytes]:
-    """The levels that were found, each column's in a file that a data dictionary may name."""
     generator = run.generator
     if not isinstance(generator, FindsLevels):
         return {}
@@ -252,7 +226,6 @@ def _lists(run: ReleaseRun) -> Mapping[str, bytes]:
 def _replicates(
     run: ReleaseRun, rows: SyntheticTable, log_weights: NDArray[np.float64]
 ) -> ReplicateWeights | None:
-    """Replicate weights of the published rows, if the spec asks for them; free."""
     weights = run.plan.weights
     if weights is None or not run.draws(WEIGHTS_STAGE):
         return None
@@ -262,15 +235,15 @@ def _replicates(
 
 
 def today() -> str:
-    """The day alone: the minute would tell how long the confidential stages took."""
+    """Return today's date without a time, which would reveal how long confidential stages took."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT00:00:00Z")
 
 
 def _previous_manifest(run: ReleaseRun, ledger: Ledger) -> str | None:
-    """Digest of the population's latest manifest, recovered ones too: releases form a chain."""
+    """Digest of the population's latest manifest, recovered or not: releases form a chain."""
     latest = None
     for entry in ledger.entries(population=run.spec.population):
-        adds_rows = "rows_of" in entry.payload  # to a release that is in the chain by itself
+        adds_rows = "rows_of" in entry.payload  # its release is in the chain itself
         if entry.kind is EntryKind.PUBLISH and entry.run_key != run.key and not adds_rows:
             latest = str(entry.payload["manifest_digest"])
         if entry.kind is EntryKind.RECOVER and entry.payload["releases"]:

@@ -1,7 +1,6 @@
-"""Before a population is registered: whether releases say that it was, and with which terms.
+"""Before a population is registered: do releases show that it was, and with which terms?
 
-A ledger that was lost is made again with the terms that its certificates name. With others it could
-neither take their releases up again nor spend beside them, and a registration is for life.
+With other terms, a new ledger could neither recover those releases nor spend beside them.
 """
 
 from __future__ import annotations
@@ -23,15 +22,11 @@ from dpiw.run.restored import manifests_in_sight
 from dpiw.run.run import measurement_file, workspace_folder
 
 _SHOWN = 3
-"""Names of releases that are told."""
+"""Names of releases that a message lists."""
 
 
 def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
-    """Of every release in sight that names the spec's population; each release once.
-
-    Raises:
-        ReleaseError: a folder beside the releases cannot be read as one, or is not whole.
-    """
+    """Return the certificates of all releases in sight of the population; raises ReleaseError."""
     by_name = {}
     for folder, manifest in manifests_in_sight(spec):
         if manifest.facts.population == spec.population:
@@ -43,19 +38,7 @@ def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
 
 
 def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> list[str]:
-    """Refuse terms that the certificates of this population's releases do not name.
-
-    Args:
-        spec: that the population is for.
-        population: that nobody has registered in its ledger.
-        path: of the spec, as it was typed.
-
-    Returns:
-        What has to be done next, for people: nothing where there is no such release.
-
-    Raises:
-        SpecError: a certificate names other terms, or it is not known which ones they name.
-    """
+    """Return what to do about the population's releases; SpecError if their terms may differ."""
     place = os.path.relpath(spec.publish_to)
     try:
         certificates = certificates_of(spec)
@@ -90,7 +73,7 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
 
 
 def drawn_unreleased(spec: ReleaseSpec) -> list[str]:
-    """Runs of the spec's population of which draws lie in its workspace, and no release."""
+    """Return the population's runs in the workspace that have draws and no release."""
     runs = workspace_folder(Path(spec.state)) / spec.population
     return sorted(
         folder.name
@@ -104,7 +87,6 @@ def drawn_unreleased(spec: ReleaseSpec) -> list[str]:
 
 
 def _drawn_text(spec: ReleaseSpec) -> list[str]:
-    """What is due to draws of people who are registered again."""
     drawn = [name[:12] for name in drawn_unreleased(spec)]
     if not drawn:
         return []

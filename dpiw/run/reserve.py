@@ -34,7 +34,7 @@ from dpiw.run.run import ReleaseRun, ledger_url
 
 
 def _to_nobody(text: str) -> None:
-    """Where nobody waits to be told."""
+    """Ignore a message."""
 
 
 def reserve(
@@ -42,36 +42,27 @@ def reserve(
 ) -> None:
     """Hold the run's budget in the ledger before any private byte is read.
 
-    A run that was reserved before is taken up where it stands: a draw whose output is durable is
-    committed, a training with a checkpoint stays ARMED and goes on, as often as was reserved; any
-    other draw that died is LOST (its charge stands) and is reserved again only if `max_attempts`
-    and the budget allow.
-
-    Args:
-        run: the run.
-        told: receives, before it is paid, what another draw costs.
-        pay_again: whether a person asked to pay a second time for this release and period.
+    Settles an earlier reservation: a durable output is committed; a training with a checkpoint
+    stays ARMED and resumes, as often as was reserved; any other dead draw is LOST, stays charged,
+    and is reserved again only if `max_attempts` and the budget allow. `told` receives the cost of
+    another draw before it is paid. `pay_again`: a person agreed to pay this release and period
+    again.
 
     Raises:
-        AlreadyPaidError: another run drew for this release and period, and nobody asked to pay
-            again.
-        ReleaseError: the signing key cannot be read.
-        UnknownPopulationError, LedgerError: no such ledger or population.
-        UnsupportedRelationError, SpecError: the spec's promise is not the population's, or a stage
-            needs a GPU that is not there.
+        AlreadyPaidError: another run drew for this release and period, without `pay_again`.
+        ReleaseError: the signing key, or a folder beside the releases, cannot be read.
+        UnknownPopulationError, LedgerError: no such population or ledger.
+        UnsupportedRelationError, SpecError: the terms are not the population's, or a GPU is
+            missing.
         LedgerConflictError: another stage was drawn, and not as the plan says.
-        PrivacyError: the run's plan costs more than the spec promises, or the library that draws
-            the noise is of a version whose noise has another law.
-        BudgetExceededError: the remaining budget does not cover it, or too many reads of the
-            population's tables ended without a draw; nothing was written.
-        LedgerTamperedError: the ledger lacks a head that a release carries, or did not arm a draw
-            that is on disk: it was restored from an old copy.
-        ReleaseError: a folder beside the releases cannot be read.
-        SourceError: the source is no regular file, by its name; not a byte of it was read.
-        GrantSpentError: a stage is being drawn by another process, its attempts are used up, or the
-            run's release was recovered and it would have to draw again.
+        PrivacyError: the plan costs more than promised, or the noise library draws another law.
+        BudgetExceededError: too little budget, or too many reads without a draw; nothing was
+            written.
+        LedgerTamperedError: the ledger lacks a published head, or did not arm a draw on disk.
+        SourceError: the source is no regular file; no byte of it was read.
+        GrantSpentError: another process draws, no attempts are left, or the release was recovered.
     """
-    key = load_private_key(Path(run.spec.signing_key))  # what cannot be signed is not paid for
+    key = load_private_key(Path(run.spec.signing_key))  # do not pay for what cannot be signed
     ledger = run.open_ledger(key=key)
     check_heads(run.spec, ledger)
     check_registered(run.spec, ledger)
@@ -93,7 +84,7 @@ def reserve(
     )
     if again:
         _check_not_paid(run, ledger, pay_again=pay_again)
-        check_drawn(run, ledger)  # what is paid again has to be published with what was drawn
+        check_drawn(run, ledger)  # drawn and redrawn are published together
         _tell_paid_again(run, record, again, told)
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
 
@@ -106,7 +97,6 @@ def _check_not_paid(run: ReleaseRun, ledger: Ledger, *, pay_again: bool) -> None
 def _tell_paid_again(
     run: ReleaseRun, record: RunRecord, again: frozenset[str], told: Callable[[str], None]
 ) -> None:
-    """Nothing where no draw was lost (what was voided is not paid twice), or none is left."""
     lost = sorted(name for name in again if record.stages[name].state is StageState.LOST)
     if lost and record.counted_attempts < record.max_attempts:
         told(
@@ -116,13 +106,12 @@ def _tell_paid_again(
 
 
 def _cost(run: ReleaseRun, names: frozenset[str]) -> PrivacyCost:
-    """Of these stages; of all of them the plan's."""
     covers_plan = names == {stage.name for stage in run.plan.stages}
     return run.plan.cost if covers_plan else run.plan.stage_cost(names)
 
 
 def is_used_up(run: ReleaseRun) -> bool:
-    """Whether a draw of this run was cut off that it may not pay for again; changes nothing."""
+    """Return whether a draw was cut off that this run may not pay for again; changes nothing."""
     record = run.open_ledger().find_run(run.key)
     if record is None or record.counted_attempts < record.max_attempts:
         return False
@@ -138,18 +127,9 @@ def is_used_up(run: ReleaseRun) -> bool:
 
 
 def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False) -> None:
-    """Refuse at once, for a person, what `reserve` would; a run that began may go on without.
+    """Refuse at once, for a person, what `reserve` would refuse; a run that began may go on.
 
-    Args:
-        spec_path: of the release.
-        period: the label that is asked for; None: the current one.
-        pay_again: as of `reserve`.
-
-    Raises:
-        AlreadyPaidError: as `reserve`.
-        SourceError: as `source_fault`, with the path from here: only the custodian sees it.
-        SpecError: the state folder is open to others; or as `check_label`.
-        LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
+    Raises as `reserve` (if costs are plain sums), `check_label`, and `source_fault` with the path.
     """
     found = ReleaseRun.find(spec_path, period=period)
     if found is not None:
@@ -173,11 +153,7 @@ def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False)
 
 
 def check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | None) -> None:
-    """Refuse a run whose release was recovered, unless all that it draws is committed here.
-
-    Raises:
-        GrantSpentError: nothing was changed.
-    """
+    """Raise GrantSpentError if the run's release was recovered, unless all its draws are here."""
     recovery = ledger.recovery_of_run(run.key, run.plan.digest, run.period)
     is_drawn = record is not None and all(
         stage.state is StageState.COMMITTED for stage in record.stages.values()
@@ -194,8 +170,8 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
     check_noise_library()
     for name in sorted(names):
         check_device(run.plan.device(name), stage=name, computes=False)
-    promised_epsilon(run.spec, run.plan.stages)  # what was kept of the plan keeps its promise
-    if not run.snapshot.exists():  # it will have to be read
+    promised_epsilon(run.spec, run.plan.stages)  # the stored plan still keeps it
+    if not run.snapshot.exists():  # the source will be read
         ledger.account(run.spec.population).check_readable()
         check_is_file(Path(run.spec.source.path))
     plan = run.plan
@@ -223,10 +199,7 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
 
 
 def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
-    """Resolve an armed stage whose process is gone.
-
-    Its output is committed; or it has a checkpoint and may go on; or it is lost.
-    """
+    """Settle an armed stage of a dead process: commit its output, let it resume, or lose it."""
     if stage.state is not StageState.ARMED:
         return
     with drawing(run, stage.stage):
@@ -236,7 +209,7 @@ def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
             if last_checkpoint(run, stage) is None:
                 ledger.lose(run.key, stage.attempt, stage.stage)
             return
-        sync_directory(path.parent)  # its process may have died before the rename was on the disk
+        sync_directory(path.parent)  # the rename may not be durable yet
         data = path.read_bytes()
         if drawn_under(data) != stage.token_digest:
             raise LedgerTamperedError(

@@ -1,6 +1,5 @@
-"""What a ledger restored from an old copy forgot: heads of releases, and draws that are on disk.
+"""What a ledger restored from an old copy forgot: heads of releases, and draws on disk.
 
-A chain cannot show that its own tail is missing. What was signed or drawn since can.
 Source: docs/operations.md, "A ledger that lost entries".
 """
 
@@ -35,7 +34,7 @@ _RUN = (
     "get that file again from a backup, and leave the run's folder where it lies: its draws are in"
     " it"
 )
-"""What to do about a folder that cannot be read, and may hide a release, by where it lies."""
+"""Advice for a folder that cannot be read and may hide a release, by its place."""
 
 _UNTIL = "; nothing is released until that is done"
 
@@ -43,13 +42,9 @@ _UNTIL = "; nothing is released until that is done"
 def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a ledger that lacks the head of a release of any population registered in it.
 
-    Looked at: every folder where this spec, or a run of its workspace, publishes, and what those
-    runs built. Folders that were moved away are not seen.
-
-    Raises:
-        LedgerTamperedError: a head is missing: the ledger was restored from an old copy, or made
-            again. It must not spend until it is recovered.
-        ReleaseError: a folder beside the releases cannot be read as one.
+    Looks where this spec and the runs of its workspace publish, and at what they built. Raises
+    LedgerTamperedError (an old copy or a new ledger: recover before spending) or ReleaseError (a
+    folder there cannot be read as a release).
     """
     try:
         heads = [*_heads(spec, ledger)]
@@ -59,7 +54,6 @@ def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
 
 
 def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[PublishedHead]:
-    """Head of every release in sight of a population that is registered."""
     registered = {population.name for population in ledger.populations()}
     for _, manifest in manifests_in_sight(spec):
         facts = manifest.facts
@@ -69,11 +63,7 @@ def _heads(spec: ReleaseSpec, ledger: Ledger) -> Iterator[PublishedHead]:
 
 
 def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
-    """Folder and manifest of every release in sight, of whatever population.
-
-    Raises:
-        ReleaseError: as `check_heads`.
-    """
+    """Yield folder and manifest of releases in sight, of any population; raises ReleaseError."""
     workspace = workspace_folder(Path(spec.state))
     folders = sorted(workspace.glob("*/*/")) if _is_there(workspace) else []
     roots = {Path(spec.publish_to), *filter(None, map(_publishes_to, folders))}
@@ -92,7 +82,7 @@ def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
 
 
 def _is_there(root: Path) -> bool:
-    """Whether there is such a folder; what may not be seen is not taken for absent."""
+    """Whether the folder exists; one that may not be seen is not taken for absent."""
     try:
         os.scandir(root).close()
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +95,7 @@ def _is_there(root: Path) -> bool:
 
 
 def _publishes_to(folder: Path) -> Path | None:
-    """Where a run of the workspace publishes; None: it was never prepared to its end."""
+    """Where a run of the workspace publishes; None: it was never fully prepared."""
     try:
         return Path(json.loads((folder / "run.json").read_bytes())["spec"]["publish_to"])
     except FileNotFoundError:
@@ -118,12 +108,7 @@ def _publishes_to(folder: Path) -> Path | None:
 
 
 def check_undrawn(folder: Path, run: RunRecord, attempt: AttemptRecord) -> None:
-    """Refuse to give back an attempt of which a draw lies in the run's folder.
-
-    Raises:
-        LedgerTamperedError: the ledger was restored from before that draw. What is reserved pays
-            for it.
-    """
+    """Raise LedgerTamperedError if an attempt to give back has a draw on disk: it pays for it."""
     for name in attempt.stages:
         check_checkpoints(folder, name, run)
         if measurement_file(folder, name).exists():
@@ -135,7 +120,7 @@ def check_undrawn(folder: Path, run: RunRecord, attempt: AttemptRecord) -> None:
 
 
 def drawn_under(data: bytes) -> str | None:
-    """The arm that a measurement's bytes were drawn under; None: they name none."""
+    """Return the arm that a measurement's bytes were drawn under; None: they name none."""
     try:
         return Measurement.from_bytes(data).grant
     except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile):

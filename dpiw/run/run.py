@@ -1,17 +1,8 @@
 """One run of a release: its identity, its private folder, and the files in it.
 
-    <state>/ledger.sqlite                     the population's ledger (operations zone)
-    <state>/workspace/<population>/<run>/     this run, mode 0700 (confidential zone)
-        run.json                              the spec, the schema and the plan it runs under
-        private/                              copies of the source, scaled snapshot, validation,
-                                              cells.txt (how cells were read)
-        log/                                  output of the confidential stages
-        fit_generator.npz  fit_weights.npz    measurements, drawn once (paid for in the ledger)
-        *.parquet  *.json                     post-processing of those, repeatable
-        built/                                the signed release folder, before it is published
-
-The run's key hashes population, decisions, input snapshot and period. Preparing the same run again
-finds the same folder, and every step continues where it stopped.
+`<state>/workspace/<population>/<run>/`, mode 0700, holds `run.json` (spec, schema, plan),
+`private/` (exact rows), `log/`, `fit_*.npz` (paid draws), and repeatable post-processing of those.
+The key hashes population, decisions, input snapshot and period: the same run finds the same folder.
 """
 
 from __future__ import annotations
@@ -51,40 +42,34 @@ def _check_period(period: str, cadence: str) -> None:
 
 
 def ledger_url(spec: ReleaseSpec) -> str:
-    """URL of a spec's ledger: `ledger`, or a SQLite file in the state folder."""
+    """Return the URL of a spec's ledger: `ledger`, or a SQLite file in the state folder."""
     return spec.ledger or f"sqlite:///{Path(spec.state) / 'ledger.sqlite'}"
 
 
 def workspace_folder(state: Path) -> Path:
-    """The folder of all runs in a state folder; they lie below their population's name."""
+    """Return the folder of all runs in a state folder."""
     return state / "workspace"
 
 
 def run_folder(state: Path, population: str, key: str) -> Path:
-    """The folder of a run in a state folder."""
+    """Return a run's folder."""
     return workspace_folder(state) / population / key[:32]
 
 
 def cells_file(state: Path, population: str, key: str) -> Path:
-    """Path of a run's statement of its source's cells, until it is purged.
-
-    Args:
-        state: the spec's state folder.
-        population: the run's population.
-        key: the run's key, or its first digits as in a release's name.
-    """
+    """Return the path of a run's statement of its cells; `key` may be its first digits."""
     folder = run_folder(state, population, key)
     folders = sorted(folder.parent.glob(f"{folder.name}*/"))
     return (folders[0] if len(folders) == 1 else folder) / "private" / STATEMENT
 
 
 def measurement_file(folder: Path, stage: str) -> Path:
-    """Path of a private stage's draw in a run's folder."""
+    """Return the path of a private stage's draw in a run's folder."""
     return folder / f"{stage}.npz"
 
 
 def snapshot_file(folder: Path) -> Path:
-    """The scaled table of a run's folder, once ingested."""
+    """Return the path of the scaled table in a run's folder."""
     return folder / "private" / "scaled.parquet"
 
 
@@ -114,7 +99,7 @@ class _Named:
             schema = load_schema(spec)
         if period is not None:
             _check_period(period, spec.cadence)
-        load_private_key(Path(spec.signing_key))  # a plan may take a minute: told before it
+        load_private_key(Path(spec.signing_key))  # before the plan, which may take a minute
         label = period or current_period(spec.cadence, today or today_in(spec.time_zone))
         spec = remembered(spec, schema, label, state=Path(spec.state))
         return cls(spec=spec, schema=schema, period=label, key=spec.run_key(schema, label))
@@ -130,14 +115,7 @@ class _Named:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRun:
-    """A prepared run.
-
-    Attributes:
-        directory: its folder in the confidential workspace.
-        key: the idempotency key, 64 hexadecimal digits.
-        period: the label of its period.
-        plan: the calibrated plan it was first prepared with.
-    """
+    """A prepared run; `key` has 64 hexadecimal digits, `plan` is that of its first preparation."""
 
     directory: Path
     key: str
@@ -153,11 +131,11 @@ class ReleaseRun:
         A run that was prepared before keeps the plan of its first preparation.
 
         Raises:
-            SpecError, SchemaError: the spec or its data dictionary is not admissible, or a folder
-                of the confidential zone is open to others.
+            SpecError, SchemaError: not admissible, or a folder of the confidential zone is open to
+                others.
             NotPublishableError: the spec names a method that is not private.
             PrivacyError: no certificate of the plan could be written (`check_certifiable`).
-            ReleaseError: the signing key cannot be read; told before the plan is computed.
+            ReleaseError: the signing key cannot be read; raised before the plan is computed.
         """
         named = _Named.by(spec_path, period, today)
         with told_in(spec_path, SpecError):
@@ -186,12 +164,12 @@ class ReleaseRun:
 
     @classmethod
     def named(cls, spec_path: Path, *, period: str | None) -> tuple[str, str]:
-        """Return key and period of the run of a spec and a label; compiles and writes nothing."""
+        """Return key and period of a spec's run for a label; compiles and writes nothing."""
         named = _Named.by(spec_path, period, None)
         return named.key, named.period
 
     def _store(self) -> None:
-        """Keep the plan of the first preparation; refresh where files lie."""
+        """Keep the plan of the first preparation; refresh the paths of files."""
         path = _record_file(self.directory)
         plan = self.plan
         record = {
@@ -208,7 +186,7 @@ class ReleaseRun:
         }
         if path.exists():
             stored = _record(self.directory)
-            for name in RESTORED:  # an earlier version kept less
+            for name in RESTORED:  # an earlier version stored less
                 record.pop(name)
                 record |= {name: stored[name]} if name in stored else {}
         write_durably(path, compact_json(record).encode())
@@ -236,7 +214,7 @@ class ReleaseRun:
 
     @property
     def drawn_id(self) -> str:
-        """Name of the release that the draws were paid for."""
+        """Name of the release that paid for the draws."""
         return f"{self.spec.name}-{self.period}-{self.key[:8]}"
 
     @property
@@ -246,7 +224,7 @@ class ReleaseRun:
 
     @property
     def snapshot(self) -> Path:
-        """The scaled table, once ingested."""
+        """Path of the scaled table, once ingested."""
         return snapshot_file(self.directory)
 
     @property
@@ -259,17 +237,17 @@ class ReleaseRun:
 
     @property
     def public_rows(self) -> Path:
-        """Scaled public rows of a calibration on such rows."""
+        """Path of the scaled rows of a calibration on public rows."""
         return self.directory / PUBLIC_ROWS
 
     def draws(self, stage: str) -> bool:
-        """Whether the plan has this private stage."""
+        """Return whether the plan has this private stage."""
         return any(planned.name == stage for planned in self.plan.stages)
 
     def measurement(self, stage: str) -> Path:
-        """Path of a private stage's draw."""
+        """Return the path of a private stage's draw."""
         return measurement_file(self.directory, stage)
 
     def open_ledger(self, *, key: PrivateKey | None = None) -> Ledger:
-        """Open the population's ledger; raises if it is missing. `key` signs entries."""
+        """Open the population's existing ledger. `key` signs entries."""
         return Ledger.open(ledger_url(self.spec), key=key)

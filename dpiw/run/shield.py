@@ -15,8 +15,8 @@ HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def shielded() -> Iterator[None]:
     """Block `HELD` in processes started inside; raise what arrived at the end.
 
-    A stage that a signal ends in a draw is charged and lost, so only the starting process decides.
-    Handlers are replaced too, because the kernel may give the signal to another thread.
+    A signal during a draw would lose a charged stage, so only the starting process decides.
+    Handlers are replaced too: the kernel may give the signal to another thread.
     """
     heard: list[int] = []
     handlers = {number: signal.getsignal(number) for number in HELD}

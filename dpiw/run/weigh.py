@@ -53,12 +53,9 @@ def check_output(path: Path, stage: StageRecord) -> None:
 
 
 def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
-    """A stage's measurement, if it is the one the ledger has committed.
+    """Return a stage's measurement, if it is the one that the ledger committed.
 
-    Raises:
-        StageFailedError: the stage has not been drawn.
-        LedgerTamperedError: the file is not what was committed.
-        NotPublishableError: it was drawn with seeded noise.
+    Raises StageFailedError (not drawn), LedgerTamperedError or NotPublishableError (seeded noise).
     """
     stage = run.open_ledger().run(run.key).stages[name]
     if stage.state is not StageState.COMMITTED:
@@ -71,11 +68,7 @@ def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
 
 
 def published_schema(run: ReleaseRun) -> PublicSchema:
-    """Of the rows: the plan's, or with the levels that were found and whose they are.
-
-    Raises:
-        StageFailedError, LedgerTamperedError, NotPublishableError: as `committed_measurement`.
-    """
+    """Return the rows' schema, with found levels and their source; raises as its measurement."""
     generator, schema = run.generator, run.plan.schema
     if not isinstance(generator, FindsLevels):
         return schema
@@ -85,10 +78,7 @@ def published_schema(run: ReleaseRun) -> PublicSchema:
 
 
 def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
-    """Synthetic rows a former step left; StageFailedError if they are not there.
-
-    No row is held before somebody asks for all. ReleaseError, then too: the file is damaged.
-    """
+    """Return an earlier step's rows, read when used (ReleaseError), or raise StageFailedError."""
     path = run.directory / name
     if not path.exists():
         raise StageFailedError("draw_synthetic", StageFailedError.exit_code)
@@ -99,7 +89,7 @@ def read_rows(run: ReleaseRun, name: str) -> SyntheticTable:
 
 
 def _batches(path: Path, schema: PublicSchema) -> Iterator[ScaledTable]:
-    """The rows as they lie, to be read only: what was written was admissible."""
+    """Read-only batches of rows, not checked: they were admissible when written."""
     names = [column.name for column in schema.released]
     with _readable(path.name):
         snapshot = open_snapshot(path)
@@ -111,7 +101,7 @@ def _batches(path: Path, schema: PublicSchema) -> Iterator[ScaledTable]:
 
 @contextlib.contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Of files of public rows: who reads a snapshot takes it for a confidential one."""
+    """Report damaged public rows as ReleaseError; the snapshot reader assumes confidential rows."""
     try:
         yield
     except (SourceError, SchemaError):
@@ -121,10 +111,8 @@ def _readable(name: str) -> Iterator[None]:
 def draw_synthetic(run: ReleaseRun) -> None:
     """Sample the rows to publish, and as many others to fit the weights on; costs nothing.
 
-    For measured weights: the base instead, of which the published rows are chosen.
-
-    The weights are fitted on rows of their own, so that a published row's weight does not depend
-    on that row having been in the fit.
+    The fit has rows of its own, so that a published row's weight does not depend on that row. For
+    measured weights, samples the base from which the published rows are chosen.
     """
     with working(run):
         model = _model(run)
@@ -136,7 +124,7 @@ def draw_synthetic(run: ReleaseRun) -> None:
                     for table, admission in prefetched(run.plan.recipe.draw(model, rows, rng=rng)):
                         append(table.scaled)
                         bound += [] if admission is None else [admission]
-                    if bound:  # before its rows: who finds them, finds this
+                    if bound:  # before its rows become visible
                         record = compact_json(asdict(Admission.together(bound))).encode()
                         write_durably(_admission_path(run, name), record)
 
@@ -146,7 +134,7 @@ def _admission_path(run: ReleaseRun, rows: str) -> Path:
 
 
 def admission_of(run: ReleaseRun) -> Admission | None:
-    """How often constraints bound the rows that `draw_synthetic` left; None without any."""
+    """Return how often constraints bound the drawn rows; None without constraints."""
     paths = [_admission_path(run, name) for name in _tables(run)]
     if run.plan.schema.rules is None:
         return None
@@ -154,7 +142,6 @@ def admission_of(run: ReleaseRun) -> Admission | None:
 
 
 def _model(run: ReleaseRun) -> GenerativeModel:
-    """The generator's fitted model, from its committed measurement."""
     generator = run.generator
     if isinstance(generator, MadeElsewhere) and generator.counted_by:
         return generator.rows_model(run.plan.schema)
@@ -163,13 +150,12 @@ def _model(run: ReleaseRun) -> GenerativeModel:
 
 
 def _tables(run: ReleaseRun) -> dict[str, int]:
-    """Which tables are sampled, and how many rows of each."""
     weighed, fitting = run.plan.recipe.sampled
     return {PUBLISHED_ROWS: weighed} | ({FITTING_ROWS: fitting} if fitting else {})
 
 
 def sampled_rows(run: ReleaseRun) -> SampledRows:
-    """The synthetic rows that `draw_synthetic` left; StageFailedError if they are not there."""
+    """Return the rows that `draw_synthetic` left; StageFailedError if they are not there."""
     weighed = read_rows(run, PUBLISHED_ROWS)
     if FITTING_ROWS in _tables(run):
         return SampledRows(weighed=weighed, fitting=read_rows(run, FITTING_ROWS))
@@ -180,15 +166,14 @@ def sampled_rows(run: ReleaseRun) -> SampledRows:
 def debias(run: ReleaseRun) -> None:
     """Turn what was measured into weights of the published rows; costs nothing.
 
-    On one BLAS thread: more would round sums differently, and wait for each other on a busy
-    machine for most of the step's time.
+    One BLAS thread: more would round sums differently, and wait for each other on a busy machine.
     """
     with working(run), threadpool_limits(limits=1):
         _store_weights(run, _weights(run))
 
 
 def estimator(run: ReleaseRun) -> WeightEstimator | None:
-    """The plan's weights, with the generator's critic where they ask it."""
+    """Return the plan's weights, with the generator's critic if they need it."""
     weights = run.plan.weights
     if weights is None or not weights.needs_critic:
         return weights
@@ -203,7 +188,7 @@ def _weights(run: ReleaseRun) -> Weights:
     measurement = committed_measurement(run, stage)
     if recipe.weighing.post_processing.calibrate is not None:
         recipe = recipe.with_public_rows(read_rows(run, run.public_rows.name).scaled)
-    # Fixed by the measurement: repeating the step repeats its rows.
+    # Seeded by the measurement: repeating the step repeats its rows.
     rng = np.random.default_rng(int(measurement.digest[:32], 16))
     rows = sampled_rows(run)
     if weights.keeps_one_way:
@@ -224,7 +209,7 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
 
 
 def diagnose(run: ReleaseRun) -> dict[str, Any]:
-    """The weights' diagnostics and verdict, computed from released values only."""
+    """Return the weights' diagnostics and verdict, computed from released values only."""
     with working(run):
         return _diagnose(run)
 

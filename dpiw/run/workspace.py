@@ -1,10 +1,7 @@
-"""The confidential workspace: what lies in it, and removing what is no longer needed.
+"""The confidential workspace: what is in it, and removing what is no longer needed.
 
-    <state>/workspace/<population>/<run>/
-        private/ log/ *.checkpoint and names with a dot first   confidential: purged
-        run.json, *.npz, *.json, *.parquet, *.lock, built/ public or paid for: kept
-
-What is kept is enough to repeat and to publish a run whose draws are committed.
+A purge removes `private/`, `log/`, `*.checkpoint` and names that begin with a dot; the rest is
+public or paid for, and enough to repeat and publish a committed run.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ CONSEQUENCES = {
     "committed": "nothing: all draws are on disk, and a rerun publishes them",
     _UNKNOWN: "its ledger does not know this run: it never began, or an old copy was restored",
 }
-"""What purging a run that is not finished means for a rerun."""
+"""What purging an unfinished run means for a rerun."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +45,10 @@ class WorkspaceRun:
     """One run's folder.
 
     Attributes:
-        directory: where it lies.
-        key, population, period, ledger: as its `run.json` says; empty if that cannot be read.
-        state: the run's state in its ledger, or why there is none. Only a run with a state of its
-            ledger is ever purged.
-        last_at: time label of the run's last ledger entry, ISO 8601; empty: none.
-        confidential_bytes: what a purge removes. It tells about the number of rows: for the
-            custodian's eyes alone.
-        kept_bytes: what a purge keeps.
+        key, population, period, ledger: from its `run.json`; empty if unreadable.
+        state: in its ledger, or why there is none. Only a run with a ledger state is ever purged.
+        last_at: ISO 8601 time of its last ledger entry; empty: none.
+        confidential_bytes: reveals the number of rows, so for the custodian only.
     """
 
     directory: Path
@@ -70,36 +63,29 @@ class WorkspaceRun:
 
     @property
     def cells(self) -> Path | None:
-        """The custodian's statement of how the source's cells were read, if it is there."""
+        """The custodian's statement of how the source's cells were read, if it exists."""
         path = self.directory / "private" / STATEMENT
         return path if self.key and path.is_file() and not path.is_symlink() else None
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will ever read its confidential files again."""
+        """Whether no step will read its confidential files again."""
         return self.state in _DONE
 
     @property
     def unjudged(self) -> bool:
-        """Whether nobody can say here if it is finished."""
+        """Whether it cannot be known here if the run is finished."""
         return self.state in (_UNREADABLE, _UNREACHABLE, _UNSAFE)
 
     def idle_days(self, now: datetime.datetime) -> float:
-        """Days since its last ledger entry; 0 without one."""
+        """Return days since its last ledger entry; 0 without one."""
         if not self.last_at:
             return 0.0
         return (now - datetime.datetime.fromisoformat(self.last_at)).total_seconds() / 86400
 
 
 def survey(state: Path) -> list[WorkspaceRun]:
-    """Every run in the workspace of a state folder, by population and folder.
-
-    A run whose ledger cannot be opened, or whose folders are not as they must be, is shown as such;
-    it does not hide the others.
-
-    Raises:
-        SpecError: there is no workspace.
-    """
+    """Return every run in the workspace of a state folder, unusable ones too; raises SpecError."""
     root = state.resolve() / "workspace"
     if not root.is_dir():
         raise SpecError(
@@ -117,11 +103,7 @@ def select(
     older_than: float | None,
     now: datetime.datetime,
 ) -> list[WorkspaceRun]:
-    """The runs that options name: one by (the beginning of) its key, or finished ones, by age.
-
-    Raises:
-        SpecError: nothing was named, no run or several have this key, or a negative age.
-    """
+    """Return the runs that options name: by key, or finished ones, by age; raises SpecError."""
     if key is None and not all_published and older_than is None:
         raise SpecError("purge: name runs by --run, --all-published or --older-than")
     if older_than is not None and older_than < 0:
@@ -133,11 +115,7 @@ def select(
 
 
 def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
-    """The run with (the beginning of) this key.
-
-    Raises:
-        SpecError: no run or several have this key, or it is too short.
-    """
+    """Return the run whose key begins so; SpecError if not exactly one does, or it is short."""
     matches = [run for run in runs if run.key.startswith(key) and run.key]
     if len(matches) != 1 or len(key) < 8:
         raise SpecError("run: expected the key of one run here, at least its first 8 digits")
@@ -145,18 +123,13 @@ def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
 
 
 def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
-    """Remove a run's confidential files; returns how many bytes they held.
+    """Remove a run's confidential files, and return how many bytes they held.
 
-    The ledger is not changed. Blocks are not overwritten: on journalling, copying or flash
-    storage that shows nothing; use disk encryption.
-
-    Args:
-        run: from `survey`; its state is read again, with every step of the run held off.
-        abandon: also where the run is not finished; see `CONSEQUENCES`.
+    Reads the run's state again, under its locks. Does not overwrite blocks, which achieves nothing
+    on journalling, copying or flash storage: use disk encryption. `abandon`: see `CONSEQUENCES`.
 
     Raises:
-        SpecError: the run is not finished, and `abandon` was not said; or one of its folders is a
-            link, open to others or another user's, so that nobody can say what lies in it.
+        SpecError: not finished and no `abandon`; or a folder that others could have written to.
         GrantSpentError: a process is working on it.
         LedgerError: its ledger cannot be opened.
     """
@@ -215,7 +188,7 @@ def _look(folder: Path, state: Path, ledgers: dict[str, Ledger | None]) -> Works
     record = _record(folder)
     key = str(record.get("key", ""))
     spec = record.get("spec", {})
-    # Where the state folder lies now, not where it lay when the run was prepared.
+    # The state folder's present place; it may have moved since the run was prepared.
     url = str(spec.get("ledger") or f"sqlite:///{state / 'ledger.sqlite'}")
     run_state, last_at = _UNREADABLE, ""
     if key:
@@ -259,7 +232,7 @@ def _confidential(folder: Path) -> Iterator[Path]:
     for name in _CONFIDENTIAL:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             yield from (folder / name).iterdir()
-    # What killed steps left: a half-written draw, a release that was being built, a checkpoint.
+    # Left by killed steps: half-written draws, unfinished releases, checkpoints.
     yield from (
         path for path in folder.iterdir()
         if path.name.startswith(".") or path.suffix == ".checkpoint"
