@@ -30,14 +30,9 @@ class AuditReport:
     """Everything an audit found. Holds nothing confidential.
 
     Attributes:
-        ledger: the URL that was audited.
         made_at: when, UTC; a label.
-        head: the last entry; None: the ledger could not be read.
-        entries: how many entries it holds.
-        counted: populations and runs by the audit's count; None: the ledger could not be read.
+        head, counted, signers: None: the ledger could not be read.
         costs: every reservation's recomputed totals.
-        folders: every folder that was examined.
-        signers: who signed its entries; None: the ledger could not be read.
         given: ids of the given public keys.
         findings: most severe first.
     """
@@ -77,20 +72,14 @@ def audit(
 ) -> AuditReport:
     """Audit a ledger and the release folders it paid for.
 
-    Reads the ledger and the folders, never a workspace or anything confidential; writes nothing.
+    Privacy: reads the ledger and the folders, never a workspace or anything confidential.
 
-    Args:
-        ledger_url: as `Ledger.open`; without a password.
-        releases: release folders (see `release_folders`).
-        public_keys: the curators' public key files, from elsewhere: each folder must verify under
-            one of them. None given: signatures are checked against the keys inside the folders,
-            which shows nothing about who signed.
-        clock: gives the report's time.
+    Each folder must verify under one of `public_keys`, the curators', from elsewhere. Without them
+    signatures are checked against the keys inside the folders, which shows nothing of who signed.
 
     Raises:
         SpecError: the URL holds a password, or cannot name a ledger.
-        LedgerError: there is no such ledger, or it cannot be opened. An existing ledger that was
-            tampered with is a finding, not an exception.
+        LedgerError: no ledger, or it cannot be opened. Tampering is a finding, not an exception.
         ReleaseError: a key file cannot be read.
     """
     check_location(ledger_url, error=SpecError)
@@ -128,7 +117,6 @@ def _finding(code: str, subject: str, text: str) -> Finding:
 
 
 def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
-    """Exported entries, and the faults that the ledger's own verification and book find."""
     try:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:

@@ -50,10 +50,8 @@ def check_folders(
 ) -> tuple[tuple[FolderFacts, ...], list[Finding]]:
     """Check every folder, and that folders and publishing entries belong together.
 
-    Args:
-        folders: release folders.
-        public_keys: the curators', from elsewhere, by their ids; none: anybody could have signed.
-        counted: the ledger; None if it could not be read: then only the folders are checked.
+    `public_keys` are the curators', from elsewhere, by their ids; without them anybody could have
+    signed. `counted` None: the ledger could not be read, and only the folders are checked.
     """
     runs = {} if counted is None else _published(counted)
     lost = {} if counted is None else counted.recovered
@@ -113,7 +111,6 @@ def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
 
 
 def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
-    """Heads that whole folders name, by manifest digest."""
     return {
         folder.manifest_digest: folder.release.certificate.ledger_head
         for folder in facts
@@ -212,9 +209,8 @@ def _writing_interval(certificate: Certificate, run: RunTally, counted: Tally) -
 def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> list[str]:
     """Names of certificate fields that differ from the ledger when it was written.
 
-    It was written between the head it carries (entry `first`, of its own run) and its publishing
-    entry (`last`). Other runs may have continued meanwhile, so a sum over them may be that of any
-    moment in this interval.
+    It was written between the head it carries (`first`, of its own run) and its publishing entry
+    (`last`); a sum over all runs may be that of any moment in this interval.
     """
     population = counted.populations[run.population]
     first, last = _writing_interval(certificate, run, counted)
@@ -316,7 +312,7 @@ def _texts(events: Iterable[object]) -> list[object]:
 def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
     """Check that the manifest names the population's latest publication before it, if any.
 
-    More rows of a release name that release instead, which `_check_against` compares.
+    More rows of a release name that release, which `_check_against` compares.
     """
     if release.manifest.facts.rows_of is not None:
         return []
@@ -351,11 +347,8 @@ def check_folder(
 ) -> tuple[FolderFacts, list[Finding]]:
     """Check one folder by itself.
 
-    Args:
-        folder: of a release.
-        public_keys: the curators', from elsewhere; it must verify under one. None given: anybody
-            could have signed.
-        runs: the ledger's, by the digest of what they published.
+    It must verify under one of `public_keys`, the curators', from elsewhere; none given: anybody
+    could have signed. `runs` are the ledger's, by the digest of what they published.
     """
     digest = manifest_digest(folder)
     run = runs.get(digest or "")

@@ -23,11 +23,9 @@ class Account:
     Attributes:
         population: the registered terms.
         held: the sum of all charges; its cost is a plain sum under either rule.
-        drawn: the irrevocable part: attempts with an armed stage, conflicts, recoveries. Only
-            grows.
-        unpaid_reads: reads of its tables, by an ingest or a fit, without a committed draw after
-            them. How such a read ended can be seen and no epsilon pays for it, so they are limited
-            for life.
+        drawn: the irrevocable part: attempts with an armed stage, conflicts, recoveries.
+        unpaid_reads: reads of its tables without a later committed draw. Their outcome can be seen
+            and no epsilon pays for it, so they are limited for life.
     """
 
     population: Population
@@ -64,8 +62,7 @@ class Account:
     def spent(self) -> PrivacyCost:
         """What the population has spent.
 
-        `basic`: the sum. `renyi`: the epsilon of the summed vectors at the lifetime delta, rounded
-        up.
+        `basic`: the sum. `renyi`: epsilon of the summed vectors at the lifetime delta, rounded up.
         """
         return self._worth(self.held)
 
@@ -73,8 +70,7 @@ class Account:
     def remaining(self) -> PrivacyBudget:
         """Lifetime budget less what is spent, never below zero.
 
-        Under `renyi`, delta belongs to the final conversion and grants do not use it up. One
-        release of more than this epsilon may still fit, because vectors compose better.
+        Under `renyi`, grants use no delta, and a release of more than this epsilon may still fit.
         """
         budget, spent = self.population.budget, self.spent
         remaining = budget.minus(spent)
@@ -92,8 +88,7 @@ class Account:
     def check_readable(self, *, pending: int = 0) -> None:
         """Raise BudgetExceededError unless one more read may end without a draw.
 
-        Args:
-            pending: reads among the unpaid ones that this one continues.
+        `pending`: reads among the unpaid ones that this one continues.
         """
         name, limit = self.population.name, self.population.max_unpaid_reads
         if self.unpaid_reads - pending >= limit:
@@ -108,8 +103,8 @@ class Account:
     def check_drawable(self, charge: Charge) -> None:
         """Raise BudgetExceededError if the account is overdrawn: then nothing more is drawn.
 
-        This includes earlier reservations: the guarantee needs the budget to cover all that is held
-        whenever noise is drawn (`dpiw.privacy.renyi`).
+        Earlier reservations too: the guarantee needs the budget to cover all that is held whenever
+        noise is drawn (`dpiw.privacy.renyi`).
         """
         if self.overdrawn:
             raise BudgetExceededError(
@@ -120,12 +115,10 @@ class Account:
             )
 
     def admit(self, charge: Charge) -> None:
-        """Raise unless `charge` may be added.
+        """Raise BudgetExceededError unless `charge` may be added.
 
-        Raises:
-            BudgetExceededError: it does not fit.
-            UnsupportedRelationError: it is stated under another relation.
-            SpecError: only one of charge and population has Renyi vectors, or it is free.
+        Raises UnsupportedRelationError under another relation, SpecError if only one of charge and
+        population has Renyi vectors, or if it is free.
         """
         population = self.population
         check_kind(population, charge)
@@ -144,10 +137,7 @@ class Account:
             )
 
     def admits(self, charge: Charge) -> int:
-        """How many such charges fit, one after the other; at most `MOST_ADMITTED`.
-
-        Uses the population's rule of composition, as `admit` does. 0 if no unpaid read is left.
-        """
+        """How many such charges fit, one after the other: 0 to `MOST_ADMITTED`; as `admit`."""
         if self.overdrawn or self.unpaid_reads >= self.population.max_unpaid_reads:
             return 0
         numbers = range(1, MOST_ADMITTED + 1)
@@ -156,11 +146,7 @@ class Account:
         )
 
     def what_fits(self, charge: Charge) -> str:
-        """`; epsilon: 2 fits`: what a spec could ask instead.
-
-        Empty if the charge fits, if no such spec fits, or under `renyi`, where it depends on the
-        method.
-        """
+        """`; epsilon: 2 fits`: what a spec could ask; empty if the charge fits or under `renyi`."""
         cost, remaining = charge.cost, self.remaining
         if self.population.renyi or self.overdrawn or remaining.covers(cost):
             return ""

@@ -1,8 +1,7 @@
 """Entries of the ledger: plain values, canonical JSON, and the hash chain that binds them.
 
-An entry holds enums, whole numbers, digests, short names and canonical decimals; never a float,
-never free text. So nothing of a confidential table can enter the ledger by accident, and the same
-content always gives the same bytes.
+An entry never holds a float or free text, so no confidential value can enter by accident, and the
+same content always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ class PublishedHead:
 
     Attributes:
         hash: of the entry behind which the certificate was written.
-        manifest_digest: SHA-256 of its manifest, by which a recovery names a release; None:
-            unknown, so the head can only be in the chain.
+        manifest_digest: SHA-256 of its manifest; None: unknown, so no recovery can name it.
     """
 
     hash: str
@@ -95,7 +93,6 @@ class Entry:
         seq: 1, 2, 3, ... without gaps; it alone decides order.
         previous: hash of entry `seq - 1`; `NO_ENTRY` for the first.
         hash: SHA-256, hexadecimal, over every other field (see `entry_hash`).
-        kind: what is recorded.
         population, run_key, attempt, stage: what it concerns; None if it does not apply.
         payload: JSON object of canonical values.
         at: wall time, UTC, ISO 8601; a label that decides nothing.
@@ -204,11 +201,7 @@ def authored(
 
 
 def from_stored(row: Mapping[str, Any]) -> Entry:
-    """An entry from its stored columns.
-
-    Raises:
-        ValueError: unknown kind, a payload that is not canonical JSON, or a malformed author.
-    """
+    """An entry from its stored columns; ValueError if they cannot be one."""
     payload = json.loads(row["payload"])
     if not isinstance(payload, dict) or entry_json(payload) != row["payload"]:
         raise ValueError("payload is not a canonical JSON object")
@@ -226,8 +219,7 @@ def entry_json(value: Any) -> str:
 def canonical(value: Any, *, field: str) -> Any:
     """`value` as the ledger stores it: floats and decimals become their shortest exact text.
 
-    Raises:
-        SpecError: free text, a non-finite number, or a type that JSON lacks.
+    Raises SpecError for free text, a non-finite number, or a type that JSON lacks.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -262,11 +254,7 @@ def _canonical_number(value: Any, *, field: str) -> int | str:
 
 
 def check_fields(entry: Entry) -> None:
-    """Check an entry's fields other than its kind, in reading as in writing: no free text.
-
-    Raises:
-        SpecError: a field is no name, digest, label or moment as the ledger writes them.
-    """
+    """Raise SpecError if a field other than the kind holds free text, in reading as in writing."""
     if not isinstance(entry.at, str) or not _MOMENT.fullmatch(entry.at):
         raise SpecError("at: expected a moment in UTC, such as 2027-01-31T06:00:00Z")
     for field in ("population", "run_key", "stage"):
