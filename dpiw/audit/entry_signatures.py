@@ -21,8 +21,6 @@ class EntrySigners:
     Attributes:
         given: ids of the given keys, each once; empty: none was given.
         signed: the entries that each key signed, by its id.
-        unsigned: entries without a signature.
-        forged: entries with an invalid signature.
         missing: unsigned entries after a signed one of their kind.
         published: whether a release was published, by an entry that its curator signs.
     """

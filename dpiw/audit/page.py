@@ -1,7 +1,4 @@
-"""`audit.html`: the audit for people. One page without scripts or outside resources.
-
-The template `audit.html.j2` holds its words and escapes every text.
-"""
+"""`audit.html`: the audit for people; the template `audit.html.j2` escapes every text."""
 
 from __future__ import annotations
 
@@ -58,8 +55,7 @@ class AuditView:
     """The names that the audit's template may use.
 
     `grave`: errors and warnings. `follow`: a row for each finding that a broken chain may have
-    caused. `notes`: a row for each other. `runs`, `published`: numbers. `sound`: how many folders
-    are.
+    caused. `notes`: other findings. `sound`: how many folders are.
     """
 
     report: AuditReport
@@ -235,7 +231,6 @@ def _own(cost: Recomputed) -> str:
 
 
 def _times(attempt: AttemptTally) -> str:
-    """How often its cost is held, unless once."""
     conflicts = sum(stage.conflicts for stage in attempt.stages.values())
     return " (voided)" if attempt.voided else f" × {1 + conflicts}" * bool(conflicts)
 

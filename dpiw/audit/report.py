@@ -29,14 +29,10 @@ FORMAT_VERSION = 1
 
 
 def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
-    """Write `audit.json` and `audit.html` into `folder`, made if missing.
+    """Write `audit.json` and `audit.html` into `folder`, made if missing, for its owner alone.
 
-    Each appears at once, readable only by its owner. Earlier reports are kept under the time of
-    their writing (UTC): `audit-20260701T050000.123456Z.json`.
-
-    Raises:
-        SpecError: the folder is a published release, or lies in one.
-        ReleaseError: they cannot be written.
+    Earlier reports are kept, named by their time: `audit-20260701T050000.123456Z.json`. Raises
+    SpecError if the folder is in a published release, ReleaseError if they cannot be written.
     """
     refuse_release(folder, field="out")
     paths = folder / "audit.json", folder / "audit.html"
@@ -52,7 +48,6 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
 
 
 def _keep(paths: tuple[Path, Path]) -> None:
-    """Give an earlier report a name of its own."""
     there = [path for path in paths if path.exists()]
     if there:
         written = datetime.fromtimestamp(there[0].stat().st_mtime, UTC)

@@ -1,8 +1,7 @@
 """Noise and thresholds that a certificate states, compared with the events that were charged.
 
-The audit's own rules. Noise of scale b on values that one unit moves by S, charged as an event of
-multiplier m, must have b >= m S: this shows a generator that draws less noise than it declares.
-The threshold of found levels is checked against the noise on a count and the probability that a
+Noise of scale b on values that one unit moves by S, charged as an event of multiplier m, must have
+b >= m S. The threshold of found levels must fit the noise on a count and the probability that a
 level held by one unit alone reaches it.
 """
 
@@ -32,7 +31,7 @@ _LAWS = {
 def check_stated_noise(folder: FolderFacts) -> list[Finding]:
     """Compare every stated scale with its event; report events that state none.
 
-    Certificates of earlier versions state no sensitivity: a note says that nothing was checked.
+    Certificates of earlier versions state no sensitivity; they get a note.
     """
     if folder.release is None:
         return []

@@ -1,7 +1,7 @@
 """A second implementation of the ledger's sums and rules, over exported entries.
 
-It deliberately shares no code with `dpiw.ledger.book`: an auditor wants two ways to one number.
-It never raises because of an entry: faults become findings, and counting continues.
+It shares no code with `dpiw.ledger.book`, on purpose. It never raises because of an entry: faults
+become findings, and counting continues.
 """
 
 from __future__ import annotations
@@ -129,7 +129,6 @@ def _add(counted: Tally, population: PopulationTally, entry: Fields, charge: Uni
 
 
 def _draw(population: PopulationTally, entry: Fields, charge: Units) -> None:
-    """Record what can no longer be given back."""
     if any((charge.epsilon, charge.delta, *charge.renyi)):
         before = population.drawn[-1][1] if population.drawn else Units()
         population.drawn.append((entry["seq"], before.plus(charge)))
@@ -192,7 +191,7 @@ def _recover(counted: Tally, entry: Fields) -> None:
 
 
 def _charge_of(counted: Tally, population: PopulationTally, lost: RecoveredTally) -> Units:
-    """What its run held, or what was spent beyond what is sure to be counted here, if more.
+    """What its run held, or more if more was spent beyond what is surely counted here.
 
     Less what its own reservation holds, if it drew nothing and did not pay before.
     """
@@ -309,7 +308,6 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
 
 
 def _digest(entry: Fields, name: str) -> str:
-    """A SHA-256 that an entry states."""
     digest = entry["payload"][name]
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise IllegalError(f"its {name} is no SHA-256")
@@ -389,7 +387,6 @@ def _publish(run: RunTally, entry: Fields) -> None:
 
 
 def _publish_rows(run: RunTally, entry: Fields) -> None:
-    """More rows of published draws: another manifest, and nothing else changes."""
     if run.manifest_digest is None or entry["payload"]["rows_of"] != run.manifest_digest:
         raise IllegalError("it adds rows to a release that the run has not published")
     digest = _digest(entry, "manifest_digest")

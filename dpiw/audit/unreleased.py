@@ -32,10 +32,7 @@ def unreleased(report: AuditReport, population: str) -> list[Unreleased]:
 
 
 def in_folders(report: AuditReport, population: str) -> Units:
-    """Charges of a population that the totals of the given folders contain.
-
-    A release's total has every attempt of its run, also one whose draw was lost.
-    """
+    """Charges that the totals of the given folders contain, each with every attempt of its run."""
     total = Units()
     for _, attempt, inside in _charges(report, population):
         total = total.plus(attempt.cost.times(inside))
@@ -89,7 +86,6 @@ def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Unit
 
 
 def _conflicts(attempt: AttemptTally) -> int:
-    """How often it was charged again for an output that claimed the same draw."""
     return sum(stage.conflicts for stage in attempt.stages.values())
 
 

@@ -59,11 +59,7 @@ def add_init_command(subparsers: Any) -> None:
 
 
 def init_hint(words: Sequence[str]) -> str:
-    """What to type if `init` got no source; empty if it got one.
-
-    Args:
-        words: of the command line after `init`, which was not understood. No file is opened.
-    """
+    """What to type if `init` got no source in these words; empty if it got one. Opens no file."""
     options = {word.partition("=")[0] for word in words}
     if options & {f"--{name}" for name in _SOURCES}:
         return ""

@@ -1,7 +1,6 @@
 """`dpiw ledger register | show | verify | void | recover | export`: a custodian's commands.
 
-Handlers take the parsed arguments and return an exit code; the command line turns dpiw's errors
-into their own exit codes. SQLAlchemy is loaded only when a handler runs.
+SQLAlchemy is loaded only when a handler runs.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
 
 
 def add_ledger_commands(subparsers: Any) -> None:
-    """Add `ledger` and its commands to what `ArgumentParser.add_subparsers` returned.
+    """Add `ledger` and its commands; each sets `handler`, from arguments to exit code.
 
-    Each sets `handler`, a function of the parsed arguments that returns the exit code. A caller
-    may set `stream` on the arguments; otherwise they write to standard output.
+    A caller may set `stream` on the arguments; otherwise they write to standard output.
     """
     ledger = subparsers.add_parser("ledger", help="register, show, verify, void, recover, export")
     commands = ledger.add_subparsers(dest="ledger_command", required=True)

@@ -215,12 +215,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _add_completion(subparsers: Any, whole: Parser) -> None:
-    """Add `completion` to what `ArgumentParser.add_subparsers` returned.
-
-    Args:
-        subparsers: of `whole`.
-        whole: the parser whose commands are completed.
-    """
+    """Add `completion`, for the commands of the parser `whole`."""
     parser = subparsers.add_parser("completion", help="a script for your shell's completion")
     parser.add_argument("shell", choices=("bash", "zsh"))
     parser.set_defaults(handler=functools.partial(_completion, whole))

@@ -1,8 +1,7 @@
 """`dpiw release | audit`: the flows, run as `python -m flows` runs them.
 
-`flows` and `tasks` are names of a checkout, too generic for site-packages. The wheel carries both
-in `dpiw/_pipeline`; a command puts that folder first on the path of its own process and of those
-it starts, and runs the flow's module as a deployment names it.
+The wheel carries `flows` and `tasks` in `dpiw/_pipeline`, as these names are too generic for
+site-packages; a command puts that folder first on the path of its process and its children.
 """
 
 from __future__ import annotations

@@ -159,10 +159,8 @@ def run_export(arguments: argparse.Namespace) -> int:
 def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
     """Entries from a number on, or from the first whose time label is not before a moment.
 
-    Time labels follow the clock of their day and may go back; order is by number alone.
-
-    Raises:
-        SpecError: neither a number nor `2027-01-31` nor `2027-01-31T06:00:00Z`.
+    Labels may go back; order is by number alone. SpecError for any text but a number,
+    `2027-01-31` or `2027-01-31T06:00:00Z`.
     """
     if text is None:
         return entries

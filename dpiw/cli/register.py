@@ -1,7 +1,6 @@
 """`dpiw ledger register`: set a population's terms once, from a spec or as typed.
 
-A ledger is append-only, so a registration that no spec can use stays. Take the terms from the spec
-where there is one; typed terms are answered with what a spec has to say.
+A registration that no spec can use stays for ever, so typed terms are answered with spec fields.
 """
 
 from __future__ import annotations
@@ -185,11 +184,7 @@ def _as_in_a_spec(option: str, value: Any) -> str:
 
 
 def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
-    """How many releases of the spec the budget pays for.
-
-    Raises:
-        SpecError: it pays for none.
-    """
+    """How many releases of the spec the budget pays for; SpecError if none."""
     from dpiw.ledger.accounts import Account
     from dpiw.ledger.charges import Charge
     from dpiw.ledger.history import count_text
@@ -226,7 +221,6 @@ def _population(arguments: argparse.Namespace) -> Population:
 
 
 def _there(arguments: argparse.Namespace) -> Ledger | None:
-    """The ledger if it exists; makes nothing."""
     from dpiw.ledger import Ledger
 
     try:
@@ -251,7 +245,6 @@ def _opened(arguments: argparse.Namespace) -> Ledger:
 
 
 def _terms_text(terms: Population, typed: str | None) -> str:
-    """The registered terms, for people."""
     rule = ", composition renyi" if terms.renyi else ""
     unit = "each row is a person"
     if terms.id_column:

@@ -313,12 +313,7 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def _charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
-    """One charge as JSON values.
-
-    Args:
-        one: the charge.
-        run: its run as of now, with its attempts' states and stages; None: a recovery.
-    """
+    """One charge as JSON values; `run` as of now, None for a recovery."""
     from dpiw.privacy.event_records import events_text
 
     entry, by = one.entry, one.entry.by

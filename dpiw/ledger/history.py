@@ -17,7 +17,6 @@ class Spending:
     """One entry that changed what a population holds.
 
     Attributes:
-        entry: the entry; its kind says why.
         run: the run it concerns, as of then; None: a recovery.
         epsilon_units, delta_units: the change of the plain sum of charges; negative for a void.
         spent: what the population had spent after it, by its own rule of composition.
@@ -41,13 +40,9 @@ class Spending:
 
 
 def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
-    """Every entry that charged or refunded a population, in order.
+    """Every entry of a ledger (all entries given) that charged or refunded, in order.
 
-    Args:
-        entries: all entries of a ledger, from its first.
-
-    Raises:
-        DPIWError: they break a rule of the ledger.
+    Raises DPIWError if they break a rule of the ledger.
     """
     book, changes = Book(), []
     for entry in entries:
@@ -72,10 +67,7 @@ def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
 
 
 def more_such(account: Account, run: RunRecord) -> str:
-    """How many more releases such as this run's the budget allows, for people.
-
-    Each is counted at the cost of the run's first attempt, that of a whole release.
-    """
+    """How many releases at the cost of this run's first attempt the budget still allows."""
     return count_text(account.admits(run.attempts[0].charge))
 
 

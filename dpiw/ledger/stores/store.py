@@ -54,9 +54,7 @@ class Store(ABC):
     """One ledger's entries in one database; every connection is checked before use.
 
     Every method raises LedgerError if the database is missing, locked, damaged or unsafe.
-
-    Attributes:
-        location: a path or URL by which `open_store` reaches the same ledger; never a password.
+    `location`: a path or URL by which `open_store` reaches the same ledger; never a password.
     """
 
     def __init__(self, location: str) -> None:
@@ -76,12 +74,7 @@ class Store(ABC):
 
     @abstractmethod
     def check_structure(self) -> None:
-        """Raise unless this is a ledger with its append-only guards as they were made.
-
-        Raises:
-            LedgerError: there is no ledger.
-            LedgerTamperedError: its table is gone, or its guards were changed.
-        """
+        """Raise LedgerTamperedError unless its table and guards are as they were made."""
 
     @abstractmethod
     def create(self, first: Entry) -> bool:
