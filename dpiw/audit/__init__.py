@@ -1,8 +1,4 @@
-"""The audit: does the ledger hold, was everything paid for, and do releases match the ledger?
-
-It reads a ledger and release folders, never a workspace. `tally` and `accountant` repeat the
-ledger's sums and costs with separate code.
-"""
+"""The audit: a second count of a ledger and its release folders; it never reads a workspace."""
 
 from dpiw.audit.auditing import AuditReport, audit
 from dpiw.audit.findings import KINDS, AuditFailedError, Finding, Severity

@@ -64,7 +64,6 @@ def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsi
 
 
 def _lossy(events: Sequence[PrivacyEvent]) -> list[PrivacyEvent]:
-    """Events with a loss beyond a delta of their own (`rest_of_delta`)."""
     return [event for event in events if not isinstance(event, ThresholdEvent)]
 
 
@@ -131,10 +130,7 @@ def _admitted(event: PrivacyEvent, share: float) -> Loss:
 
 
 def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
-    """What remains of a total delta, as (1 - delta) is a product over all that may fail.
-
-    Raises PrivacyError if the events' own deltas exceed `delta`.
-    """
+    """What remains of delta, as (1 - delta) is a product; PrivacyError if events exceed it."""
     no_failure = Fraction(1)
     for event in events:
         if isinstance(event, DeclaredEvent | ThresholdEvent):
@@ -157,9 +153,6 @@ def audited_sum(events: Sequence[PrivacyEvent]) -> float:
         else:
             return math.inf
     return float(total)
-
-
-# --- Renyi divergences ----------------------------------------------------------------------------
 
 
 def audited_rdp(events: Sequence[PrivacyEvent], delta: float) -> Range:
@@ -202,7 +195,6 @@ def _accounted(event: PrivacyEvent, order: float) -> float:
 
 
 def _filtered(event: PrivacyEvent, order: float) -> float:
-    """The same for the filter: capped, or at the next whole order."""
     if isinstance(event, ExponentialMechanismEvent):
         return min(event.epsilon, order * event.epsilon**2 / 8)
     if isinstance(event, ThresholdEvent):

@@ -29,12 +29,7 @@ from dpiw.release.signing import load_public_key
 class AuditReport:
     """Everything an audit found. Holds nothing confidential.
 
-    Attributes:
-        made_at: when, UTC; a label.
-        head, counted, signers: None: the ledger could not be read.
-        costs: every reservation's recomputed totals.
-        given: ids of the given public keys.
-        findings: most severe first.
+    `head`, `counted`, `signers` None: the ledger could not be read. `findings`: most severe first.
     """
 
     ledger: str
@@ -76,11 +71,7 @@ def audit(
 
     Each folder must verify under one of `public_keys`, the curators', from elsewhere. Without them
     signatures are checked against the keys inside the folders, which shows nothing of who signed.
-
-    Raises:
-        SpecError: the URL holds a password, or cannot name a ledger.
-        LedgerError: no ledger, or it cannot be opened. Tampering is a finding, not an exception.
-        ReleaseError: a key file cannot be read.
+    Raises LedgerError if there is no ledger; tampering is a finding, not an exception.
     """
     check_location(ledger_url, error=SpecError)
     keys = {path: load_public_key(path) for path in public_keys}
@@ -134,7 +125,6 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
 
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:
-    """Differences between the ledger's own sums and states and ours, of the same entries."""
     text = "its budget, its sum, its reads or the state of a run is not what we count"
     return [
         _finding("recount_differs", f"population {name}", text)

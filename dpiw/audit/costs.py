@@ -46,13 +46,7 @@ _GRIDS = 2e-4
 
 @dataclass(frozen=True, kw_only=True)
 class OwnAccount:
-    """The audit's own account.
-
-    Attributes:
-        sum: of the epsilons of pure events.
-        epsilon, rdp: at the charged delta, of a Renyi accountant; None at delta = 0.
-        renyi: divergences at the orders of the Renyi filter.
-    """
+    """The audit's own account; `epsilon` and `rdp` at the charged delta, None at delta = 0."""
 
     sum: float
     epsilon: AuditedEpsilon | None
@@ -62,13 +56,7 @@ class OwnAccount:
 
 @dataclass(frozen=True, kw_only=True)
 class Recomputed:
-    """One reservation's total at its charged delta.
-
-    Attributes:
-        bounds: what each of the two accountants gives, alone.
-        renyi: divergences at the orders of the Renyi filter, in units of 1e-12.
-        own: the audit's own account; None: it has none for these events.
-    """
+    """One reservation at its charged delta: `bounds` by each accountant, `renyi` in 1e-12."""
 
     bounds: accounting.EpsilonBounds
     renyi: tuple[int, ...]
@@ -197,7 +185,6 @@ def _floors(cost: Recomputed) -> list[tuple[float, str]]:
 
 
 def _contradictions(cost: Recomputed) -> Iterator[str]:
-    """Upper bounds that are smaller than a lower bound."""
     floor, below = max(_floors(cost))
     for name in ("sum", "gaussian", "pld", "rdp"):
         value = float(getattr(cost.bounds, name))
@@ -209,7 +196,6 @@ def _contradictions(cost: Recomputed) -> Iterator[str]:
 
 
 def _disagreements(cost: Recomputed) -> Iterator[str]:
-    """Differences between the two accountants and the audit's own account."""
     if cost.own is None:
         return
     bounds, account = cost.bounds, cost.own

@@ -173,12 +173,9 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One finding. Subject and text are `shown`: they hold names of folders and foreign texts.
+    """One finding (`code`: a key of `KINDS`). Subject and text hold foreign text and are `shown`.
 
-    Attributes:
-        code: a key of `KINDS`.
-        subject: `entry 12`, a population, a run, a release.
-        follows: whether a broken chain, reported before it, may be its only cause.
+    `follows`: whether a broken chain, reported before it, may be its only cause.
     """
 
     code: str
@@ -209,10 +206,7 @@ _OF_FOLDERS_ALONE = frozenset(
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings, most severe first; within one severity as they were found.
-
-    Behind a broken chain, other errors from comparing with that ledger are marked as following.
-    """
+    """Sort findings, most severe first; mark errors that a broken chain may have caused."""
     reported = list(findings)
     cause = next((finding for finding in reported if finding.code == "chain_broken"), None)
     if cause is not None:

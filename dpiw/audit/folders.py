@@ -29,8 +29,7 @@ class FolderFacts:
 
     Attributes:
         name: the folder's name; never its path, which is the auditor's own.
-        manifest_digest: SHA-256 of the manifest's bytes; None: it could not be read.
-        run_key: the run that published this digest; None: no run did.
+        run_key: the run that published its manifest; None: no run did.
         release: what passed `dpiw.release.verification.verify`; None: it failed.
         other_key: id of the key inside the folder, if it signed and is not among those given.
     """
@@ -50,8 +49,7 @@ def check_folders(
 ) -> tuple[tuple[FolderFacts, ...], list[Finding]]:
     """Check every folder, and that folders and publishing entries belong together.
 
-    `public_keys` are the curators', from elsewhere, by their ids; without them anybody could have
-    signed. `counted` None: the ledger could not be read, and only the folders are checked.
+    `public_keys`: the curators', from elsewhere; without them anybody could have signed.
     """
     runs = {} if counted is None else _published(counted)
     lost = {} if counted is None else counted.recovered
@@ -202,7 +200,6 @@ def _stated_account(certificate: Certificate, part: str) -> Units | None:
 
 
 def _writing_interval(certificate: Certificate, run: RunTally, counted: Tally) -> tuple[int, int]:
-    """The entries between which a certificate was written."""
     return counted.places[certificate.ledger_head], run.published or 0
 
 
@@ -300,7 +297,6 @@ def _same_events(certificate: Certificate, run: RunTally) -> bool:
 
 
 def _texts(events: Iterable[object]) -> list[object]:
-    """Events with every number as text, as the ledger stores floats."""
     return [
         {name: repr(v) if isinstance(v, float) else v for name, v in event.items()}
         if isinstance(event, dict)
@@ -310,10 +306,7 @@ def _texts(events: Iterable[object]) -> list[object]:
 
 
 def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
-    """Check that the manifest names the population's latest publication before it, if any.
-
-    More rows of a release name that release, which `_check_against` compares.
-    """
+    """Check that the manifest names the population's latest publication before it, if any."""
     if release.manifest.facts.rows_of is not None:
         return []
     others = sorted(
@@ -339,17 +332,10 @@ def _number(item: tuple[int, str | None]) -> int:
     return item[0]
 
 
-# --- folders by themselves ------------------------------------------------------------------------
-
-
 def check_folder(
     folder: Path, public_keys: Sequence[Path], runs: Mapping[str, RunTally]
 ) -> tuple[FolderFacts, list[Finding]]:
-    """Check one folder by itself.
-
-    It must verify under one of `public_keys`, the curators', from elsewhere; none given: anybody
-    could have signed. `runs` are the ledger's, by the digest of what they published.
-    """
+    """Check one folder by itself; it must verify under one of the given keys, if any."""
     digest = manifest_digest(folder)
     run = runs.get(digest or "")
     release, other_key, text = None, None, ""
@@ -379,7 +365,6 @@ def check_folder(
 
 
 def _own_key(folder: Path) -> str | None:
-    """The id of the key inside a folder that is whole under it."""
     try:
         return verify(folder).key_id
     except (ReleaseError, OSError):

@@ -34,11 +34,7 @@ from dpiw.release.report.plots import Budget, budget_bar
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationView:
-    """One population: its terms, what names a person, its budgets by their letters.
-
-    `charges` and `costs`: a row for each attempt. `unreleased`: a row for each charge with no
-    folder, and one for their sum.
-    """
+    """One population, as the audit's template shows it: a row for each attempt or charge."""
 
     terms: PopulationTally
     unit: str
@@ -54,8 +50,7 @@ class PopulationView:
 class AuditView:
     """The names that the audit's template may use.
 
-    `grave`: errors and warnings. `follow`: a row for each finding that a broken chain may have
-    caused. `notes`: other findings. `sound`: how many folders are.
+    `grave`: errors and warnings. `follow`: findings that a broken chain may have caused.
     """
 
     report: AuditReport
@@ -141,7 +136,6 @@ def _unreleased(rows: list[Unreleased], population: PopulationTally) -> tuple[tu
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
-    """How many more releases such as the last one fit, by our own count."""
     name = population.name
     if not (runs := counted.runs_of(name)):
         return ""
@@ -210,7 +204,6 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
 
 
 def _release(run: RunTally, attempt: AttemptTally) -> str:
-    """The release's name, if the reservation states it, and its period."""
     return f"{attempt.stated.get('release', '')} {run.period}".strip()
 
 

@@ -69,11 +69,7 @@ class AttemptTally:
 
 @dataclass(kw_only=True)
 class RunTally:
-    """One run.
-
-    `history`: after each of its entries, (seq, what each attempt holds and its states).
-    `certified`: the entries behind its certificates. `further`: manifests of more rows.
-    """
+    """One run; `history` holds (seq, what each attempt holds and its states)."""
 
     key: str
     population: str
@@ -227,7 +223,6 @@ class RecoveredTally:
         head: hash of the lost entry its certificate names.
         previous: digest of the manifest before it.
         after: hash of the entry that the release before it names, if it was not lost.
-        run: the beginning of its run's key.
         cost, held, drawn: stated for its run, for the population's account, the irrevocable part.
     """
 
@@ -264,11 +259,7 @@ class RecoveredTally:
 
 @dataclass(kw_only=True)
 class Tally:
-    """Everything counted.
-
-    `recovered` by the digest of the release's manifest; `losses` as (seq, population, stated);
-    `places` are the entries' numbers by their hashes.
-    """
+    """Everything counted; `recovered` by manifest digests, `places` by entry hashes."""
 
     populations: dict[str, PopulationTally] = field(default_factory=dict)
     runs: dict[str, RunTally] = field(default_factory=dict)

@@ -31,8 +31,7 @@ FORMAT_VERSION = 1
 def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     """Write `audit.json` and `audit.html` into `folder`, made if missing, for its owner alone.
 
-    Earlier reports are kept, named by their time: `audit-20260701T050000.123456Z.json`. Raises
-    SpecError if the folder is in a published release, ReleaseError if they cannot be written.
+    Earlier reports are kept, named by their time. Raises SpecError inside a published release.
     """
     refuse_release(folder, field="out")
     paths = folder / "audit.json", folder / "audit.html"
@@ -122,7 +121,6 @@ def _population(
 
 
 def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
-    """What is spent, in three parts; under `basic` composition they add up to `spent`."""
     name, runs = population.name, Units()
     for run in report.counted.runs_of(name) if report.counted else ():
         runs = runs.plus(run.held)
@@ -174,7 +172,6 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
 
 
 def _noise(stage: StageTally) -> dict[str, Any]:
-    """In words, and as the ledger has it: scales as exact decimal texts."""
     return {"mechanisms": events_text(stage.events), "events": stage.events}
 
 

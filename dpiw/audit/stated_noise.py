@@ -29,10 +29,7 @@ _LAWS = {
 
 
 def check_stated_noise(folder: FolderFacts) -> list[Finding]:
-    """Compare every stated scale with its event; report events that state none.
-
-    Certificates of earlier versions state no sensitivity; they get a note.
-    """
+    """Compare every stated scale with its event; report certificates that state no sensitivity."""
     if folder.release is None:
         return []
     findings: list[tuple[str, str]] = []
@@ -95,8 +92,6 @@ def _positive(number: Any) -> float:
     return float(number)
 
 
-# --- thresholds of found levels -------------------------------------------------------------------
-
 _TAIL_ROUNDING = 1e-6
 """Relative difference of two ways to one tail."""
 
@@ -105,10 +100,7 @@ _STEP = 2.0**-20
 
 
 def check_thresholds(folder: FolderFacts) -> list[Finding]:
-    """Check that a release that shows levels has the threshold and the noise that it paid for.
-
-    `dpiw.release.verification.verify` checks that its lists keep to this threshold.
-    """
+    """Check that shown levels have the threshold and noise that the release paid for."""
     if folder.release is None:
         return []
     certificate = folder.release.certificate

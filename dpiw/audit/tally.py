@@ -1,7 +1,6 @@
 """A second implementation of the ledger's sums and rules, over exported entries.
 
-It shares no code with `dpiw.ledger.book`, on purpose. It never raises because of an entry: faults
-become findings, and counting continues.
+It shares no code with `dpiw.ledger.book`, on purpose. Illegal entries become findings.
 """
 
 from __future__ import annotations
@@ -156,7 +155,6 @@ def _check_drawable(counted: Tally, entry: Fields, population: PopulationTally) 
 
 
 def _recover(counted: Tally, entry: Fields) -> None:
-    """Releases the ledger had lost, and a stated loss: charged by the rules of recovery."""
     payload, population = entry["payload"], counted.populations[entry["population"]]
     rule = population.composition
     charged, loss = (cost_of(fields, composition=rule) for fields in (payload, payload["loss"]))
@@ -215,7 +213,6 @@ def _not_recovered(counted: Tally, run: RunTally) -> None:
 
 
 def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
-    """The run with its new attempt, and what it held before."""
     payload, key, number = entry["payload"], entry["run_key"], entry["attempt"]
     population = counted.populations[entry["population"]]
     if payload["relation"] != population.relation:

@@ -118,7 +118,7 @@ def sampled_gaussian(
 ) -> Loss:
     """N(0, m^2) and its mixture with N(1, m^2); `removed`: P is the mixture, else Q.
 
-    By the trapezoid rule, whose error falls exponentially because the integrands are analytic.
+    Trapezoid rule: its error falls exponentially, because the integrands are analytic.
     """
     q, m = probability, noise_multiplier
     finest = min(m / 8, m * m / 2)

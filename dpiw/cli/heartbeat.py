@@ -12,10 +12,7 @@ FIRST, PACE = 20.0, 60.0
 
 
 class Heartbeat:
-    """Reports now and then, while work lasts, how long it has lasted.
-
-    `say` receives the whole seconds, in a thread of its own, until it cannot write.
-    """
+    """Reports the whole seconds of long work to `say`, in a thread, until it cannot write."""
 
     def __init__(
         self, say: Callable[[int], None], *, first: float = FIRST, pace: float = PACE

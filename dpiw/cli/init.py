@@ -1,6 +1,6 @@
-"""`dpiw init FOLDER`: drafts a data dictionary and a spec, without reading a value.
+"""`dpiw init FOLDER`: drafts a data dictionary and a spec from metadata.
 
-Opens the given metadata file and what it names beside it; never the table, never the network.
+Privacy: opens the metadata file and what it names beside it; never the table or the network.
 """
 
 from __future__ import annotations
@@ -140,7 +140,6 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Write all files, or none if one of them exists."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         there = sorted(name for name in files if (folder / name).exists())

@@ -27,8 +27,7 @@ _CHOICE = re.compile(r"invalid choice: (?P<quote>['\"])(?P<value>.*?)(?P=quote)"
 class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that names unknown options before missing ones (often one, misspelt).
 
-    Parsers of commands have the same class. `hint` returns text after a refusal, from the words;
-    not called if an option is unknown.
+    `hint` returns text after a refusal, from the words; not called if an option is unknown.
     """
 
     hint: Callable[[Sequence[str]], str] | None = None

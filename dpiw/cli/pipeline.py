@@ -1,7 +1,7 @@
-"""`dpiw release | audit`: the flows, run as `python -m flows` runs them.
+"""`dpiw release | audit`: run `flows`, which the wheel carries in `dpiw/_pipeline`.
 
-The wheel carries `flows` and `tasks` in `dpiw/_pipeline`, as these names are too generic for
-site-packages; a command puts that folder first on the path of its process and its children.
+That folder comes first on the path of this process and its children: the names `flows` and `tasks`
+are too generic for site-packages.
 """
 
 from __future__ import annotations

@@ -157,11 +157,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
-    """Entries from a number on, or from the first whose time label is not before a moment.
-
-    Labels may go back; order is by number alone. SpecError for any text but a number,
-    `2027-01-31` or `2027-01-31T06:00:00Z`.
-    """
+    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
     if text is None:
         return entries
     if text.isdecimal():

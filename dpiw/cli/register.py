@@ -1,7 +1,4 @@
-"""`dpiw ledger register`: set a population's terms once, from a spec or as typed.
-
-A registration that no spec can use stays for ever, so typed terms are answered with spec fields.
-"""
+"""`dpiw ledger register`: set a population's terms once, for ever, from a spec or as typed."""
 
 from __future__ import annotations
 
@@ -74,10 +71,8 @@ def add_register(parser: argparse.ArgumentParser) -> None:
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error.
 
-    Raises:
-        SpecError: a term is inadmissible or differs from the spec or its published releases, or the
-            budget pays for no release of the spec. Nothing was written.
-        LedgerConflictError: the name is registered with other terms.
+    Raises SpecError, with nothing written, if a term differs from the spec or its releases, or no
+    release fits the budget; LedgerConflictError if the name is registered with other terms.
     """
     from dpiw.ledger.location import CHARGED_THERE
 
@@ -119,9 +114,6 @@ def run_register(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# --- as a spec promises -------------------------------------------------------------------------
-
-
 def _read(path: Path) -> ReleaseSpec:
     from dpiw.data.yaml import told_in
     from dpiw.plan.spec import load_schema, load_spec
@@ -134,7 +126,6 @@ def _read(path: Path) -> ReleaseSpec:
 
 
 def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
-    """Set what the spec states; refuse typed values that differ."""
     from dpiw.ledger.location import absolute_location
     from dpiw.run.commands import ledger_place
     from dpiw.run.run import ledger_url
@@ -199,9 +190,6 @@ def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
             " was registered"
         )
     return f"terms as {path} states them; {count_text(count)}"
-
-
-# --- as typed -----------------------------------------------------------------------------------
 
 
 def _population(arguments: argparse.Namespace) -> Population:

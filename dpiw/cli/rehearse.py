@@ -132,7 +132,6 @@ def _check(arguments: argparse.Namespace) -> None:
 def _stand_in(
     arguments: argparse.Namespace, spec: ReleaseSpec, schema: PublicSchema
 ) -> tuple[ResampledRows | None, tuple[str, ...]]:
-    """Public rows to resample and the name of their kind."""
     from dpiw.plan.rehearsal.inputs import public_rows, released_rows
 
     if arguments.like is not None:
@@ -146,7 +145,6 @@ def _stand_in(
 
 
 def _progress() -> Callable[[int, int], None]:
-    """Write a line to standard error after each tenth of the populations."""
     started = time.monotonic()
 
     def tell(done: int, total: int) -> None:

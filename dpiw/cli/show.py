@@ -110,7 +110,6 @@ def _facts(
 
 
 def _forecast(ledger: Ledger, name: str) -> dict[str, Any] | None:
-    """How many more releases like the population's last one fit; None: it has had none."""
     from dpiw.ledger.history import more_such
 
     runs = ledger.runs(name)
@@ -309,11 +308,7 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
     return aligned(rows)
 
 
-# --- charges --------------------------------------------------------------------------------------
-
-
 def _charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
-    """One charge as JSON values; `run` as of now, None for a recovery."""
     from dpiw.privacy.event_records import events_text
 
     entry, by = one.entry, one.entry.by
@@ -341,7 +336,6 @@ def _charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
 
 
 def _charge_lines(facts: dict[str, Any]) -> list[str]:
-    """Every charge as a line of CSV, with its population's terms, after a header line."""
     written = io.StringIO()
     table = csv.DictWriter(written, CSV_FIELDS, extrasaction="ignore", lineterminator="\n")
     table.writeheader()

@@ -45,9 +45,9 @@ def ledger_hint(words: Sequence[str]) -> str:
 
 
 def names_a_spec(named: str) -> bool:
-    """Whether the name of a ledger is a release spec: a `.yaml` that is no database.
+    """Whether a ledger's name is a spec's (`.yaml`, no database).
 
-    Raises LedgerError, without repeating the name, if it holds what looks like a password.
+    Raises LedgerError, without the name, if it holds what looks like a password.
     """
     if not named.endswith((".yaml", ".yml")) or "://" in named:
         return False
@@ -91,10 +91,7 @@ def check_population(entries: Iterable[Entry], name: str | None) -> None:
 
 
 def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
-    """Write to the arguments' `stream` if a caller set one, else to standard output.
-
-    Nothing in the lines controls the terminal; a value that may hold line ends must be `shown`.
-    """
+    """Write to the arguments' `stream`, if set; values with line ends must be `shown` before."""
     stream: TextIO = getattr(arguments, "stream", None) or sys.stdout
     for line in lines:
         stream.write(shown(line, most=None, lines=True) + "\n")

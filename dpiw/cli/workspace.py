@@ -29,10 +29,7 @@ and mind backups."""
 
 
 def add_workspace_commands(subparsers: Any) -> None:
-    """Add `workspace` and its commands; each sets `handler`, from arguments to exit code.
-
-    A caller may set `stream` on the arguments; otherwise they write to standard output.
-    """
+    """Add `workspace` and its commands; handlers write to the arguments' `stream`, if set."""
     workspace = subparsers.add_parser("workspace", help="show and purge confidential files")
     commands = workspace.add_subparsers(dest="workspace_command", required=True)
     show = _add(commands, "show", "every run, its state and its size", None, run_show)
@@ -109,8 +106,7 @@ def run_cells(arguments: argparse.Namespace) -> int:
 def run_purge(arguments: argparse.Namespace) -> int:
     """Remove, or without `--yes` only list, the confidential files of the chosen runs.
 
-    Runs that cannot be judged are skipped and listed, with the exit code of an unusable ledger:
-    their files may be past their time.
+    Runs that cannot be judged are listed, and the exit code is that of an unusable ledger.
     """
     from dpiw.errors import LedgerError, SpecError
     from dpiw.run.workspace import purge, select, survey

@@ -1,8 +1,4 @@
-"""The ledger: append-only, hash-chained, in whole units. It records costs and refuses to overspend.
-
-`book` has the rules, `ledger` the operations, `stores` the databases. Needs SQLAlchemy (the extra
-`pipeline`); analysts do not import it.
-"""
+"""The ledger: append-only, hash-chained, in whole units. Needs SQLAlchemy (extra `pipeline`)."""
 
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead
 from dpiw.ledger.ledger import Ledger

@@ -21,7 +21,6 @@ class Account:
     """What a population's runs and recoveries hold.
 
     Attributes:
-        population: the registered terms.
         held: the sum of all charges; its cost is a plain sum under either rule.
         drawn: the irrevocable part: attempts with an armed stage, conflicts, recoveries.
         unpaid_reads: reads of its tables without a later committed draw. Their outcome can be seen
@@ -60,10 +59,7 @@ class Account:
 
     @property
     def spent(self) -> PrivacyCost:
-        """What the population has spent.
-
-        `basic`: the sum. `renyi`: epsilon of the summed vectors at the lifetime delta, rounded up.
-        """
+        """The sum of charges; `renyi`: epsilon of the summed vectors at the lifetime delta."""
         return self._worth(self.held)
 
     @property
@@ -86,10 +82,7 @@ class Account:
         return not within(self.held.renyi, budgets(self.population))
 
     def check_readable(self, *, pending: int = 0) -> None:
-        """Raise BudgetExceededError unless one more read may end without a draw.
-
-        `pending`: reads among the unpaid ones that this one continues.
-        """
+        """Raise BudgetExceededError unless one more read, which continues `pending`, may fail."""
         name, limit = self.population.name, self.population.max_unpaid_reads
         if self.unpaid_reads - pending >= limit:
             raise BudgetExceededError(
@@ -101,10 +94,10 @@ class Account:
             )
 
     def check_drawable(self, charge: Charge) -> None:
-        """Raise BudgetExceededError if the account is overdrawn: then nothing more is drawn.
+        """Raise BudgetExceededError if overdrawn, also for earlier reservations.
 
-        Earlier reservations too: the guarantee needs the budget to cover all that is held whenever
-        noise is drawn (`dpiw.privacy.renyi`).
+        The guarantee needs the budget to cover all that is held whenever noise is drawn
+        (`dpiw.privacy.renyi`).
         """
         if self.overdrawn:
             raise BudgetExceededError(
@@ -137,7 +130,7 @@ class Account:
             )
 
     def admits(self, charge: Charge) -> int:
-        """How many such charges fit, one after the other: 0 to `MOST_ADMITTED`; as `admit`."""
+        """How many such charges fit in turn, to `MOST_ADMITTED`; 0 if no unpaid read is left."""
         if self.overdrawn or self.unpaid_reads >= self.population.max_unpaid_reads:
             return 0
         numbers = range(1, MOST_ADMITTED + 1)

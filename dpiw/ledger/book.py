@@ -107,10 +107,7 @@ class Book:
         return tuple(run for run in self.runs.values() if run.population == name)
 
     def check(self, entry: Entry) -> None:
-        """Raise unless `entry` may come next; changes nothing.
-
-        BudgetExceededError if the budget does not cover it; else the error of the broken rule.
-        """
+        """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
         _check_entry(entry)
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
@@ -163,9 +160,6 @@ def _check_entry(entry: Entry) -> None:
         raise LedgerConflictError("by: its signature is not one over this entry")
 
 
-# --- reserve and void ---------------------------------------------------------------------------
-
-
 def _reserve(book: Book, entry: Entry) -> RunRecord:
     payload = entry.payload
     account = book.account(entry.population or "")
@@ -216,9 +210,6 @@ def _read(book: Book, entry: Entry) -> RunRecord:
     _not_recovered(book, run)
     book.account(run.population).check_readable()
     return _with_attempt(run, replace(attempt, reads=attempt.reads + 1))
-
-
-# --- stages -------------------------------------------------------------------------------------
 
 
 def _arm(book: Book, entry: Entry) -> RunRecord:

@@ -1,7 +1,4 @@
-"""The registered terms that a certificate states, compared with a ledger's.
-
-A lost ledger is made again with these terms only: a budget is set once, for life.
-"""
+"""The registered terms that a certificate states: a lost ledger is made again with these only."""
 
 from __future__ import annotations
 

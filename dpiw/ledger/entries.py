@@ -1,7 +1,6 @@
 """Entries of the ledger: plain values, canonical JSON, and the hash chain that binds them.
 
-An entry never holds a float or free text, so no confidential value can enter by accident, and the
-same content always gives the same bytes.
+An entry never holds a float or free text, so no confidential value can enter by accident.
 """
 
 from __future__ import annotations
@@ -71,14 +70,10 @@ class LedgerHead:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedHead:
-    """A head as a release states it: a hash without its number, and the release's manifest.
+    """A head as a release states it: the hash behind which its certificate was written.
 
-    A number would reveal how much else a ledger holds: other populations, failures. The hash
-    reveals nothing, because its entry holds a random number.
-
-    Attributes:
-        hash: of the entry behind which the certificate was written.
-        manifest_digest: SHA-256 of its manifest; None: unknown, so no recovery can name it.
+    A number would reveal how much else a ledger holds. The hash reveals nothing, because its entry
+    holds a random number. `manifest_digest` None: unknown, so no recovery can name it.
     """
 
     hash: str
@@ -93,8 +88,6 @@ class Entry:
         seq: 1, 2, 3, ... without gaps; it alone decides order.
         previous: hash of entry `seq - 1`; `NO_ENTRY` for the first.
         hash: SHA-256, hexadecimal, over every other field (see `entry_hash`).
-        population, run_key, attempt, stage: what it concerns; None if it does not apply.
-        payload: JSON object of canonical values.
         at: wall time, UTC, ISO 8601; a label that decides nothing.
         by: who wrote it, stored in the payload; None in entries of earlier versions.
     """
@@ -217,10 +210,7 @@ def entry_json(value: Any) -> str:
 
 
 def canonical(value: Any, *, field: str) -> Any:
-    """`value` as the ledger stores it: floats and decimals become their shortest exact text.
-
-    Raises SpecError for free text, a non-finite number, or a type that JSON lacks.
-    """
+    """`value` as stored, numbers as their shortest exact text; SpecError for free text or NaN."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -59,10 +59,7 @@ class MissingRelease:
 
 
 def folders_of(roots: Iterable[Path]) -> list[Path]:
-    """Every release folder at or directly below `roots`; hidden ones are being built.
-
-    Raises ReleaseError if a root is no folder, or holds no release.
-    """
+    """Every finished release folder at or directly below `roots`; ReleaseError if one has none."""
     folders: list[Path] = []
     for root in roots:
         at_root = [root] if (root / MANIFEST).exists() else []
@@ -74,10 +71,7 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
 
 
 def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
-    """The releases, each of which must verify under one of the public keys.
-
-    Raises ReleaseError if a folder fails: a skipped release would not be charged.
-    """
+    """The verified releases; ReleaseError if one fails: a skipped one would not be charged."""
     return [_verified(folder, keys) for folder in folders_of(roots)]
 
 
@@ -125,7 +119,6 @@ def missing_releases(
 
 
 def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
-    """Each after the release before it, if that is among them; else by its name and digest."""
     sorted_releases = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
     waiting = {item.digest: item for item in sorted_releases}
     ordered: list[MissingRelease] = []
@@ -143,10 +136,7 @@ def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
 
 
 def recovered_release(missing: MissingRelease, population: Population) -> RecoveredRelease:
-    """What one release asks to be charged.
-
-    Raises LedgerConflictError if its certificate states other terms, or a cost of another form.
-    """
+    """What a release asks to be charged; LedgerConflictError if its terms do not fit."""
     certificate = missing.release.certificate
     check_terms(certificate, population)
     return RecoveredRelease(

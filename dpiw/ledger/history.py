@@ -40,10 +40,7 @@ class Spending:
 
 
 def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
-    """Every entry of a ledger (all entries given) that charged or refunded, in order.
-
-    Raises DPIWError if they break a rule of the ledger.
-    """
+    """Every entry that charged or refunded, in order, from all entries of a sound ledger."""
     book, changes = Book(), []
     for entry in entries:
         name = entry.population

@@ -47,7 +47,7 @@ class Ledger(LedgerReader):
     """What every population has spent, for ever; refuses to overspend.
 
     Safe for many processes and threads. Every method raises `LedgerError` if the ledger is missing,
-    locked too long or unusable, `LedgerTamperedError` if its chain does not hold, and
+    locked too long or unusable, `LedgerTamperedError` if its chain or guards do not hold, and
     `LedgerConflictError` for an unknown run, attempt or stage. A ledger object replays the chain
     once, then only new entries; `verify` always replays all.
     """
@@ -67,10 +67,6 @@ class Ledger(LedgerReader):
         `url`: a path, `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`; libpq reads
         the password from the file that PGPASSFILE names. `clock` and `actor` give labels that no
         rule reads. Entries are unsigned without a `key`.
-
-        Raises:
-            LedgerError: no usable ledger there, or an unsafe file, folder, server or URL.
-            LedgerTamperedError: its append-only guards were removed.
         """
         store = open_store(url, busy_timeout_seconds=busy_timeout_seconds)
         store.check_structure()
@@ -86,10 +82,7 @@ class Ledger(LedgerReader):
         key: PrivateKey | None = None,
         busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> Ledger:
-        """Make a ledger and its missing folder (mode 0700), or open the valid one that is there.
-
-        Raises LedgerTamperedError if a ledger is there and does not verify.
-        """
+        """Make a ledger and its missing folder (mode 0700), or open the valid one that is there."""
         # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.
         first = authored(
             None,
@@ -110,10 +103,7 @@ class Ledger(LedgerReader):
         return ledger
 
     def register(self, population: Population) -> Population:
-        """Register a population's terms for ever; the same terms again change nothing.
-
-        Raises LedgerConflictError if the name is registered with other terms.
-        """
+        """Register terms for ever, or raise LedgerConflictError if the name has other terms."""
         with self._page(write=True) as page:
             registered = page.book.populations.get(population.name)
             if registered is None:
@@ -212,11 +202,8 @@ class Ledger(LedgerReader):
     def read(self, run_key: str, attempt: int) -> None:
         """Record one read of the confidential table, before its first byte is read.
 
-        It stays unpaid until a draw of the attempt is committed.
-
-        Raises:
-            BudgetExceededError: the population's unpaid reads are used up.
-            GrantSpentError: no stage of the attempt waits for a draw, or the run was recovered.
+        It stays unpaid until a draw of the attempt is committed. Raises BudgetExceededError if the
+        unpaid reads are used up, GrantSpentError if no stage waits for a draw.
         """
         with self._page(write=True) as page:
             self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
@@ -270,11 +257,8 @@ class Ledger(LedgerReader):
     def checkpoint(self, grant: Grant, *, step: int, digest: str) -> None:
         """Record a durable checkpoint; only then may the step after it be drawn.
 
-        `step` counts noised steps taken; `digest` is SHA-256 of the checkpoint's bytes.
-
-        Raises:
-            GrantSpentError: the grant is not the stage's, or the stage is no longer armed.
-            LedgerConflictError: reserved without terms of resumption, or not at such a step.
+        `step` counts noised steps taken; `digest` is SHA-256 of its bytes. Raises GrantSpentError
+        if the grant is not the armed stage's, LedgerConflictError if the terms allow no such step.
         """
         check_digest("digest", digest)
         with self._page(write=True) as page:
@@ -292,37 +276,25 @@ class Ledger(LedgerReader):
         """Take the right to continue an armed stage from its last checkpoint, at `step`.
 
         Exactly one caller gets it; the earlier grant becomes void. The caller must make sure that
-        the earlier holder is gone: two concurrent draws are not paid for.
-
-        Raises:
-            BudgetExceededError: the account is overdrawn.
-            GrantSpentError: it is not armed, or has no checkpoint or resume left.
-            LedgerConflictError: its last checkpoint is at another step.
+        the earlier holder is gone: two concurrent draws are not paid for. GrantSpentError if no
+        resume is left, BudgetExceededError if the account is overdrawn.
         """
         return self._take(EntryKind.RESUME, run_key, attempt, stage, {"step": step})
 
     def commit(self, grant: Grant, output_digest: str) -> None:
         """Record the durable output of a grant; the same digest again changes nothing.
 
-        Raises:
-            LedgerConflictError: another output was committed. This one is recorded and the
-                attempt's cost charged again, because two outputs are two draws.
-            GrantSpentError: the grant was declared lost, or is not this stage's.
+        Raises LedgerConflictError for another output than committed, and charges the attempt's cost
+        again, because two outputs are two draws; GrantSpentError if the grant was declared lost.
         """
         self._commit(grant.run_key, grant.attempt, grant.stage, output_digest, grant)
 
     def commit_found(self, run_key: str, attempt: int, stage: str, output_digest: str) -> None:
-        """After a restart, commit an armed stage's durable output. Nothing is redrawn.
-
-        Raises as `commit`; GrantSpentError also if the stage was never armed.
-        """
+        """After a restart, commit an armed stage's durable output; nothing is redrawn."""
         self._commit(run_key, attempt, stage, output_digest, None)
 
     def lose(self, run_key: str, attempt: int, stage: str) -> None:
-        """Declare an armed stage without durable output lost; its charge stays for ever.
-
-        Raises GrantSpentError if it is not armed (a LOST stage is no error).
-        """
+        """Declare an armed stage without durable output lost; its charge stays for ever."""
         with self._page(write=True) as page:
             record = known_stage(known_run(page.book, run_key), attempt, stage)
             if record.state is not StageState.LOST:
@@ -368,13 +340,9 @@ class Ledger(LedgerReader):
 
         Args:
             population: a registered name; the releases are its own.
-            releases: verified by the caller; those whose head this ledger lacks, each after its
-                predecessor, if that is given.
+            releases: verified, unknown to this ledger; each after its predecessor, if given.
             loss: what the custodian states was drawn beyond them, or zero. May be stated alone.
-            reads: reads of the table without a draw that the custodian states and no entry records.
-
-        Raises:
-            LedgerConflictError: there is no release, loss or read, or a release is not missing.
+            reads: reads of the table without a draw that the custodian states and no entry has.
         """
         with self._page(write=True) as page:
             account = page.book.account(population)
@@ -398,9 +366,7 @@ class Ledger(LedgerReader):
         """Record that a certificate of this run is written now; returns the hash it carries.
 
         Each entry holds an unpublished random number: hashes of certificates differ, and nobody can
-        guess the ledger's content from one.
-
-        Raises LedgerConflictError if a stage is not committed, or the run is published.
+        guess the ledger's content from one. LedgerConflictError if a stage is not committed.
         """
         with self._page(write=True) as page:
             nonce = {"nonce": secrets.token_hex(32)}
@@ -429,7 +395,6 @@ class Ledger(LedgerReader):
         """Record more rows of a published run's draws; the same digest again changes nothing.
 
         Privacy: costs nothing; the rows are computed from draws that the run has paid for.
-        Raises LedgerConflictError if the run is not published, or published this as its first.
         """
         check_digest("manifest_digest", manifest_digest)
         with self._page(write=True) as page:

@@ -68,11 +68,7 @@ _SETTINGS = re.compile(r"\b(host|hostaddr|port|dbname|user)\s*=", re.IGNORECASE)
 
 
 def check_location(text: str, *, error: Callable[[str], Exception]) -> None:
-    """Raise `error` unless `text` may name a ledger, without repeating any of it.
-
-    It fails if it holds what looks like a password, is neither a path nor a supported URL, or has
-    an inadmissible option.
-    """
+    """Raise `error`, without the text, if it may hold a password or cannot name a ledger."""
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _SCHEMES:
         match = re.fullmatch(r"[a-z]+(\+[a-z0-9]+)?", scheme)

@@ -216,7 +216,6 @@ class LedgerReader:
             return question(page.book)
 
     def _catch_up(self, connection: Connection) -> None:
-        """Bring the book up to the stored chain; only durable entries ever enter it."""
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             raise LedgerTamperedError(

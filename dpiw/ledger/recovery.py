@@ -75,9 +75,7 @@ class Recovery:
     """One population recovered after the ledger lost entries; `head` is its entry.
 
     Attributes:
-        releases: published and unknown to the ledger.
-        loss: what the custodian states was drawn beyond that.
-        reads: reads without a draw that the custodian states and no other entry records.
+        loss, reads: what the custodian states, beyond the releases and other entries.
         charged: what was added to the population's account in all.
     """
 
@@ -126,10 +124,7 @@ def payload_of(
 
 
 def recovery_of(book: _Book, entry: Entry) -> Recovery:
-    """The recovery an entry states, if it is legal now.
-
-    Raises LedgerConflictError if it is not what the rules give, SpecError if malformed.
-    """
+    """The recovery an entry states; LedgerConflictError unless the rules give the same."""
     account = book.account(entry.population or "")
     relation = account.population.relation
     releases = tuple(_release(item, account) for item in entry.payload["releases"])
@@ -156,10 +151,7 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
 def check_releases(
     book: _Book, releases: Sequence[RecoveredRelease], loss: Charge, *, reads: int
 ) -> None:
-    """Raise unless exactly what is missing is recovered.
-
-    Raises LedgerConflictError, or SpecError if `reads` is no number of reads.
-    """
+    """Raise LedgerConflictError unless exactly what is missing is recovered."""
     if type(reads) is not int or not 0 <= reads <= MOST_READS:
         raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
     for release in releases:
@@ -214,7 +206,6 @@ def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease
 def _baseline(
     book: _Book, account: Account, release: RecoveredRelease, before: Sequence[RecoveredRelease]
 ) -> Charge:
-    """What is sure to be counted here of the spending that the release's certificate states."""
     for earlier in before:
         if earlier.manifest_digest == release.previous:
             continued = any(sibling.previous == release.previous for sibling in before)

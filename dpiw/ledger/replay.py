@@ -38,10 +38,9 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """The result of replaying the whole ledger; `ok` if `fault` is None.
+    """The result of replaying the ledger.
 
-    Cannot show a cut tail or a replaced chain: compare `head` with published manifests
-    (`Ledger.check_heads`).
+    A cut tail or a replaced chain shows only against published manifests (`Ledger.check_heads`).
     """
 
     entries: int
@@ -127,7 +126,6 @@ def _chain_fault(
 
 
 def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
-    """The fault of a whole row that stands at another number than it was written with."""
     try:
         fields = from_stored(row).to_json()
     except (TypeError, ValueError, RecursionError):

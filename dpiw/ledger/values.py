@@ -54,8 +54,7 @@ class StageRecord:
 
     Attributes:
         events: the privacy events it declares, as canonical JSON objects.
-        token_digest: SHA-256 of the token that may draw now, once armed.
-        earlier_tokens: SHA-256 of the tokens that a resume replaced.
+        token_digest, earlier_tokens: SHA-256 of the token that may draw, and of replaced ones.
         output_digest: SHA-256 of its durable output once committed.
         conflicts: digests of other outputs that claimed the same grant; each was charged.
     """
@@ -97,14 +96,7 @@ class StageRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRecord:
-    """One reservation of a run and its outcome.
-
-    Attributes:
-        head: the reserving entry.
-        at: when, as a label.
-        reads: how often the confidential table was read under it.
-        by: who reserved it; None in entries of earlier versions.
-    """
+    """One reservation of a run (`head`), and its outcome; `by` None: by an earlier version."""
 
     attempt: int
     charge: Charge
@@ -143,10 +135,7 @@ class AttemptRecord:
 
     @property
     def unpaid_reads(self) -> int:
-        """Reads of the table, or of its snapshot by a fit, without a later committed draw.
-
-        A fit that died counts: a lost draw, or a training that had to be resumed.
-        """
+        """Reads of the table without a later committed draw, and fits that were lost or resumed."""
         stages = self.stages.values()
         died = sum(stage.state is StageState.LOST for stage in stages)
         died += sum(len(stage.earlier_tokens) for stage in stages)
@@ -166,9 +155,7 @@ class RunRecord:
     Attributes:
         run_key: the idempotency key, 64 hexadecimal digits.
         plan_digest, period, max_attempts: fixed by the first reservation.
-        manifest_digest: SHA-256 of the release's manifest once published.
-        published: the publishing entry.
-        further: SHA-256 of the manifests of more rows from the same draws.
+        manifest_digest, further: SHA-256 of the published manifest; of those of more rows.
         release: its name; None if only earlier versions of dpiw reserved it.
     """
 
@@ -261,11 +248,9 @@ def token_digest(token: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """The right to draw one stage's noise once; held by the one process that armed it.
+    """The right, of the one process that armed it, to draw one stage's noise once.
 
-    Attributes:
-        token: 64 random hexadecimal digits; the ledger keeps only their SHA-256.
-        seq: the arming entry.
+    `token`: 64 random hexadecimal digits; the ledger keeps only their SHA-256.
     """
 
     population: str

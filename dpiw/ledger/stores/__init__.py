@@ -1,7 +1,4 @@
-"""Where the entries are kept: one append-only table, reached through SQLAlchemy Core.
-
-Only a store's own module names its database. The test suite runs on each store.
-"""
+"""The database of the append-only table; only a store's own module names it."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from dpiw.ledger.stores.store import Store
 
 
 def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> Store:
-    """The store that a ledger's path or URL names; nothing is read or written yet.
-
-    Raises LedgerError, without repeating the URL, if it names something else or holds a password.
-    """
+    """The store that a path or URL names, nothing read yet; else LedgerError, without the URL."""
     text = os.fspath(url)
     check_location(text, error=LedgerError)
     if "://" not in text:

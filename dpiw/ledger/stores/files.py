@@ -45,10 +45,7 @@ _PATIENCE = 100
 
 
 def check_file(path: Path, *, local_file_system: str | None = None) -> None:
-    """Raise LedgerError unless `path` is a ledger's file, its only name, and closed to others.
-
-    `path` may be a symbolic link to it; `local_file_system` as `check_directory`.
-    """
+    """Raise LedgerError unless `path` is a ledger's file, its only name, and closed to others."""
     try:
         status = path.stat()
     except OSError as error:
@@ -204,7 +201,6 @@ def _mounts() -> str:
 
 
 def _mounted(mounts: str) -> list[tuple[Path, str]]:
-    """Mount points and types, in the order of mounting."""
     lines = (line.split() for line in mounts.splitlines())
     return [
         (Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[1])), fields[2])
@@ -230,10 +226,7 @@ def filesystem_type(directory: Path, mounts: str) -> str | None:
 
 
 def check_no_remains(path: Path) -> None:
-    """Raise LedgerError if a removed ledger left its log behind at `path`.
-
-    If the ledger exists by now, another creator was faster, and the log belongs to it.
-    """
+    """Raise LedgerError if `path` has a log and no ledger (another creator may be faster)."""
     for suffix in ("-wal", "-shm"):
         # SQLite would replay the old log into the new ledger.
         if os.path.lexists(f"{path}{suffix}") and not os.path.lexists(path):

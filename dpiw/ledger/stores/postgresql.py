@@ -86,13 +86,10 @@ _UNREACHABLE = "no answer: no server there, no such database, not let in, or the
 
 
 class PostgreSQLStore(Store):
-    """Connections to one ledger database, each checked before use.
+    """Connections to one ledger database (`?host=FOLDER`: a socket), each checked before use.
 
-    `url` is `postgresql+psycopg://USER@HOST/DATABASE`, or has `?host=FOLDER` for a socket.
-
-    Raises:
-        LedgerError: psycopg is not installed; or the URL holds a password or inadmissible options,
-            or lacks user, host or database (environments of a run's processes may differ).
+    The URL must name user, host and database (environments of a run's processes may differ), no
+    password; else LedgerError.
     """
 
     def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
@@ -144,7 +141,6 @@ class PostgreSQLStore(Store):
 
     @contextmanager
     def _checked(self, *, write: bool) -> Iterator[Connection]:
-        """A transaction on a server whose settings keep what it acknowledges."""
         warnings: list[str | None] = []
         with self._as_ledger_error(), self._engine.connect() as connection:
             isolation = _ISOLATION["write" if write else "read"]
@@ -189,10 +185,7 @@ class PostgreSQLStore(Store):
 
     @contextmanager
     def _as_ledger_error(self) -> Iterator[None]:
-        """Turn database errors into LedgerError without their text, which may hold statements.
-
-        After an error at the commit only the database knows whether the entry is kept.
-        """
+        """Turn database errors into LedgerError without their text, which may hold statements."""
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
@@ -280,8 +273,6 @@ def _listen(connection: Connection, warnings: list[str | None]) -> None:
     driver: Any = connection.connection.driver_connection
     driver.add_notice_handler(keep)
 
-
-# --- guards ---------------------------------------------------------------------------------------
 
 SCHEMA = "dpiw"
 TABLE = "dpiw.entries"

@@ -1,7 +1,4 @@
-"""The ledger in a SQLite file of one host.
-
-A commit that returned has reached the disk; writers queue on BEGIN IMMEDIATE.
-"""
+"""The ledger in a SQLite file of one host."""
 
 from __future__ import annotations
 
@@ -156,8 +153,7 @@ class SQLiteStore(Store):
     def create(self, first: Entry) -> bool:
         """Make the file, mode 0600, and its missing folder, mode 0700; False if the name exists.
 
-        Built under another name and linked to its own, which replaces nothing: no process sees half
-        of it, and two creators cannot both win.
+        Built under another name and then linked, so no process sees half of it or two creators win.
         """
         path = self._path
         if os.path.lexists(path):
@@ -215,7 +211,6 @@ def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:
 
 
 def _put_in_place(draft: Path, path: Path) -> bool:
-    """Give a finished ledger its name; False if another creator was faster."""
     sync(draft)
     try:
         files.name_exclusively(draft, path)  # two names for a moment: `check_file` waits
@@ -232,9 +227,6 @@ def _finish_creation(path: Path) -> None:
     with suppress(OSError):  # `check_file` says what is wrong with such a file
         for draft in drafts_of(path.resolve()):
             draft.unlink(missing_ok=True)
-
-
-# --- connections --------------------------------------------------------------------------------
 
 
 def _engine(path: Path, busy_timeout_seconds: float) -> Engine:

@@ -51,9 +51,8 @@ entries = sa.Table(
 
 
 class Store(ABC):
-    """One ledger's entries in one database; every connection is checked before use.
+    """One ledger's entries in one database, checked before each use; else LedgerError.
 
-    Every method raises LedgerError if the database is missing, locked, damaged or unsafe.
     `location`: a path or URL by which `open_store` reaches the same ledger; never a password.
     """
 
@@ -67,10 +66,7 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
-        """One transaction: a writer is alone from its first moment, a reader sees a snapshot.
-
-        When its context ends without an error, what was written is on disk.
-        """
+        """One durable transaction: a writer is alone throughout, a reader sees a snapshot."""
 
     @abstractmethod
     def check_structure(self) -> None:
