@@ -123,7 +123,6 @@ def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN
 
 
 def _admitted(event: PrivacyEvent, share: float) -> Loss:
-    """The floor of `dpiw.audit.transforms`, with the noise as it is."""
     if isinstance(event, ExponentialMechanismEvent):
         return of.two_point(event.epsilon, share, event.count)
     return _worst(event, margin=1.0)

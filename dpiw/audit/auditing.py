@@ -159,7 +159,6 @@ def _ours(counted: Tally, name: str) -> object:
 
 
 def _rows_paid_before(folder: FolderFacts, counted: Tally | None) -> list[Finding]:
-    """Findings on a release whose rows another run paid for, by declaration."""
     certificate = None if folder.release is None else folder.release.certificate
     settings = None if certificate is None else certificate.generator.get("settings")
     payer = settings.get("counted_by") if isinstance(settings, Mapping) else None

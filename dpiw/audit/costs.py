@@ -177,7 +177,6 @@ _NAMES = {
 
 
 def _floors(cost: Recomputed) -> list[tuple[float, str]]:
-    """Values that no sound bound can be below."""
     floors = [(cost.bounds.pld_below, "pld_below")]
     if cost.own is not None and cost.own.epsilon is not None:
         floors.append((cost.own.epsilon.floor * (1 - _SLACK), "own"))

@@ -165,7 +165,7 @@ def _recovered_as_stated(
 ) -> bool:
     """Whether a recovery states the release's own head, cost and account.
 
-    A recovery from a folder of more rows knows no earlier release, and charges all that was spent.
+    From a folder of more rows, no earlier release is known, and all that was spent is charged.
     """
     certificate, previous = release.certificate, release.manifest.facts.previous
     return (
@@ -274,7 +274,6 @@ def _stated_resumes(certificate: Certificate) -> list[object]:
 
 
 def _resumes(run: RunTally, certificate: Certificate) -> list[object]:
-    """The ledger's resumes of the attempts that the certificate lists; none is resumed later."""
     return [
         {name: stage.resumes for name, stage in attempt.stages.items() if stage.resumes}
         for attempt in [a for a in run.attempts if not a.voided][: len(certificate.attempts)]

@@ -150,7 +150,6 @@ def _forecast(population: PopulationTally, counted: Tally) -> str:
 
 
 def _rest(population: PopulationTally, counted: Tally) -> str:
-    """What is spent beyond the totals of the folders, in words: the lines below list it."""
     name = population.name
     recovered = any(release.population == name for release in counted.recovered.values())
     has_losses = any(owner == name for _, owner, _ in counted.losses)
@@ -216,7 +215,6 @@ def author(attempt: AttemptTally) -> str:
 
 
 def _own(cost: Recomputed) -> str:
-    """The audit's own epsilon, as a range if its ends differ."""
     if cost.own is None or cost.own.epsilon is None:
         return "–" if cost.own is None else f"{cost.own.sum:.6g}"
     low, high = (f"{end:.4g}" for end in vars(cost.own.epsilon.bound).values())

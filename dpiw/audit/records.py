@@ -216,14 +216,13 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveredTally:
-    """A published release that the ledger had lost and recovered.
+    """A published release that the ledger had lost and recovered, as its entry `seq` states it.
 
     Attributes:
-        seq: the recovering entry.
         head: hash of the lost entry its certificate names.
         previous: digest of the manifest before it.
         after: hash of the entry that the release before it names, if it was not lost.
-        cost, held, drawn: stated for its run, for the population's account, the irrevocable part.
+        cost, held, drawn: of its run; of the population's account; the irrevocable part of it.
     """
 
     seq: int

@@ -176,7 +176,6 @@ def _noise(stage: StageTally) -> dict[str, Any]:
 
 
 def _recomputed(cost: Recomputed) -> dict[str, Any]:
-    """Every account of one reservation, alone; null if it gives no number."""
     account = None
     if cost.own is not None:
         inverted = cost.own.epsilon

@@ -76,7 +76,6 @@ def _with_sensitivity(stage: CertifiedStage) -> list[Mapping[str, Any]]:
 
 
 def _kind(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event without its count: equal events share their noise."""
     return {name: value for name, value in event.items() if name != "count"}
 
 

@@ -258,7 +258,6 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
 
 
 def _check_repeats(payload: Fields) -> None:
-    """What resumed trainings may repeat must be among the charged draws."""
     for name, terms in payload.get("resumable", {}).items():
         if set(terms) != {"steps", "every", "resumes"} or any(
             type(number) is not int or number < 1 for number in terms.values()

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable
 
 FIRST, PACE = 20.0, 60.0
-"""Seconds to the first message and between later ones: below any log's timeout (leak row 37)."""
+"""Seconds to the first message and between later ones: below any log's timeout.
+
+A message reveals less than the end of a step, which is not controlled (leak register, row 37).
+"""
 
 
 class Heartbeat:

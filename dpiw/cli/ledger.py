@@ -75,7 +75,7 @@ def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.Arg
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Return 0 if the chain, every rule and signatures hold, else the error's exit code."""
+    """Return 0, or the exit code of LedgerTamperedError or (with keys) of SignatureError."""
     from dpiw.ledger import Ledger
     from dpiw.release.signing import load_public_key
 

@@ -228,7 +228,6 @@ def _completion(parser: Parser, arguments: argparse.Namespace) -> int:
 
 
 def _stands_in_a_file(error: DPIWError) -> bool:
-    """Whether the same command succeeds once a spec or data dictionary is corrected."""
     signs = (", line ", ": missing; expected", ": not UTF-8", " still TODO")
     return isinstance(error, SchemaError) or any(sign in str(error) for sign in signs)
 

@@ -107,7 +107,6 @@ def _population(
 
 
 def _others(ledger: Ledger, name: str) -> list[str]:
-    """A reminder: a ledger that lost entries of one population lost those of all."""
     others = [population.name for population in ledger.populations() if population.name != name]
     if not others:
         return []

@@ -175,7 +175,6 @@ def _as_in_a_spec(option: str, value: Any) -> str:
 
 
 def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
-    """How many releases of the spec the budget pays for; SpecError if none."""
     from dpiw.ledger.accounts import Account
     from dpiw.ledger.charges import Charge
     from dpiw.ledger.history import count_text
@@ -245,7 +244,6 @@ def _terms_text(terms: Population, typed: str | None) -> str:
 
 
 def _in_a_spec(arguments: argparse.Namespace) -> str:
-    """How a spec has to state the typed terms: a release with others is refused."""
     unit = "no unit"
     if arguments.id_column is not None:
         column = json.dumps(arguments.id_column, ensure_ascii=False)
@@ -257,7 +255,6 @@ def _in_a_spec(arguments: argparse.Namespace) -> str:
 
 
 def _as_typed(arguments: argparse.Namespace) -> str:
-    """The same registration command, which also makes the ledger."""
     words = ["dpiw", "ledger", "register"]
     promised = () if arguments.spec is None else _PROMISED
     words += [] if promised else [arguments.name]

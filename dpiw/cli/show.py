@@ -61,7 +61,6 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _doubts(named: str, ledger: Ledger) -> list[str]:
-    """Warnings if the ledger is named by a spec and lacks published releases of it."""
     if not names_a_spec(named):
         return []
     from dpiw.plan.spec import load_spec

@@ -82,7 +82,7 @@ class Account:
         return not within(self.held.renyi, budgets(self.population))
 
     def check_readable(self, *, pending: int = 0) -> None:
-        """Raise BudgetExceededError unless one more read, which continues `pending`, may fail."""
+        """Raise BudgetExceededError unless one more read (less `pending`) may stay unpaid."""
         name, limit = self.population.name, self.population.max_unpaid_reads
         if self.unpaid_reads - pending >= limit:
             raise BudgetExceededError(

@@ -1,9 +1,9 @@
-"""Who wrote an entry: a user on a host, and a signature if there is a key. No rule reads it.
+"""Who wrote an entry: a user on a host (public facts), and a signature if there is a key.
 
     "by": {"actor": "alice@db1"}
     "by": {"actor": "alice@db1", "public_key": 64 digits, "signature": 128 digits}
 
-The entry's hash covers `by`. The signature covers the entry as hashed, without the signature, so it
+No rule of spending reads it. The signature covers the entry as hashed, without the signature, so it
 fits no other place of any ledger. Entries of earlier versions have no author.
 """
 

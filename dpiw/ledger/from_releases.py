@@ -263,19 +263,10 @@ def recover(
 ) -> Recovery:
     """Charge `releases` and a stated loss to a population; see `Ledger.recover`.
 
-    Args:
-        ledger: the ledger.
-        population: a registered name.
-        releases: from `missing_releases`.
-        loss_epsilon: of what else was drawn, stated by the custodian.
-        loss_delta: the same.
-        loss_reads: reads of the table without a draw that no entry records.
-        previous_lost: allow a release without the one before it, and charge all that its
-            certificate states as spent.
-
-    Raises:
-        SpecError: the loss is not a pair of finite decimals >= 0, or a previous release is unknown.
-        LedgerConflictError: nothing is missing, or a certificate's terms or cost do not fit.
+    The custodian states the loss: what else was drawn, and reads without a draw that no entry
+    records. `previous_lost` allows a release without the one before it, and charges all that its
+    certificate states as spent. Raises SpecError if a loss is negative or no decimal, or a previous
+    release is unknown; LedgerConflictError if nothing is missing, or terms or cost do not fit.
     """
     terms = ledger.population(population)
     for missing in releases:

@@ -14,12 +14,10 @@ from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_te
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """One entry that changed what a population holds.
+    """One entry that changed what a population holds; `run` None: a recovery.
 
-    Attributes:
-        run: the run it concerns, as of then; None: a recovery.
-        epsilon_units, delta_units: the change of the plain sum of charges; negative for a void.
-        spent: what the population had spent after it, by its own rule of composition.
+    The units are the change of the plain sum, negative for a void. `spent` is what the population
+    had spent after it, by its own rule of composition.
     """
 
     entry: Entry

@@ -290,7 +290,7 @@ class Ledger(LedgerReader):
         self._commit(grant.run_key, grant.attempt, grant.stage, output_digest, grant)
 
     def commit_found(self, run_key: str, attempt: int, stage: str, output_digest: str) -> None:
-        """After a restart, commit an armed stage's durable output; nothing is redrawn."""
+        """After a restart, commit an armed stage's durable output (see `commit`); no redraw."""
         self._commit(run_key, attempt, stage, output_digest, None)
 
     def lose(self, run_key: str, attempt: int, stage: str) -> None:

@@ -48,7 +48,7 @@ def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
 
 
 def column_label(name: str) -> str:
-    """A column's name as an entry, without free text, may hold it: a label, else `sha256:...`."""
+    """A column's name as an entry may hold it: a short label, else `sha256:` and its digest."""
     if not isinstance(name, str) or not name:
         raise SpecError("population.id_column: expected a column's name")
     with contextlib.suppress(SpecError):

@@ -97,7 +97,6 @@ def _application_id(path: Path) -> int:
 
 
 def _check_one_name(path: Path) -> None:
-    """Refuse a file with several names: each has a log and locks of its own."""
     real = path.resolve()
     if is_mount_point(real, _mounts()):
         raise LedgerError(
@@ -132,8 +131,8 @@ def drafts_of(path: Path) -> Iterator[Path]:
 def check_directory(path: Path, *, local_file_system: str | None = None) -> None:
     """Raise LedgerError unless the folder of `path` is safe, and on a disk of this host.
 
-    `path` need not exist yet. `local_file_system` is a type, as the kernel names it, for which the
-    custodian vouches that all who open the ledger share one kernel; no known network file system.
+    `local_file_system`: a type, as the kernel names it, for which the custodian vouches that all
+    who open the ledger share one kernel. No known network file system is accepted.
     """
     folder = path.resolve().parent
     _check_folder(path, folder)

@@ -9,7 +9,8 @@ reader sees one snapshot, REPEATABLE READ and READ ONLY.
 Durability. Every transaction first refuses a standby, whose data may be stale; fsync=off;
 full_page_writes=off; and synchronous_commit other than `on` or `remote_apply`: with `off` an
 acknowledged entry can be lost, with `local` or `remote_write` it can be missing on the standby that
-takes over. The setting is pinned for the transaction, so a reload cannot weaken it.
+takes over. The setting is pinned for the transaction, so a reload cannot weaken it. A failover to a
+standby that is not synchronous is a restore: published heads show it.
 
 Guards. Triggers refuse changes, entries off the chain and charges over budget. They are enabled
 ALWAYS, also for a session that calls itself a replica. The table's owner can drop them, so the
@@ -185,7 +186,10 @@ class PostgreSQLStore(Store):
 
     @contextmanager
     def _as_ledger_error(self) -> Iterator[None]:
-        """Turn database errors into LedgerError without their text, which may hold statements."""
+        """Turn database errors into LedgerError without their text, which may hold statements.
+
+        After an error at the commit only the database knows whether the entry is kept.
+        """
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
