@@ -210,7 +210,7 @@ def entry_json(value: Any) -> str:
 
 
 def canonical(value: Any, *, field: str) -> Any:
-    """`value` as stored, numbers as their shortest exact text; SpecError for free text or NaN."""
+    """`value` as stored, numbers as shortest exact text; SpecError for free text or non-finite."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -103,7 +103,7 @@ class Ledger(LedgerReader):
         return ledger
 
     def register(self, population: Population) -> Population:
-        """Register terms for ever, or raise LedgerConflictError if the name has other terms."""
+        """Register terms for ever; no change for the same, LedgerConflictError for other terms."""
         with self._page(write=True) as page:
             registered = page.book.populations.get(population.name)
             if registered is None:
