@@ -1,8 +1,7 @@
-"""The audit's own accountant, on a different path from `privacy.accounting`.
+"""The audit's own accountant: shares only the events' definitions with `dpiw.privacy.accounting`.
 
 Epsilon comes from inverted transforms (`dpiw.audit.inversion`), Renyi divergences from transforms
-on the real axis or a theorem's formula. It shares only the events' definitions with the
-accountants, so that a fault in either shows as a disagreement.
+on the real axis or a theorem's formula, so a fault in either accountant shows as a disagreement.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class AuditedEpsilon:
 
     Attributes:
         floor: no sound bound is below it, whatever theorem it uses.
-        bound: range of the epsilon that the theorems in use give, by privacy loss distributions
-            without rounding. With selections by the exponential mechanism its low end is the
+        bound: range of the exact epsilon of the theorems in use; with selections its low end is the
             floor, because those may be accounted in blocks (`dpiw.privacy.bounded_range`).
     """
 
@@ -60,17 +58,12 @@ class AuditedEpsilon:
 
 
 def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
-    """Account events together at a delta in (0, 1).
-
-    Raises:
-        PrivacyError: there is no event, or one of an unknown type.
-    """
+    """Account events together at a delta in (0, 1); PrivacyError for none, or an unknown type."""
     with np.errstate(all="ignore"):  # what is not finite is caught where it is used
         return _audited(_lossy(events), delta)
 
 
 def _lossy(events: Sequence[PrivacyEvent]) -> list[PrivacyEvent]:
-    """Events with a loss beyond a delta of their own (`rest_of_delta`)."""
     return [event for event in events if not isinstance(event, ThresholdEvent)]
 
 
@@ -99,7 +92,6 @@ def _floor(events: Sequence[PrivacyEvent], share: float, delta: float) -> float:
 
 
 def _highest(function: Callable[[float], float]) -> float:
-    """The maximum over `_SHARES` of a function with one peak, by climbing from the middle."""
     heights = {}
     place = len(_SHARES) // 2
     while True:
@@ -131,18 +123,13 @@ def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN
 
 
 def _admitted(event: PrivacyEvent, share: float) -> Loss:
-    """The floor of `dpiw.audit.transforms`, with the noise as it is."""
     if isinstance(event, ExponentialMechanismEvent):
         return of.two_point(event.epsilon, share, event.count)
     return _worst(event, margin=1.0)
 
 
 def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
-    """What remains of a total delta: (1 - delta) is a product over all that may fail.
-
-    Raises:
-        PrivacyError: the events' own deltas exceed `delta`.
-    """
+    """What remains of delta, as (1 - delta) is a product; PrivacyError if events exceed it."""
     no_failure = Fraction(1)
     for event in events:
         if isinstance(event, DeclaredEvent | ThresholdEvent):
@@ -167,14 +154,8 @@ def audited_sum(events: Sequence[PrivacyEvent]) -> float:
     return float(total)
 
 
-# --- Renyi divergences ----------------------------------------------------------------------------
-
-
 def audited_rdp(events: Sequence[PrivacyEvent], delta: float) -> Range:
-    """Range of a Renyi accountant's epsilon, at a delta in (0, 1).
-
-    From the best of all orders to the best of `_ORDERS`.
-    """
+    """Range of a Renyi accountant's epsilon at a delta in (0, 1); `_ORDERS` give its high end."""
     events = _lossy(events)
     sampled = any(isinstance(event, PoissonSampledGaussianEvent) for event in events)
     orders = [order for order in _ORDERS if order >= 2 or not sampled]
@@ -213,7 +194,6 @@ def _accounted(event: PrivacyEvent, order: float) -> float:
 
 
 def _filtered(event: PrivacyEvent, order: float) -> float:
-    """The same for the filter: capped, or at the next whole order."""
     if isinstance(event, ExponentialMechanismEvent):
         return min(event.epsilon, order * event.epsilon**2 / 8)
     if isinstance(event, ThresholdEvent):

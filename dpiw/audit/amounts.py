@@ -20,8 +20,7 @@ class IllegalError(Exception):
 class Units:
     """An (epsilon, delta) in whole units of 1e-12 and 1e-18.
 
-    `renyi`: one number per order in units of 1e-12, in a population filtered by Renyi divergences;
-    else empty. `lost_delta`: what stated losses took of its lifetime delta.
+    `renyi`: units of 1e-12 per order. `lost_delta`: what stated losses took of the lifetime delta.
     """
 
     epsilon: int = 0

@@ -29,17 +29,7 @@ from dpiw.release.signing import load_public_key
 class AuditReport:
     """Everything an audit found. Holds nothing confidential.
 
-    Attributes:
-        ledger: the URL that was audited.
-        made_at: when, UTC; a label.
-        head: the last entry; None: the ledger could not be read.
-        entries: how many entries it holds.
-        counted: populations and runs by the audit's count; None: the ledger could not be read.
-        costs: every reservation's recomputed totals.
-        folders: every folder that was examined.
-        signers: who signed its entries; None: the ledger could not be read.
-        given: ids of the given public keys.
-        findings: most severe first.
+    `head`, `counted`, `signers` None: the ledger could not be read. `findings`: most severe first.
     """
 
     ledger: str
@@ -77,21 +67,11 @@ def audit(
 ) -> AuditReport:
     """Audit a ledger and the release folders it paid for.
 
-    Reads the ledger and the folders, never a workspace or anything confidential; writes nothing.
+    Privacy: reads the ledger and the folders, never a workspace or anything confidential.
 
-    Args:
-        ledger_url: as `Ledger.open`; without a password.
-        releases: release folders (see `release_folders`).
-        public_keys: the curators' public key files, from elsewhere: each folder must verify under
-            one of them. None given: signatures are checked against the keys inside the folders,
-            which shows nothing about who signed.
-        clock: gives the report's time.
-
-    Raises:
-        SpecError: the URL holds a password, or cannot name a ledger.
-        LedgerError: there is no such ledger, or it cannot be opened. An existing ledger that was
-            tampered with is a finding, not an exception.
-        ReleaseError: a key file cannot be read.
+    Each folder must verify under one of `public_keys`, the curators', from elsewhere. Without them
+    signatures are checked against the keys inside the folders, which shows nothing of who signed.
+    Raises LedgerError if there is no ledger; tampering is a finding, not an exception.
     """
     check_location(ledger_url, error=SpecError)
     keys = {path: load_public_key(path) for path in public_keys}
@@ -128,7 +108,6 @@ def _finding(code: str, subject: str, text: str) -> Finding:
 
 
 def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
-    """Exported entries, and the faults that the ledger's own verification and book find."""
     try:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:
@@ -146,7 +125,6 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
 
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:
-    """Differences between the ledger's own sums and states and ours, of the same entries."""
     text = "its budget, its sum, its reads or the state of a run is not what we count"
     return [
         _finding("recount_differs", f"population {name}", text)
@@ -181,7 +159,6 @@ def _ours(counted: Tally, name: str) -> object:
 
 
 def _rows_paid_before(folder: FolderFacts, counted: Tally | None) -> list[Finding]:
-    """Findings on a release whose rows another run paid for, by declaration."""
     certificate = None if folder.release is None else folder.release.certificate
     settings = None if certificate is None else certificate.generator.get("settings")
     payer = settings.get("counted_by") if isinstance(settings, Mapping) else None

@@ -1,9 +1,8 @@
 """Each reservation's cost, recomputed from its stored events by three accounts.
 
-Two are the accountants of `dpiw.privacy.accounting`, each alone: privacy loss distributions and
-Renyi accounting. A charge is the smaller result, so a fault in either makes it too small and
-neither shows it alone. The third is the audit's own (`dpiw.audit.accountant`), by another method;
-both must agree with it.
+A charge is the smaller result of the two accountants of `dpiw.privacy.accounting`, so a fault in
+either makes it too small and neither shows it alone. Both must agree with the audit's own account
+(`dpiw.audit.accountant`).
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ from dpiw.privacy.renyi import ORDERS
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text, float_below
 
 _ROUNDING = Decimal("1e-9")
-"""Relative difference between machines' floats; the accountants' margin for lattices is 1e5
-larger."""
+"""Relative difference between machines' floats, 1e-5 of the accountants' margin for lattices."""
 
 _SLACK = 1e-6
 """The same for numbers from an inversion."""
@@ -48,14 +46,7 @@ _GRIDS = 2e-4
 
 @dataclass(frozen=True, kw_only=True)
 class OwnAccount:
-    """The audit's own account.
-
-    Attributes:
-        sum: of the epsilons of pure events.
-        epsilon: at the charged delta; None at delta = 0.
-        rdp: range of a Renyi accountant's epsilon; None at delta = 0.
-        renyi: divergences at the orders of the Renyi filter.
-    """
+    """The audit's own account; `epsilon` and `rdp` at the charged delta, None at delta = 0."""
 
     sum: float
     epsilon: AuditedEpsilon | None
@@ -65,13 +56,7 @@ class OwnAccount:
 
 @dataclass(frozen=True, kw_only=True)
 class Recomputed:
-    """One reservation's total at its charged delta.
-
-    Attributes:
-        bounds: what each of the two accountants gives, alone.
-        renyi: divergences at the orders of the Renyi filter, in units of 1e-12.
-        own: the audit's own account; None: it has none for these events.
-    """
+    """One reservation at its charged delta: `bounds` by each accountant, `renyi` in 1e-12."""
 
     bounds: accounting.EpsilonBounds
     renyi: tuple[int, ...]
@@ -98,11 +83,7 @@ Key = tuple[str, int]
 
 
 def recompute(counted: Tally) -> tuple[dict[Key, Recomputed], list[Finding]]:
-    """Account every reservation again and compare it with its charge.
-
-    First and repeated stages are judged alike: the events of a reservation's stages together, at
-    its delta, cost at most its epsilon.
-    """
+    """Account every reservation again: its events, at its delta, cost at most its epsilon."""
     costs: dict[Key, Recomputed] = {}
     findings: list[Finding] = []
     cache: dict[str, Recomputed] = {}
@@ -129,7 +110,6 @@ def delta_of(units: Units) -> Decimal:
 
 
 def _account(attempt: AttemptTally, cache: dict[str, Recomputed]) -> Recomputed:
-    """Runs of one plan share their events, so each list is accounted once."""
     stored = [event for name in sorted(attempt.stages) for event in attempt.stages[name].events]
     name = json.dumps([attempt.cost.delta, stored], sort_keys=True)
     if name not in cache:
@@ -197,7 +177,6 @@ _NAMES = {
 
 
 def _floors(cost: Recomputed) -> list[tuple[float, str]]:
-    """Values that no sound bound can be below."""
     floors = [(cost.bounds.pld_below, "pld_below")]
     if cost.own is not None and cost.own.epsilon is not None:
         floors.append((cost.own.epsilon.floor * (1 - _SLACK), "own"))
@@ -205,7 +184,6 @@ def _floors(cost: Recomputed) -> list[tuple[float, str]]:
 
 
 def _contradictions(cost: Recomputed) -> Iterator[str]:
-    """Upper bounds that are smaller than a lower bound."""
     floor, below = max(_floors(cost))
     for name in ("sum", "gaussian", "pld", "rdp"):
         value = float(getattr(cost.bounds, name))
@@ -217,7 +195,6 @@ def _contradictions(cost: Recomputed) -> Iterator[str]:
 
 
 def _disagreements(cost: Recomputed) -> Iterator[str]:
-    """Differences between the two accountants and the audit's own account."""
     if cost.own is None:
         return
     bounds, account = cost.bounds, cost.own

@@ -16,15 +16,9 @@ _MOST_TOLD = 6
 
 @dataclass(frozen=True, kw_only=True)
 class EntrySigners:
-    """Signatures of the entries, by entry numbers.
+    """Signatures of the entries, by entry numbers and ids of keys.
 
-    Attributes:
-        given: ids of the given keys, each once; empty: none was given.
-        signed: the entries that each key signed, by its id.
-        unsigned: entries without a signature.
-        forged: entries with an invalid signature.
-        missing: unsigned entries after a signed one of their kind.
-        published: whether a release was published, by an entry that its curator signs.
+    `missing`: unsigned entries after a signed one of their kind.
     """
 
     given: tuple[str, ...]

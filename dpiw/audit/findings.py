@@ -173,15 +173,9 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One finding.
+    """One finding (`code`: a key of `KINDS`). Subject and text hold foreign text and are `shown`.
 
-    Attributes:
-        code: a key of `KINDS`.
-        subject: `entry 12`, a population, a run, a release.
-        text: what was found.
-        follows: whether a broken chain, reported before it, may be its only cause.
-
-    Subject and text hold names of folders and texts of ledgers and releases; both are `shown`.
+    `follows`: whether a broken chain, reported before it, may be its only cause.
     """
 
     code: str
@@ -212,11 +206,7 @@ _OF_FOLDERS_ALONE = frozenset(
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings, most severe first; within one severity as they were found.
-
-    If the chain is broken, its first fault stays an error; other errors from comparing with that
-    ledger are marked as following.
-    """
+    """Sort findings, most severe first; mark errors that a broken chain may have caused."""
     reported = list(findings)
     cause = next((finding for finding in reported if finding.code == "chain_broken"), None)
     if cause is not None:

@@ -29,8 +29,7 @@ class FolderFacts:
 
     Attributes:
         name: the folder's name; never its path, which is the auditor's own.
-        manifest_digest: SHA-256 of the manifest's bytes; None: it could not be read.
-        run_key: the run that published this digest; None: no run did.
+        run_key: the run that published its manifest; None: no run did.
         release: what passed `dpiw.release.verification.verify`; None: it failed.
         other_key: id of the key inside the folder, if it signed and is not among those given.
     """
@@ -50,10 +49,7 @@ def check_folders(
 ) -> tuple[tuple[FolderFacts, ...], list[Finding]]:
     """Check every folder, and that folders and publishing entries belong together.
 
-    Args:
-        folders: release folders.
-        public_keys: the curators', from elsewhere, by their ids; none: anybody could have signed.
-        counted: the ledger; None if it could not be read: then only the folders are checked.
+    `public_keys`: the curators', from elsewhere; without them anybody could have signed.
     """
     runs = {} if counted is None else _published(counted)
     lost = {} if counted is None else counted.recovered
@@ -113,7 +109,6 @@ def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
 
 
 def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
-    """Heads that whole folders name, by manifest digest."""
     return {
         folder.manifest_digest: folder.release.certificate.ledger_head
         for folder in facts
@@ -170,7 +165,7 @@ def _recovered_as_stated(
 ) -> bool:
     """Whether a recovery states the release's own head, cost and account.
 
-    A recovery from a folder of more rows knows no earlier release, and charges all that was spent.
+    From a folder of more rows, no earlier release is known, and all that was spent is charged.
     """
     certificate, previous = release.certificate, release.manifest.facts.previous
     return (
@@ -205,16 +200,14 @@ def _stated_account(certificate: Certificate, part: str) -> Units | None:
 
 
 def _writing_interval(certificate: Certificate, run: RunTally, counted: Tally) -> tuple[int, int]:
-    """The entries between which a certificate was written."""
     return counted.places[certificate.ledger_head], run.published or 0
 
 
 def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> list[str]:
     """Names of certificate fields that differ from the ledger when it was written.
 
-    It was written between the head it carries (entry `first`, of its own run) and its publishing
-    entry (`last`). Other runs may have continued meanwhile, so a sum over them may be that of any
-    moment in this interval.
+    It was written between the head it carries (`first`, of its own run) and its publishing entry
+    (`last`); a sum over all runs may be that of any moment in this interval.
     """
     population = counted.populations[run.population]
     first, last = _writing_interval(certificate, run, counted)
@@ -281,7 +274,6 @@ def _stated_resumes(certificate: Certificate) -> list[object]:
 
 
 def _resumes(run: RunTally, certificate: Certificate) -> list[object]:
-    """The ledger's resumes of the attempts that the certificate lists; none is resumed later."""
     return [
         {name: stage.resumes for name, stage in attempt.stages.items() if stage.resumes}
         for attempt in [a for a in run.attempts if not a.voided][: len(certificate.attempts)]
@@ -304,7 +296,6 @@ def _same_events(certificate: Certificate, run: RunTally) -> bool:
 
 
 def _texts(events: Iterable[object]) -> list[object]:
-    """Events with every number as text, as the ledger stores floats."""
     return [
         {name: repr(v) if isinstance(v, float) else v for name, v in event.items()}
         if isinstance(event, dict)
@@ -314,10 +305,7 @@ def _texts(events: Iterable[object]) -> list[object]:
 
 
 def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> list[Finding]:
-    """Check that the manifest names the population's latest publication before it, if any.
-
-    More rows of a release name that release instead, which `_check_against` compares.
-    """
+    """Check that the manifest names the population's latest publication before it, if any."""
     if release.manifest.facts.rows_of is not None:
         return []
     others = sorted(
@@ -343,20 +331,10 @@ def _number(item: tuple[int, str | None]) -> int:
     return item[0]
 
 
-# --- folders by themselves ------------------------------------------------------------------------
-
-
 def check_folder(
     folder: Path, public_keys: Sequence[Path], runs: Mapping[str, RunTally]
 ) -> tuple[FolderFacts, list[Finding]]:
-    """Check one folder by itself.
-
-    Args:
-        folder: of a release.
-        public_keys: the curators', from elsewhere; it must verify under one. None given: anybody
-            could have signed.
-        runs: the ledger's, by the digest of what they published.
-    """
+    """Check one folder by itself; it must verify under one of the given keys, if any."""
     digest = manifest_digest(folder)
     run = runs.get(digest or "")
     release, other_key, text = None, None, ""
@@ -386,7 +364,6 @@ def check_folder(
 
 
 def _own_key(folder: Path) -> str | None:
-    """The id of the key inside a folder that is whole under it."""
     try:
         return verify(folder).key_id
     except (ReleaseError, OSError):

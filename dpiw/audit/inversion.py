@@ -5,16 +5,13 @@ With S the sum of the losses and K = log E exp(z S), for every lambda > 0
     delta(epsilon) = E max(0, 1 - exp(epsilon - S))
                    = 1/(2 pi i) integral of exp(K(z) - z epsilon) / (z (z + 1)) dz
 
-along Re z = lambda. The line passes through the saddle point, where the integrand is smallest.
-The trapezoid rule of step 2 pi/T returns delta(epsilon) plus positive terms
-exp(lambda j T) delta(epsilon + j T), for j = -1, 1, -2, ...; T is chosen so that Chernoff's bound
-makes them small. The rest beyond a frequency w is at most exp(K(lambda) - lambda epsilon) / (pi w),
-times the damping of the transform there. That damping is proved for Gaussian noise and taken as
-none for losses with atoms; for sampled Gaussians it is the damping observed up to w. The returned
-range includes both errors.
+along Re z = lambda, through the saddle point. The trapezoid rule of step 2 pi/T adds positive terms
+exp(lambda j T) delta(epsilon + j T), j = -1, 1, -2, ..., which Chernoff's bound makes small. The
+rest beyond a frequency w is at most exp(K(lambda) - lambda epsilon) / (pi w), times the damping
+there: proved for Gaussian noise, none for atoms, observed for sampled Gaussians. The returned range
+includes both errors.
 
-Source: Zhu, Dong & Wang (2022) for losses by their transform; Alghamdi et al. (2023) for the
-integral at the saddle point.
+Source: Zhu, Dong & Wang (2022), the transform; Alghamdi et al. (2023), the saddle point.
 """
 
 from __future__ import annotations
@@ -57,12 +54,7 @@ def log_transform(losses: Sequence[Loss], order: float) -> float:
 
 
 def epsilon_range(losses: Sequence[Loss], delta: float) -> Range:
-    """Range of the smallest epsilon >= 0 at which the losses together have this delta.
-
-    Args:
-        losses: independent; at least one.
-        delta: in (0, 1).
-    """
+    """Range of the smallest epsilon >= 0 at which the independent losses have delta in (0, 1)."""
     order, epsilon = chernoff_bound(losses, delta)
     bracket = Range(low=0.0, high=max(0.0, epsilon))
     for _ in range(_ROUNDS):
@@ -101,7 +93,6 @@ def _largest(losses: Sequence[Loss]) -> float:
 
 
 def _smallest(function: Callable[[float], float], *, most: float) -> tuple[float, float]:
-    """Approximate minimum of a function of one valley on [1e-6, most], and its value."""
     points = [(function(x), x) for x in (1.0, 2.0)]
     factor = 2.0 if points[1] < points[0] else 0.5
     points.sort(reverse=True)

@@ -1,7 +1,4 @@
-"""`audit.html`: the audit for people. One page without scripts or outside resources.
-
-The template `audit.html.j2` holds its words and escapes every text.
-"""
+"""`audit.html`: the audit for people; the template `audit.html.j2` escapes every text."""
 
 from __future__ import annotations
 
@@ -37,11 +34,7 @@ from dpiw.release.report.plots import Budget, budget_bar
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationView:
-    """One population: its terms, what names a person, its budgets by their letters.
-
-    `charges` and `costs`: a row for each attempt. `unreleased`: a row for each charge with no
-    folder, and one for their sum.
-    """
+    """One population, as the audit's template shows it: a row for each attempt or charge."""
 
     terms: PopulationTally
     unit: str
@@ -57,9 +50,7 @@ class PopulationView:
 class AuditView:
     """The names that the audit's template may use.
 
-    `grave`: errors and warnings. `follow`: a row for each finding that a broken chain may have
-    caused. `notes`: a row for each other. `runs`, `published`: numbers. `sound`: how many folders
-    are.
+    `grave`: errors and warnings. `follow`: findings that a broken chain may have caused.
     """
 
     report: AuditReport
@@ -145,7 +136,6 @@ def _unreleased(rows: list[Unreleased], population: PopulationTally) -> tuple[tu
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
-    """How many more releases such as the last one fit, by our own count."""
     name = population.name
     if not (runs := counted.runs_of(name)):
         return ""
@@ -160,7 +150,6 @@ def _forecast(population: PopulationTally, counted: Tally) -> str:
 
 
 def _rest(population: PopulationTally, counted: Tally) -> str:
-    """What is spent beyond the totals of the folders, in words: the lines below list it."""
     name = population.name
     recovered = any(release.population == name for release in counted.recovered.values())
     has_losses = any(owner == name for _, owner, _ in counted.losses)
@@ -214,7 +203,6 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
 
 
 def _release(run: RunTally, attempt: AttemptTally) -> str:
-    """The release's name, if the reservation states it, and its period."""
     return f"{attempt.stated.get('release', '')} {run.period}".strip()
 
 
@@ -227,7 +215,6 @@ def author(attempt: AttemptTally) -> str:
 
 
 def _own(cost: Recomputed) -> str:
-    """The audit's own epsilon, as a range if its ends differ."""
     if cost.own is None or cost.own.epsilon is None:
         return "–" if cost.own is None else f"{cost.own.sum:.6g}"
     low, high = (f"{end:.4g}" for end in vars(cost.own.epsilon.bound).values())
@@ -235,7 +222,6 @@ def _own(cost: Recomputed) -> str:
 
 
 def _times(attempt: AttemptTally) -> str:
-    """How often its cost is held, unless once."""
     conflicts = sum(stage.conflicts for stage in attempt.stages.values())
     return " (voided)" if attempt.voided else f" × {1 + conflicts}" * bool(conflicts)
 

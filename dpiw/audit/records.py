@@ -69,12 +69,7 @@ class AttemptTally:
 
 @dataclass(kw_only=True)
 class RunTally:
-    """One run.
-
-    `history` holds, after each of its entries, (seq, what each attempt holds and its states);
-    `certified` the entries behind which its certificates were written; `further` the manifests of
-    more rows from its draws.
-    """
+    """One run; `history` holds (seq, what each attempt holds and its states)."""
 
     key: str
     population: str
@@ -135,7 +130,6 @@ class RunTally:
 
 
 def _stands(stages: dict[str, StageTally]) -> str:
-    """The joint state of stages, before they are published."""
     states = {stage.state for stage in stages.values()}
     common = states.pop() if len(states) == 1 else "armed"
     return "lost" if "lost" in states else common
@@ -146,11 +140,7 @@ Snapshot = tuple[tuple[Units, tuple[tuple[str, str], ...]], ...]
 
 @dataclass(kw_only=True)
 class PopulationTally:
-    """One population: its terms, and what was spent after each entry that changed it.
-
-    `drawn` holds the same for the irrevocable part; `recovered_reads` counts the reads without a
-    draw that recoveries stated.
-    """
+    """One population: its terms, and what was spent and drawn after each entry that changed it."""
 
     name: str
     relation: str
@@ -182,10 +172,11 @@ def fits(population: PopulationTally, total: Units) -> bool:
 def worth(population: PopulationTally, total: Units) -> Units:
     """A total's value against the lifetime budget: what certificates state as spent.
 
-    `basic`: the sum. `renyi`: the least epsilon over the orders to which the summed divergences
-    convert at the lifetime delta, shared by the orders (Canonne, Kamath & Steinke 2020,
-    proposition 12), rounded up; independent of the arithmetic of `dpiw.privacy.renyi`. An order
+    `basic`: the sum. `renyi`: the least epsilon to which the summed divergences convert at the
+    lifetime delta, shared by the orders, rounded up; independent of `dpiw.privacy.renyi`. An order
     whose sum has reached `_BEYOND` is worth at least that, because a part of it may have been cut.
+
+    Source: Canonne, Kamath & Steinke (2020), proposition 12.
     """
     if population.composition != "renyi":
         return total.amount
@@ -210,8 +201,7 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
     """The least that a loss stated as (epsilon, delta) must be charged under `renyi`.
 
     Per order a, min(epsilon, a epsilon^2 / 2) + log(D / (D - delta)) / (a - 1), where D is what
-    earlier losses left of the lifetime delta; independent of the arithmetic of
-    `dpiw.privacy.renyi`.
+    earlier losses left of the lifetime delta; independent of `dpiw.privacy.renyi`.
     """
     remaining = delta_left - loss.delta
     if remaining <= 0:
@@ -226,17 +216,13 @@ def least_loss(loss: Units, *, delta_left: int) -> Units:
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveredTally:
-    """A published release that the ledger had lost and recovered.
+    """A published release that the ledger had lost and recovered, as its entry `seq` states it.
 
     Attributes:
-        seq: the recovering entry.
         head: hash of the lost entry its certificate names.
         previous: digest of the manifest before it.
         after: hash of the entry that the release before it names, if it was not lost.
-        run, plan_digest, period: of its run; `run` is the beginning of the key.
-        cost: what its certificate is said to state as held by its run.
-        held: what its certificate is said to state as held by the population's account.
-        drawn: the irrevocable part of it.
+        cost, held, drawn: of its run; of the population's account; the irrevocable part of it.
     """
 
     seq: int
@@ -272,11 +258,7 @@ class RecoveredTally:
 
 @dataclass(kw_only=True)
 class Tally:
-    """Everything counted.
-
-    `recovered` by the digest of the release's manifest; `losses` as (seq, population, stated);
-    `places` are the entries' numbers by their hashes.
-    """
+    """Everything counted; `recovered` by manifest digests, `places` by entry hashes."""
 
     populations: dict[str, PopulationTally] = field(default_factory=dict)
     runs: dict[str, RunTally] = field(default_factory=dict)

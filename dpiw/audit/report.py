@@ -29,14 +29,9 @@ FORMAT_VERSION = 1
 
 
 def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
-    """Write `audit.json` and `audit.html` into `folder`, made if missing.
+    """Write `audit.json` and `audit.html` into `folder`, made if missing, for its owner alone.
 
-    Each appears at once, readable only by its owner. Earlier reports are kept under the time of
-    their writing (UTC): `audit-20260701T050000.123456Z.json`.
-
-    Raises:
-        SpecError: the folder is a published release, or lies in one.
-        ReleaseError: they cannot be written.
+    Earlier reports are kept, named by their time. Raises SpecError inside a published release.
     """
     refuse_release(folder, field="out")
     paths = folder / "audit.json", folder / "audit.html"
@@ -52,7 +47,6 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
 
 
 def _keep(paths: tuple[Path, Path]) -> None:
-    """Give an earlier report a name of its own."""
     there = [path for path in paths if path.exists()]
     if there:
         written = datetime.fromtimestamp(there[0].stat().st_mtime, UTC)
@@ -127,7 +121,6 @@ def _population(
 
 
 def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
-    """What is spent, in three parts; under `basic` composition they add up to `spent`."""
     name, runs = population.name, Units()
     for run in report.counted.runs_of(name) if report.counted else ():
         runs = runs.plus(run.held)
@@ -179,12 +172,10 @@ def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
 
 
 def _noise(stage: StageTally) -> dict[str, Any]:
-    """In words, and as the ledger has it: scales as exact decimal texts."""
     return {"mechanisms": events_text(stage.events), "events": stage.events}
 
 
 def _recomputed(cost: Recomputed) -> dict[str, Any]:
-    """Every account of one reservation, alone; null if it gives no number."""
     account = None
     if cost.own is not None:
         inverted = cost.own.epsilon

@@ -57,7 +57,6 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
 
 
 def _payment(run: RunTally, attempt: AttemptTally) -> str:
-    """Where the charge of a lost draw went: a release's total has every attempt of its run."""
     inside = run.manifest_digest is not None
     return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside
 
@@ -94,7 +93,6 @@ def _amount(loss: Units) -> str:
 
 
 def _waiting(run: RunTally) -> list[Finding]:
-    """Finding on budget that was drawn without a release; armed stages have their own finding."""
     states = {stage.state for stage in run.latest.values()}
     if run.manifest_digest is not None or "committed" not in states or "armed" in states:
         return []

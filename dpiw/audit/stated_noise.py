@@ -1,8 +1,7 @@
 """Noise and thresholds that a certificate states, compared with the events that were charged.
 
-The audit's own rules. Noise of scale b on values that one unit moves by S, charged as an event of
-multiplier m, must have b >= m S: this shows a generator that draws less noise than it declares.
-The threshold of found levels is checked against the noise on a count and the probability that a
+Noise of scale b on values that one unit moves by S, charged as an event of multiplier m, must have
+b >= m S. The threshold of found levels must fit the noise on a count and the probability that a
 level held by one unit alone reaches it.
 """
 
@@ -30,10 +29,7 @@ _LAWS = {
 
 
 def check_stated_noise(folder: FolderFacts) -> list[Finding]:
-    """Compare every stated scale with its event; report events that state none.
-
-    Certificates of earlier versions state no sensitivity: a note says that nothing was checked.
-    """
+    """Compare every stated scale with its event; report certificates that state no sensitivity."""
     if folder.release is None:
         return []
     findings: list[tuple[str, str]] = []
@@ -80,7 +76,6 @@ def _with_sensitivity(stage: CertifiedStage) -> list[Mapping[str, Any]]:
 
 
 def _kind(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event without its count: equal events share their noise."""
     return {name: value for name, value in event.items() if name != "count"}
 
 
@@ -96,8 +91,6 @@ def _positive(number: Any) -> float:
     return float(number)
 
 
-# --- thresholds of found levels -------------------------------------------------------------------
-
 _TAIL_ROUNDING = 1e-6
 """Relative difference of two ways to one tail."""
 
@@ -106,10 +99,7 @@ _STEP = 2.0**-20
 
 
 def check_thresholds(folder: FolderFacts) -> list[Finding]:
-    """Check that a release that shows levels has the threshold and the noise that it paid for.
-
-    `dpiw.release.verification.verify` checks that its lists keep to this threshold.
-    """
+    """Check that shown levels have the threshold and noise that the release paid for."""
     if folder.release is None:
         return []
     certificate = folder.release.certificate

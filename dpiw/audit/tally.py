@@ -1,7 +1,6 @@
 """A second implementation of the ledger's sums and rules, over exported entries.
 
-It deliberately shares no code with `dpiw.ledger.book`: an auditor wants two ways to one number.
-It never raises because of an entry: faults become findings, and counting continues.
+It shares no code with `dpiw.ledger.book`, on purpose. Illegal entries become findings.
 """
 
 from __future__ import annotations
@@ -129,7 +128,6 @@ def _add(counted: Tally, population: PopulationTally, entry: Fields, charge: Uni
 
 
 def _draw(population: PopulationTally, entry: Fields, charge: Units) -> None:
-    """Record what can no longer be given back."""
     if any((charge.epsilon, charge.delta, *charge.renyi)):
         before = population.drawn[-1][1] if population.drawn else Units()
         population.drawn.append((entry["seq"], before.plus(charge)))
@@ -157,7 +155,6 @@ def _check_drawable(counted: Tally, entry: Fields, population: PopulationTally) 
 
 
 def _recover(counted: Tally, entry: Fields) -> None:
-    """Releases the ledger had lost, and a stated loss: charged by the rules of recovery."""
     payload, population = entry["payload"], counted.populations[entry["population"]]
     rule = population.composition
     charged, loss = (cost_of(fields, composition=rule) for fields in (payload, payload["loss"]))
@@ -192,7 +189,7 @@ def _recover(counted: Tally, entry: Fields) -> None:
 
 
 def _charge_of(counted: Tally, population: PopulationTally, lost: RecoveredTally) -> Units:
-    """What its run held, or what was spent beyond what is sure to be counted here, if more.
+    """What its run held, or more if more was spent beyond what is surely counted here.
 
     Less what its own reservation holds, if it drew nothing and did not pay before.
     """
@@ -216,7 +213,6 @@ def _not_recovered(counted: Tally, run: RunTally) -> None:
 
 
 def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
-    """The run with its new attempt, and what it held before."""
     payload, key, number = entry["payload"], entry["run_key"], entry["attempt"]
     population = counted.populations[entry["population"]]
     if payload["relation"] != population.relation:
@@ -262,7 +258,6 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
 
 
 def _check_repeats(payload: Fields) -> None:
-    """What resumed trainings may repeat must be among the charged draws."""
     for name, terms in payload.get("resumable", {}).items():
         if set(terms) != {"steps", "every", "resumes"} or any(
             type(number) is not int or number < 1 for number in terms.values()
@@ -309,7 +304,6 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
 
 
 def _digest(entry: Fields, name: str) -> str:
-    """A SHA-256 that an entry states."""
     digest = entry["payload"][name]
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise IllegalError(f"its {name} is no SHA-256")
@@ -389,7 +383,6 @@ def _publish(run: RunTally, entry: Fields) -> None:
 
 
 def _publish_rows(run: RunTally, entry: Fields) -> None:
-    """More rows of published draws: another manifest, and nothing else changes."""
     if run.manifest_digest is None or entry["payload"]["rows_of"] != run.manifest_digest:
         raise IllegalError("it adds rows to a release that the run has not published")
     digest = _digest(entry, "manifest_digest")

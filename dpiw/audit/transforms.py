@@ -4,13 +4,10 @@ For neighbours with output laws P and Q the privacy loss is L = log(P/Q) under P
 
     M(z) = E exp(z L) = integral of P^(1+z) Q^(-z),    log M(a - 1) = (a - 1) D_a(P || Q).
 
-Transforms of independent losses multiply. Nothing here comes from `dpiw.privacy.accounting` or
-what it uses: the audit recounts what they counted.
-
-Each event has two losses. Its *floor* is the loss of a mechanism that the event admits: no sound
-bound is below it. Its *ceiling* is the loss of the pair of laws that a theorem proves to be the
-worst. They differ only for selections by the exponential mechanism: the floor keeps one offset of
-the loss in all of them, the ceiling chooses it for every order.
+Transforms of independent losses multiply. Use nothing from `dpiw.privacy.accounting` here: the
+audit recounts what it counted. An event's *floor* is the loss of a mechanism that it admits: no
+sound bound is below. Its *ceiling* is the loss of the pair that a theorem proves worst. They differ
+only for selections: the floor keeps one offset of the loss, the ceiling chooses it per order.
 """
 
 from __future__ import annotations
@@ -32,11 +29,10 @@ _WIDTH = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """One mechanism's privacy loss, `count` times over.
+    """One mechanism's privacy loss, `count` independent times.
 
     Attributes:
         log_transform: log M(z), elementwise, for an array of z with Re z > 0.
-        count: how many independent ones.
         variance: of a Gaussian part of each: |M| falls by exp(-variance w^2 / 2) at frequency w.
         atoms: whether |M| may return to its height at w = 0, as where the loss has atoms.
         largest: the Re z up to which `log_transform` is worth its time.
@@ -87,8 +83,8 @@ def two_point(epsilon: float, share: float, count: int = 1) -> Loss:
 def worst_selection(epsilon: float, count: int = 1) -> Loss:
     """The two-point pair with the largest curve at every order.
 
-    H(s) = (1 - exp((s - e)/2))^2 / (1 - exp(-e)) for |s| <= e, and M(z) = z (z + 1) times the
-    integral of exp(z s) H(s): in closed form. Source: Dong, Durfee & Rogers (2020).
+    M(z) is z (z + 1) times the integral of exp(z s) H(s) over |s| <= e, in closed form, with
+    H(s) = (1 - exp((s - e)/2))^2 / (1 - exp(-e)). Source: Dong, Durfee & Rogers (2020).
     """
     small = math.exp(-epsilon)
 
@@ -122,7 +118,7 @@ def sampled_gaussian(
 ) -> Loss:
     """N(0, m^2) and its mixture with N(1, m^2); `removed`: P is the mixture, else Q.
 
-    By the trapezoid rule, whose error falls exponentially because the integrands are analytic.
+    Trapezoid rule: its error falls exponentially, because the integrands are analytic.
     """
     q, m = probability, noise_multiplier
     finest = min(m / 8, m * m / 2)
@@ -152,7 +148,6 @@ def sampled_gaussian(
 
 
 def _log_integral(power: Complex, log_base: Array, log_weight: Array) -> Complex:
-    """Log of the sum of weight * base^power, for each power."""
     rows = max(1, _CELLS // log_base.size)
     log_sums = []
     for first in range(0, power.size, rows):

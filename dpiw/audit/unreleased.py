@@ -32,10 +32,7 @@ def unreleased(report: AuditReport, population: str) -> list[Unreleased]:
 
 
 def in_folders(report: AuditReport, population: str) -> Units:
-    """Charges of a population that the totals of the given folders contain.
-
-    A release's total has every attempt of its run, also one whose draw was lost.
-    """
+    """Charges that the totals of the given folders contain, each with every attempt of its run."""
     total = Units()
     for _, attempt, inside in _charges(report, population):
         total = total.plus(attempt.cost.times(inside))
@@ -43,7 +40,6 @@ def in_folders(report: AuditReport, population: str) -> Units:
 
 
 def _charges(report: AuditReport, population: str) -> Iterator[tuple[RunTally, AttemptTally, int]]:
-    """Each attempt that holds something, and how often a given folder's total has its cost."""
     for run in report.counted.runs_of(population) if report.counted else ():
         certified = _certified_attempts(run, report.folders)
         held = [attempt for attempt in run.attempts if not attempt.voided]
@@ -55,10 +51,7 @@ def _charges(report: AuditReport, population: str) -> Iterator[tuple[RunTally, A
 
 
 def _certified_attempts(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snapshot:
-    """Attempts that the release of a run states; empty if no folder is that release.
-
-    An unsound folder is taken to state what the ledger held when it was published.
-    """
+    """Attempts that a run's release states; an unsound folder: what the ledger held by then."""
     digests = () if run.manifest_digest is None else (run.manifest_digest, *run.further)
     own_folders = [folder for folder in folders if folder.manifest_digest in digests]
     certified = [
@@ -72,7 +65,6 @@ def _certified_attempts(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snap
 
 
 def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Units, str]]:
-    """An attempt's charges that are in no total, with their outcome."""
     extra = _conflicts(attempt) + 1 - max(1, inside)
     parts = [(attempt.cost.times(extra), "further output, charged again")] * bool(extra)
     if inside:
@@ -89,7 +81,6 @@ def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Unit
 
 
 def _conflicts(attempt: AttemptTally) -> int:
-    """How often it was charged again for an output that claimed the same draw."""
     return sum(stage.conflicts for stage in attempt.stages.values())
 
 

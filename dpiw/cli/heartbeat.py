@@ -8,20 +8,14 @@ import time
 from collections.abc import Callable
 
 FIRST, PACE = 20.0, 60.0
-"""Seconds until the first message, and between later ones: below any log's timeout.
-How long a step takes is not controlled (leak register, row 37); a message reveals less than its
-end.
+"""Seconds to the first message and between later ones: below any log's timeout.
+
+A message reveals less than the end of a step, which is not controlled (leak register, row 37).
 """
 
 
 class Heartbeat:
-    """Reports now and then, while work lasts, how long it has lasted.
-
-    Args:
-        say: receives the whole seconds, in a thread of its own. If it cannot write, it is not
-            called again.
-        first, pace: seconds until the first message, and between others.
-    """
+    """Reports the whole seconds of long work to `say`, in a thread, until it cannot write."""
 
     def __init__(
         self, say: Callable[[int], None], *, first: float = FIRST, pace: float = PACE

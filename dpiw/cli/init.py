@@ -1,6 +1,6 @@
-"""`dpiw init FOLDER`: drafts a data dictionary and a spec, without reading a value.
+"""`dpiw init FOLDER`: drafts a data dictionary and a spec from metadata.
 
-Opens the given metadata file and what it names beside it; never the table, never the network.
+Privacy: opens the metadata file and what it names beside it; never the table or the network.
 """
 
 from __future__ import annotations
@@ -59,11 +59,7 @@ def add_init_command(subparsers: Any) -> None:
 
 
 def init_hint(words: Sequence[str]) -> str:
-    """What to type if `init` got no source; empty if it got one.
-
-    Args:
-        words: of the command line after `init`, which was not understood. No file is opened.
-    """
+    """What to type if `init` got no source in these words; empty if it got one. Opens no file."""
     options = {word.partition("=")[0] for word in words}
     if options & {f"--{name}" for name in _SOURCES}:
         return ""
@@ -144,7 +140,6 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Write all files, or none if one of them exists."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         there = sorted(name for name in files if (folder / name).exists())

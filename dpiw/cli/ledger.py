@@ -1,8 +1,4 @@
-"""`dpiw ledger register | show | verify | void | recover | export`: a custodian's commands.
-
-Handlers take the parsed arguments and return an exit code; the command line turns dpiw's errors
-into their own exit codes. SQLAlchemy is loaded only when a handler runs.
-"""
+"""`dpiw ledger register | show | verify | void | recover | export`: a custodian's commands."""
 
 from __future__ import annotations
 
@@ -24,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_ledger_commands(subparsers: Any) -> None:
-    """Add `ledger` and its commands to what `ArgumentParser.add_subparsers` returned.
-
-    Each sets `handler`, a function of the parsed arguments that returns the exit code. A caller
-    may set `stream` on the arguments; otherwise they write to standard output.
-    """
+    """Add `ledger` and its commands; handlers write to the arguments' `stream`, if set."""
     ledger = subparsers.add_parser("ledger", help="register, show, verify, void, recover, export")
     commands = ledger.add_subparsers(dest="ledger_command", required=True)
     register = commands.add_parser("register", help="set a population's lifetime budget, once")
@@ -83,10 +75,7 @@ def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.Arg
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Return 0 if the chain and every rule hold; else the exit code of LedgerTamperedError.
-
-    With keys: that of SignatureError if another key signed an entry, or these signed none.
-    """
+    """Return 0, or the exit code of LedgerTamperedError or (with keys) of SignatureError."""
     from dpiw.ledger import Ledger
     from dpiw.release.signing import load_public_key
 
@@ -107,7 +96,6 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """Who signed, if not these keys; lines about that; and its faults."""
     from dpiw.audit.entry_signatures import entry_signers, listed_entries
 
     signers = entry_signers(ledger.snapshot().export(), ())
@@ -125,7 +113,6 @@ def _signatures(ledger: Ledger, keys: Sequence[str]) -> tuple[str, list[str], li
 
 
 def _notes(ledger: Ledger) -> list[str]:
-    """Lines on legal but notable facts: conflicting outputs, recoveries, overdrawn budgets."""
     notes = [
         f"note: run {run.run_key[:12]}, stage {stage.stage}, attempt {stage.attempt}:"
         f" {len(stage.conflicts)} conflicting output(s), each charged again"

@@ -1,7 +1,4 @@
-"""The command line: `dpiw init | plan | rehearse | release | audit | ledger | verify | ...`.
-
-Only `release` reads confidential data, in processes of its own (`dpiw.cli.pipeline`).
-"""
+"""The command line. Only `release` reads confidential data, in processes of its own."""
 
 from __future__ import annotations
 
@@ -199,7 +196,6 @@ def _add_ledger(commands: Any) -> None:
 
 
 def _add_schema(subparsers: Any) -> None:
-    """Add `schema` to what `ArgumentParser.add_subparsers` returned."""
     parser = subparsers.add_parser("schema", help="JSON Schema of a spec or a data dictionary")
     parser.add_argument("document", choices=["spec", "dictionary", "local"])
     parser.set_defaults(handler=_schema)
@@ -215,12 +211,6 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _add_completion(subparsers: Any, whole: Parser) -> None:
-    """Add `completion` to what `ArgumentParser.add_subparsers` returned.
-
-    Args:
-        subparsers: of `whole`.
-        whole: the parser whose commands are completed.
-    """
     parser = subparsers.add_parser("completion", help="a script for your shell's completion")
     parser.add_argument("shell", choices=("bash", "zsh"))
     parser.set_defaults(handler=functools.partial(_completion, whole))
@@ -238,7 +228,6 @@ def _completion(parser: Parser, arguments: argparse.Namespace) -> int:
 
 
 def _stands_in_a_file(error: DPIWError) -> bool:
-    """Whether the same command succeeds once a spec or data dictionary is corrected."""
     signs = (", line ", ": missing; expected", ": not UTF-8", " still TODO")
     return isinstance(error, SchemaError) or any(sign in str(error) for sign in signs)
 

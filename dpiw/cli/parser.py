@@ -25,13 +25,9 @@ _CHOICE = re.compile(r"invalid choice: (?P<quote>['\"])(?P<value>.*?)(?P=quote)"
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that names unknown options before it reports missing ones.
+    """An `ArgumentParser` that names unknown options before missing ones (often one, misspelt).
 
-    A misspelt option is usually the missing one. Parsers of commands have the same class, so each
-    reports its own options.
-
-    Attributes:
-        hint: returns text after a refusal, from the words; not called if an option is unknown.
+    `hint` returns text after a refusal, from the words; not called if an option is unknown.
     """
 
     hint: Callable[[Sequence[str]], str] | None = None
@@ -93,7 +89,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, refusal if refusal.endswith("\n") else f"{refusal}\n")
 
     def _nearest_choice(self, message: str) -> str:
-        """Suggestion for a word that is none of an argument's choices."""
         refused = _CHOICE.search(message)
         if refused is None:
             return ""
@@ -116,7 +111,6 @@ class Parser(argparse.ArgumentParser):
         ]
 
     def _told(self, words: Sequence[str]) -> str:
-        """The refusal of these words, with the nearest option."""
         options = self._options()
         hints = [nearest(word, options) if word.startswith("-") else "" for word in words]
         return "unrecognized arguments: " + " ".join(

@@ -1,8 +1,7 @@
-"""`dpiw release | audit`: the flows, run as `python -m flows` runs them.
+"""`dpiw release | audit`: run `flows`, which the wheel carries in `dpiw/_pipeline`.
 
-`flows` and `tasks` are names of a checkout, too generic for site-packages. The wheel carries both
-in `dpiw/_pipeline`; a command puts that folder first on the path of its own process and of those
-it starts, and runs the flow's module as a deployment names it.
+That folder comes first on the path of this process and its children: the names `flows` and `tasks`
+are too generic for site-packages.
 """
 
 from __future__ import annotations

@@ -107,7 +107,6 @@ def _population(
 
 
 def _others(ledger: Ledger, name: str) -> list[str]:
-    """A reminder: a ledger that lost entries of one population lost those of all."""
     others = [population.name for population in ledger.populations() if population.name != name]
     if not others:
         return []
@@ -157,13 +156,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
-    """Entries from a number on, or from the first whose time label is not before a moment.
-
-    Time labels follow the clock of their day and may go back; order is by number alone.
-
-    Raises:
-        SpecError: neither a number nor `2027-01-31` nor `2027-01-31T06:00:00Z`.
-    """
+    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
     if text is None:
         return entries
     if text.isdecimal():

@@ -1,8 +1,4 @@
-"""`dpiw ledger register`: set a population's terms once, from a spec or as typed.
-
-A ledger is append-only, so a registration that no spec can use stays. Take the terms from the spec
-where there is one; typed terms are answered with what a spec has to say.
-"""
+"""`dpiw ledger register`: set a population's terms once, for ever, from a spec or as typed."""
 
 from __future__ import annotations
 
@@ -75,10 +71,8 @@ def add_register(parser: argparse.ArgumentParser) -> None:
 def run_register(arguments: argparse.Namespace) -> int:
     """Register a population; the same terms again are no error.
 
-    Raises:
-        SpecError: a term is inadmissible or differs from the spec or its published releases, or the
-            budget pays for no release of the spec. Nothing was written.
-        LedgerConflictError: the name is registered with other terms.
+    Raises SpecError, with nothing written, if a term differs from the spec or its releases, or no
+    release fits the budget; LedgerConflictError if the name is registered with other terms.
     """
     from dpiw.ledger.location import CHARGED_THERE
 
@@ -120,9 +114,6 @@ def run_register(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# --- as a spec promises -------------------------------------------------------------------------
-
-
 def _read(path: Path) -> ReleaseSpec:
     from dpiw.data.yaml import told_in
     from dpiw.plan.spec import load_schema, load_spec
@@ -135,7 +126,6 @@ def _read(path: Path) -> ReleaseSpec:
 
 
 def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
-    """Set what the spec states; refuse typed values that differ."""
     from dpiw.ledger.location import absolute_location
     from dpiw.run.commands import ledger_place
     from dpiw.run.run import ledger_url
@@ -185,11 +175,6 @@ def _as_in_a_spec(option: str, value: Any) -> str:
 
 
 def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
-    """How many releases of the spec the budget pays for.
-
-    Raises:
-        SpecError: it pays for none.
-    """
     from dpiw.ledger.accounts import Account
     from dpiw.ledger.charges import Charge
     from dpiw.ledger.history import count_text
@@ -204,9 +189,6 @@ def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
             " was registered"
         )
     return f"terms as {path} states them; {count_text(count)}"
-
-
-# --- as typed -----------------------------------------------------------------------------------
 
 
 def _population(arguments: argparse.Namespace) -> Population:
@@ -226,7 +208,6 @@ def _population(arguments: argparse.Namespace) -> Population:
 
 
 def _there(arguments: argparse.Namespace) -> Ledger | None:
-    """The ledger if it exists; makes nothing."""
     from dpiw.ledger import Ledger
 
     try:
@@ -251,7 +232,6 @@ def _opened(arguments: argparse.Namespace) -> Ledger:
 
 
 def _terms_text(terms: Population, typed: str | None) -> str:
-    """The registered terms, for people."""
     rule = ", composition renyi" if terms.renyi else ""
     unit = "each row is a person"
     if terms.id_column:
@@ -264,7 +244,6 @@ def _terms_text(terms: Population, typed: str | None) -> str:
 
 
 def _in_a_spec(arguments: argparse.Namespace) -> str:
-    """How a spec has to state the typed terms: a release with others is refused."""
     unit = "no unit"
     if arguments.id_column is not None:
         column = json.dumps(arguments.id_column, ensure_ascii=False)
@@ -276,7 +255,6 @@ def _in_a_spec(arguments: argparse.Namespace) -> str:
 
 
 def _as_typed(arguments: argparse.Namespace) -> str:
-    """The same registration command, which also makes the ledger."""
     words = ["dpiw", "ledger", "register"]
     promised = () if arguments.spec is None else _PROMISED
     words += [] if promised else [arguments.name]

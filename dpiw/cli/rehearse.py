@@ -1,7 +1,7 @@
 """`dpiw rehearse SPEC`: compare weights on public stand-ins before any spending.
 
-Reads the spec, the schema and given public rows; never the confidential source, the ledger or the
-state folder. Progress goes to standard error, the report to standard output.
+Privacy: reads the spec, the schema and given public rows; never the confidential source, the ledger
+or the state folder.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ seeds; no privacy noise depends on them."""
 _SEED_BITS = 63
 
 _ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
-"""Default number of synthetic rows: enough that choosing them adds little error to the private
-rows' own sampling; more would cost time in proportion.
-"""
+"""Default synthetic rows: choosing them adds little to the private rows' sampling error."""
 
 
 def add_rehearse_command(subparsers: Any) -> None:
@@ -134,7 +132,6 @@ def _check(arguments: argparse.Namespace) -> None:
 def _stand_in(
     arguments: argparse.Namespace, spec: ReleaseSpec, schema: PublicSchema
 ) -> tuple[ResampledRows | None, tuple[str, ...]]:
-    """Public rows to resample and the name of their kind."""
     from dpiw.plan.rehearsal.inputs import public_rows, released_rows
 
     if arguments.like is not None:
@@ -148,7 +145,6 @@ def _stand_in(
 
 
 def _progress() -> Callable[[int, int], None]:
-    """Write a line to standard error after each tenth of the populations."""
     started = time.monotonic()
 
     def tell(done: int, total: int) -> None:

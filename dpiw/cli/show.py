@@ -61,7 +61,6 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _doubts(named: str, ledger: Ledger) -> list[str]:
-    """Warnings if the ledger is named by a spec and lacks published releases of it."""
     if not names_a_spec(named):
         return []
     from dpiw.plan.spec import load_spec
@@ -110,7 +109,6 @@ def _facts(
 
 
 def _forecast(ledger: Ledger, name: str) -> dict[str, Any] | None:
-    """How many more releases like the population's last one fit; None: it has had none."""
     from dpiw.ledger.history import more_such
 
     runs = ledger.runs(name)
@@ -309,16 +307,7 @@ def _run_lines(runs: list[dict[str, Any]]) -> list[str]:
     return aligned(rows)
 
 
-# --- charges --------------------------------------------------------------------------------------
-
-
 def _charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
-    """One charge as JSON values.
-
-    Args:
-        one: the charge.
-        run: its run as of now, with its attempts' states and stages; None: a recovery.
-    """
     from dpiw.privacy.event_records import events_text
 
     entry, by = one.entry, one.entry.by
@@ -346,7 +335,6 @@ def _charge_facts(one: Spending, run: RunRecord | None) -> dict[str, Any]:
 
 
 def _charge_lines(facts: dict[str, Any]) -> list[str]:
-    """Every charge as a line of CSV, with its population's terms, after a header line."""
     written = io.StringIO()
     table = csv.DictWriter(written, CSV_FIELDS, extrasaction="ignore", lineterminator="\n")
     table.writeheader()

@@ -38,21 +38,16 @@ def signing_key(arguments: argparse.Namespace) -> PrivateKey | None:
 
 
 def ledger_hint(words: Sequence[str]) -> str:
-    """What to type if no ledger was named; empty if one was.
-
-    Args:
-        words: of the command line, which was not understood.
-    """
+    """What to type if no ledger was named in these words; empty if one was."""
     if any(word.partition("=")[0] == "--ledger" for word in words):
         return ""
     return "--ledger takes its path, or the release spec that pays from it: --ledger release.yaml\n"
 
 
 def names_a_spec(named: str) -> bool:
-    """Whether the name of a ledger is a release spec: a `.yaml` that is no database.
+    """Whether a ledger's name is a spec's (`.yaml`, no database).
 
-    Raises:
-        LedgerError: it holds what looks like a password; none of it is repeated.
+    Raises LedgerError, without the name, if it holds what looks like a password.
     """
     if not named.endswith((".yaml", ".yml")) or "://" in named:
         return False
@@ -67,12 +62,7 @@ def names_a_spec(named: str) -> bool:
 
 
 def named_ledger(named: str) -> str:
-    """The path or URL of a ledger that was named by itself or by a release spec.
-
-    Raises:
-        SpecError: the spec is not admissible.
-        LedgerError: as `names_a_spec`.
-    """
+    """The path or URL of a ledger named by itself or by a release spec (else SpecError)."""
     if not names_a_spec(named):
         return named
     from dpiw.plan.spec import load_spec
@@ -101,11 +91,7 @@ def check_population(entries: Iterable[Entry], name: str | None) -> None:
 
 
 def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
-    """Write to the arguments' `stream` if a caller set one, else to standard output.
-
-    Whatever the lines hold, nothing controls the terminal. A value that may hold line ends must go
-    through `shown` before it becomes part of a line.
-    """
+    """Write to the arguments' `stream`, if set; values with line ends must be `shown` before."""
     stream: TextIO = getattr(arguments, "stream", None) or sys.stdout
     for line in lines:
         stream.write(shown(line, most=None, lines=True) + "\n")

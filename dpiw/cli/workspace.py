@@ -1,7 +1,6 @@
 """`dpiw workspace show | cells | purge`: inspect and clear the confidential workspace.
 
-Output is for the custodian's own screen: sizes reveal the number of rows, and the statement of a
-source's cells is exact.
+Output is for the custodian only: sizes reveal the number of rows, statements of cells are exact.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ and mind backups."""
 
 
 def add_workspace_commands(subparsers: Any) -> None:
-    """Add `workspace` and its commands to what `ArgumentParser.add_subparsers` returned.
-
-    Each sets `handler`, a function of the parsed arguments that returns the exit code. A caller
-    may set `stream` on the arguments; otherwise they write to standard output.
-    """
+    """Add `workspace` and its commands; handlers write to the arguments' `stream`, if set."""
     workspace = subparsers.add_parser("workspace", help="show and purge confidential files")
     commands = workspace.add_subparsers(dest="workspace_command", required=True)
     show = _add(commands, "show", "every run, its state and its size", None, run_show)
@@ -97,11 +92,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def run_cells(arguments: argparse.Namespace) -> int:
-    """Print the statement of one run's cells.
-
-    Raises:
-        SpecError: no such run, or its statement is missing.
-    """
+    """Print the statement of one run's cells; SpecError if run or statement is missing."""
     from dpiw.errors import SpecError
     from dpiw.run.workspace import named, survey
 
@@ -115,8 +106,7 @@ def run_cells(arguments: argparse.Namespace) -> int:
 def run_purge(arguments: argparse.Namespace) -> int:
     """Remove, or without `--yes` only list, the confidential files of the chosen runs.
 
-    `--all-published` and `--older-than` skip runs that cannot be judged. Those are listed, and the
-    exit code is that of an unusable ledger: their files may be past their time.
+    Runs that cannot be judged are listed, and the exit code is that of an unusable ledger.
     """
     from dpiw.errors import LedgerError, SpecError
     from dpiw.run.workspace import purge, select, survey

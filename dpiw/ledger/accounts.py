@@ -21,13 +21,10 @@ class Account:
     """What a population's runs and recoveries hold.
 
     Attributes:
-        population: the registered terms.
         held: the sum of all charges; its cost is a plain sum under either rule.
-        drawn: the irrevocable part: attempts with an armed stage, conflicts, recoveries. Only
-            grows.
-        unpaid_reads: reads of its tables, by an ingest or a fit, without a committed draw after
-            them. How such a read ended can be seen and no epsilon pays for it, so they are limited
-            for life.
+        drawn: the irrevocable part: attempts with an armed stage, conflicts, recoveries.
+        unpaid_reads: reads of its tables without a later committed draw. Their outcome can be seen
+            and no epsilon pays for it, so they are limited for life.
     """
 
     population: Population
@@ -62,19 +59,14 @@ class Account:
 
     @property
     def spent(self) -> PrivacyCost:
-        """What the population has spent.
-
-        `basic`: the sum. `renyi`: the epsilon of the summed vectors at the lifetime delta, rounded
-        up.
-        """
+        """The sum of charges; `renyi`: epsilon of the summed vectors at the lifetime delta."""
         return self._worth(self.held)
 
     @property
     def remaining(self) -> PrivacyBudget:
         """Lifetime budget less what is spent, never below zero.
 
-        Under `renyi`, delta belongs to the final conversion and grants do not use it up. One
-        release of more than this epsilon may still fit, because vectors compose better.
+        Under `renyi`, grants use no delta, and a release of more than this epsilon may still fit.
         """
         budget, spent = self.population.budget, self.spent
         remaining = budget.minus(spent)
@@ -90,11 +82,7 @@ class Account:
         return not within(self.held.renyi, budgets(self.population))
 
     def check_readable(self, *, pending: int = 0) -> None:
-        """Raise BudgetExceededError unless one more read may end without a draw.
-
-        Args:
-            pending: reads among the unpaid ones that this one continues.
-        """
+        """Raise BudgetExceededError unless one more read (less `pending`) may stay unpaid."""
         name, limit = self.population.name, self.population.max_unpaid_reads
         if self.unpaid_reads - pending >= limit:
             raise BudgetExceededError(
@@ -106,10 +94,10 @@ class Account:
             )
 
     def check_drawable(self, charge: Charge) -> None:
-        """Raise BudgetExceededError if the account is overdrawn: then nothing more is drawn.
+        """Raise BudgetExceededError if overdrawn, also for earlier reservations.
 
-        This includes earlier reservations: the guarantee needs the budget to cover all that is held
-        whenever noise is drawn (`dpiw.privacy.renyi`).
+        The guarantee needs the budget to cover all that is held whenever noise is drawn
+        (`dpiw.privacy.renyi`).
         """
         if self.overdrawn:
             raise BudgetExceededError(
@@ -120,12 +108,10 @@ class Account:
             )
 
     def admit(self, charge: Charge) -> None:
-        """Raise unless `charge` may be added.
+        """Raise BudgetExceededError unless `charge` may be added.
 
-        Raises:
-            BudgetExceededError: it does not fit.
-            UnsupportedRelationError: it is stated under another relation.
-            SpecError: only one of charge and population has Renyi vectors, or it is free.
+        Raises UnsupportedRelationError under another relation, SpecError if only one of charge and
+        population has Renyi vectors, or if it is free.
         """
         population = self.population
         check_kind(population, charge)
@@ -144,10 +130,7 @@ class Account:
             )
 
     def admits(self, charge: Charge) -> int:
-        """How many such charges fit, one after the other; at most `MOST_ADMITTED`.
-
-        Uses the population's rule of composition, as `admit` does. 0 if no unpaid read is left.
-        """
+        """How many such charges fit in turn, to `MOST_ADMITTED`; 0 if no unpaid read is left."""
         if self.overdrawn or self.unpaid_reads >= self.population.max_unpaid_reads:
             return 0
         numbers = range(1, MOST_ADMITTED + 1)
@@ -156,11 +139,7 @@ class Account:
         )
 
     def what_fits(self, charge: Charge) -> str:
-        """`; epsilon: 2 fits`: what a spec could ask instead.
-
-        Empty if the charge fits, if no such spec fits, or under `renyi`, where it depends on the
-        method.
-        """
+        """`; epsilon: 2 fits`: what a spec could ask; empty if the charge fits or under `renyi`."""
         cost, remaining = charge.cost, self.remaining
         if self.population.renyi or self.overdrawn or remaining.covers(cost):
             return ""

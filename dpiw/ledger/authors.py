@@ -1,16 +1,10 @@
-"""Who wrote an entry: a user on a host, and a signature if there is a key.
-
-The stored payload names the author under `by`, so the entry's hash covers it. No rule of spending
-reads it. Entries of earlier versions have none.
+"""Who wrote an entry: a user on a host (public facts), and a signature if there is a key.
 
     "by": {"actor": "alice@db1"}
     "by": {"actor": "alice@db1", "public_key": 64 digits, "signature": 128 digits}
 
-The signature covers the entry as it is hashed, without the signature itself: its number, the hash
-before it, its kind, content and author. So it fits no other place of any ledger.
-
-Names of user and host are public facts about who operates dpiw, never about the table. The
-environment variable `DPIW_ACTOR` replaces them.
+No rule of spending reads it. The signature covers the entry as hashed, without the signature, so it
+fits no other place of any ledger. Entries of earlier versions have no author.
 """
 
 from __future__ import annotations
@@ -41,11 +35,7 @@ Actor = Callable[[], str]
 
 
 def operator() -> str:
-    """Return `DPIW_ACTOR`, or else `USER@HOST` of the operating system.
-
-    Raises:
-        SpecError: `DPIW_ACTOR` is no short name.
-    """
+    """Return `DPIW_ACTOR` (SpecError if it is no short name), or else the system's `USER@HOST`."""
     actor = os.environ.get(VARIABLE)
     if actor:
         if not _ACTOR.fullmatch(actor):
@@ -68,15 +58,11 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Author:
-    """Who wrote an entry.
+    """Who wrote an entry; ValueError if the actor is no short name, and could not be read again.
 
     Attributes:
-        actor: a short name, `alice@db1`.
-        public_key: 64 hexadecimal digits of the Ed25519 key that signed the entry; None: unsigned.
+        public_key: 64 hexadecimal digits of the signer's Ed25519 key; None: unsigned.
         signature: 128 hexadecimal digits; None until it is signed.
-
-    Raises:
-        ValueError: the actor is no short name, and could not be read again.
     """
 
     actor: str

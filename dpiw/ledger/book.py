@@ -1,31 +1,20 @@
 """The book: what all entries so far amount to, and which entry may come next.
 
-`Ledger` asks these rules before it writes; `verify` replays every stored entry through them.
-Per stage of an attempt (docs/privacy.md, section 3):
+`Ledger` asks these rules before it writes; `verify` replays every stored entry through them. Stage
+states: docs/privacy.md, section 3. Beyond that table:
 
-    (none) -> RESERVED -> ARMED -> COMMITTED        a run is PUBLISHED once, from all COMMITTED
-                 |          |
-               VOIDED     LOST                      nothing armed is ever refunded
-
-* An ARMED stage that was reserved with terms of resumption (`dpiw.privacy.resumption`) may leave
-  checkpoints: the first at step 0, no two further apart than the terms allow. It may be resumed
-  from the last one as often as the terms allow. A resume moves the right to draw to a new token.
+* A stage with terms of resumption may leave checkpoints while ARMED: the first at step 0, no two
+  further apart than the terms allow. A resume from the last one moves the right to a new token.
 * A run's first reservation fixes its population, plan, period, `max_attempts`, stages and events.
-* Attempts are numbered 1, 2, ... without gaps. A further attempt holds only LOST or VOIDED stages.
-  A voided attempt keeps its number but does not count against `max_attempts`.
-* Nothing is armed while the account is overdrawn (by a recovery or a conflict), not even what was
-  reserved before. It may still be voided.
-* A read of the confidential table is an entry made before its first byte is read. A committed
-  draw of its attempt pays for it. Unpaid reads, and fits that died (LOST or resumed), count for
-  the population's life: how they ended can be seen, and no epsilon pays for that. At the
-  registered limit nothing is read, armed or resumed any more.
+* A further attempt holds only LOST or VOIDED stages; voided ones do not count as attempts.
+* While the account is overdrawn (by a recovery or a conflict), reservations may only be voided.
+* A read is an entry made before the table's first byte is read; a committed draw of its attempt
+  pays for it. Unpaid reads, and fits that died (LOST or resumed), count for life, because how they
+  ended can be seen and no epsilon pays for that. At the limit nothing is read, armed or resumed.
 * A run whose release was recovered (`dpiw.ledger.recovery`) is never reserved, armed or voided.
-* A published run may publish more rows of the same draws: a `publish` entry with the run's first
-  manifest (`rows_of`), another manifest, and no cost.
-* A certificate carries the hash of a `certify` entry of its own. That entry holds 256 random bits,
-  so its hash reveals nothing of earlier entries: other populations, failures, or their number.
-* Held = every attempt not voided, plus the attempt's cost again for each conflicting output: two
-  outputs under one grant are two draws.
+* More rows of a published run: a `publish` entry with its first manifest (`rows_of`) and no cost.
+* A certificate carries the hash of its own `certify` entry, whose 256 random bits hide all else.
+* Held = every attempt not voided, and again for each conflicting output: two outputs, two draws.
 """
 
 from __future__ import annotations
@@ -118,13 +107,7 @@ class Book:
         return tuple(run for run in self.runs.values() if run.population == name)
 
     def check(self, entry: Entry) -> None:
-        """Raise unless `entry` may come next; changes nothing.
-
-        Raises:
-            BudgetExceededError: the population's budget does not cover it.
-            GrantSpentError, LedgerConflictError, UnknownPopulationError, UnsupportedRelationError,
-            SpecError: it is not a legal transition.
-        """
+        """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
         _check_entry(entry)
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
@@ -177,9 +160,6 @@ def _check_entry(entry: Entry) -> None:
         raise LedgerConflictError("by: its signature is not one over this entry")
 
 
-# --- reserve and void ---------------------------------------------------------------------------
-
-
 def _reserve(book: Book, entry: Entry) -> RunRecord:
     payload = entry.payload
     account = book.account(entry.population or "")
@@ -230,9 +210,6 @@ def _read(book: Book, entry: Entry) -> RunRecord:
     _not_recovered(book, run)
     book.account(run.population).check_readable()
     return _with_attempt(run, replace(attempt, reads=attempt.reads + 1))
-
-
-# --- stages -------------------------------------------------------------------------------------
 
 
 def _arm(book: Book, entry: Entry) -> RunRecord:

@@ -1,7 +1,4 @@
-"""The registered terms that a certificate states, compared with a ledger's.
-
-A lost ledger is made again with these terms and no others: a budget is set once, for life.
-"""
+"""The registered terms that a certificate states: a lost ledger is made again with these only."""
 
 from __future__ import annotations
 
@@ -18,11 +15,7 @@ from dpiw.release.certificate import Certificate
 
 
 def certified_terms(certificate: Certificate) -> Population:
-    """Return the registration under which a release was made.
-
-    Raises:
-        LedgerConflictError: the certificate's terms are no valid registration.
-    """
+    """The registration of a release; LedgerConflictError if its terms are not valid."""
     unit, account = certificate.unit, certificate.account
     try:
         return Population(
@@ -67,11 +60,7 @@ def budget_options(certificate: Certificate) -> str:
 
 
 def check_terms(certificate: Certificate, population: Population) -> None:
-    """Refuse to charge a release to people who were registered with other terms.
-
-    Raises:
-        LedgerConflictError: name, budget, rule of composition or unit differs.
-    """
+    """Raise LedgerConflictError if name, budget, composition or unit are not the registered."""
     budget = PrivacyBudget.of(
         Decimal(certificate.budget_epsilon), Decimal(certificate.budget_delta), certificate.relation
     )

@@ -1,8 +1,6 @@
 """Entries of the ledger: plain values, canonical JSON, and the hash chain that binds them.
 
-An entry holds enums, whole numbers, digests, short names and canonical decimals; never a float,
-never free text. So nothing of a confidential table can enter the ledger by accident, and the same
-content always gives the same bytes.
+An entry never holds a float or free text, so no confidential value can enter by accident.
 """
 
 from __future__ import annotations
@@ -72,15 +70,10 @@ class LedgerHead:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedHead:
-    """A head as a release states it: a hash without its number, and the release's manifest.
+    """A head as a release states it: the hash behind which its certificate was written.
 
-    A number would reveal how much else a ledger holds: other populations, failures. The hash
-    reveals nothing, because its entry holds a random number.
-
-    Attributes:
-        hash: of the entry behind which the certificate was written.
-        manifest_digest: SHA-256 of its manifest, by which a recovery names a release; None:
-            unknown, so the head can only be in the chain.
+    A number would reveal how much else a ledger holds. The hash reveals nothing, because its entry
+    holds a random number. `manifest_digest` None: unknown, so no recovery can name it.
     """
 
     hash: str
@@ -95,9 +88,6 @@ class Entry:
         seq: 1, 2, 3, ... without gaps; it alone decides order.
         previous: hash of entry `seq - 1`; `NO_ENTRY` for the first.
         hash: SHA-256, hexadecimal, over every other field (see `entry_hash`).
-        kind: what is recorded.
-        population, run_key, attempt, stage: what it concerns; None if it does not apply.
-        payload: JSON object of canonical values.
         at: wall time, UTC, ISO 8601; a label that decides nothing.
         by: who wrote it, stored in the payload; None in entries of earlier versions.
     """
@@ -204,11 +194,7 @@ def authored(
 
 
 def from_stored(row: Mapping[str, Any]) -> Entry:
-    """An entry from its stored columns.
-
-    Raises:
-        ValueError: unknown kind, a payload that is not canonical JSON, or a malformed author.
-    """
+    """An entry from its stored columns; ValueError if they cannot be one."""
     payload = json.loads(row["payload"])
     if not isinstance(payload, dict) or entry_json(payload) != row["payload"]:
         raise ValueError("payload is not a canonical JSON object")
@@ -224,11 +210,7 @@ def entry_json(value: Any) -> str:
 
 
 def canonical(value: Any, *, field: str) -> Any:
-    """`value` as the ledger stores it: floats and decimals become their shortest exact text.
-
-    Raises:
-        SpecError: free text, a non-finite number, or a type that JSON lacks.
-    """
+    """`value` as stored, numbers as shortest exact text; SpecError for free text or non-finite."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -262,11 +244,7 @@ def _canonical_number(value: Any, *, field: str) -> int | str:
 
 
 def check_fields(entry: Entry) -> None:
-    """Check an entry's fields other than its kind, in reading as in writing: no free text.
-
-    Raises:
-        SpecError: a field is no name, digest, label or moment as the ledger writes them.
-    """
+    """Raise SpecError if a field other than the kind holds free text, in reading as in writing."""
     if not isinstance(entry.at, str) or not _MOMENT.fullmatch(entry.at):
         raise SpecError("at: expected a moment in UTC, such as 2027-01-31T06:00:00Z")
     for field in ("population", "run_key", "stage"):

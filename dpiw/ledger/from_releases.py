@@ -1,8 +1,6 @@
-"""From published release folders to what a ledger that lost entries must take up again.
+"""Reads and checks published release folders, for `Ledger.recover` to charge.
 
-Only folders whose signature holds under a key the custodian names count. What they state is put on
-record by `Ledger.recover`; here they are read, checked against the population's terms, and turned
-into charges.
+Only folders whose signature holds under a key that the custodian names count.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ class MissingRelease:
     """A published release whose head a ledger lacks.
 
     Attributes:
-        release: what passed `verify`: its folder, or one of more rows of its draws, which names the
-            same head and states the same charge.
+        release: verified: its folder, or one of more rows of its draws (same head, same charge).
         digest: SHA-256 of the manifest of the release that paid.
         after: the head of the release before it, if that one was given and the ledger has its head.
     """
@@ -57,16 +54,12 @@ class MissingRelease:
 
     @property
     def previous(self) -> str | None:
-        """SHA-256 of the manifest of the release before it; None: none, or nobody knows which."""
+        """SHA-256 of the manifest of the release before it; None: none, or unknown."""
         return None if self.stands_in else self.release.manifest.facts.previous
 
 
 def folders_of(roots: Iterable[Path]) -> list[Path]:
-    """Every release folder at or directly below `roots`; hidden ones are being built.
-
-    Raises:
-        ReleaseError: a root is no folder, or holds no release.
-    """
+    """Every finished release folder at or directly below `roots`; ReleaseError if one has none."""
     folders: list[Path] = []
     for root in roots:
         at_root = [root] if (root / MANIFEST).exists() else []
@@ -78,11 +71,7 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
 
 
 def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
-    """The releases, each of which must verify under one of the public keys.
-
-    Raises:
-        ReleaseError: a folder fails. None is passed over: what is left out would not be charged.
-    """
+    """The verified releases; ReleaseError if one fails: a skipped one would not be charged."""
     return [_verified(folder, keys) for folder in folders_of(roots)]
 
 
@@ -101,11 +90,9 @@ def missing_releases(
 ) -> dict[str, tuple[MissingRelease, ...]]:
     """By population: the releases the ledger lacks, in order. A folder given twice counts once.
 
-    Folders of more rows carry the head and the charge of the release that paid for their draws:
-    one of them stands for it where it was not given, and all of them ask for one charge.
-
-    Raises:
-        LedgerConflictError: folders of the same draws name different heads.
+    A folder of more rows has the head and charge of the release that paid for its draws, and
+    replaces that release if it was not given; all folders of the same draws ask for one charge.
+    Raises LedgerConflictError if folders of the same draws name different heads.
     """
     by_paid: dict[str, VerifiedRelease] = {}
     for release in releases:
@@ -132,7 +119,6 @@ def missing_releases(
 
 
 def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
-    """Each after the release before it, if that is among them; else by its name and digest."""
     sorted_releases = sorted(missing, key=lambda m: (m.release.certificate.release_id, m.digest))
     waiting = {item.digest: item for item in sorted_releases}
     ordered: list[MissingRelease] = []
@@ -150,12 +136,7 @@ def _in_order(missing: Sequence[MissingRelease]) -> tuple[MissingRelease, ...]:
 
 
 def recovered_release(missing: MissingRelease, population: Population) -> RecoveredRelease:
-    """What one release asks to be charged.
-
-    Raises:
-        LedgerConflictError: its certificate states other terms than the population's, or its cost
-            cannot be read for this population.
-    """
+    """What a release asks to be charged; LedgerConflictError if its terms do not fit."""
     certificate = missing.release.certificate
     check_terms(certificate, population)
     return RecoveredRelease(
@@ -176,7 +157,6 @@ def recovered_release(missing: MissingRelease, population: Population) -> Recove
 
 
 def _account(certificate: Certificate, part: str, population: Population) -> Charge:
-    """What the population's account held by then, or had drawn, as its certificate says."""
     try:
         charge = Charge.from_payload(certificate.account[part], certificate.relation)
         if charge.to_payload() != certificate.account[part]:
@@ -224,12 +204,8 @@ def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
 def certificate_vector(stated: Certificate) -> RenyiVector:
     """The Renyi vector of everything a certificate's run held, from the events it lists.
 
-    Each attempt held its stages once, and once more for every conflicting output; how often is read
-    from its epsilon, rounded up where its cost was above what its events need.
-
-    Raises:
-        LedgerConflictError: an attempt names a stage whose events the certificate does not list, or
-            an event is of a kind that this version does not know.
+    How often each attempt held its stages is read from its epsilon, rounded up. Raises
+    LedgerConflictError if the certificate lacks a stage's events or has an unknown kind.
     """
     try:
         events = {
@@ -287,20 +263,10 @@ def recover(
 ) -> Recovery:
     """Charge `releases` and a stated loss to a population; see `Ledger.recover`.
 
-    Args:
-        ledger: the ledger.
-        population: a registered name.
-        releases: from `missing_releases`.
-        loss_epsilon: of what else was drawn, by the custodian's word.
-        loss_delta: the same.
-        loss_reads: reads of the table without a draw that are on no record.
-        previous_lost: whether a release may be recovered without the one before it. Then all that
-            its certificate says was spent is charged.
-
-    Raises:
-        SpecError: the loss is not a pair of finite decimals >= 0, or a release before one of these
-            is unknown.
-        LedgerConflictError: nothing is missing, or a certificate's terms or cost do not fit.
+    The custodian states the loss: what else was drawn, and reads without a draw that no entry
+    records. `previous_lost` allows a release without the one before it, and charges all that its
+    certificate states as spent. Raises SpecError if a loss is negative or no decimal, or a previous
+    release is unknown; LedgerConflictError if nothing is missing, or terms or cost do not fit.
     """
     terms = ledger.population(population)
     for missing in releases:

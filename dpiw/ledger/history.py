@@ -14,13 +14,10 @@ from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_te
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """One entry that changed what a population holds.
+    """One entry that changed what a population holds; `run` None: a recovery.
 
-    Attributes:
-        entry: the entry; its kind says why.
-        run: the run it concerns, as of then; None: a recovery.
-        epsilon_units, delta_units: the change of the plain sum of charges; negative for a void.
-        spent: what the population had spent after it, by its own rule of composition.
+    The units are the change of the plain sum, negative for a void. `spent` is what the population
+    had spent after it, by its own rule of composition.
     """
 
     entry: Entry
@@ -41,14 +38,7 @@ class Spending:
 
 
 def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
-    """Every entry that charged or refunded a population, in order.
-
-    Args:
-        entries: all entries of a ledger, from its first.
-
-    Raises:
-        DPIWError: they break a rule of the ledger.
-    """
+    """Every entry that charged or refunded, in order, from all entries of a sound ledger."""
     book, changes = Book(), []
     for entry in entries:
         name = entry.population
@@ -72,10 +62,7 @@ def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
 
 
 def more_such(account: Account, run: RunRecord) -> str:
-    """How many more releases such as this run's the budget allows, for people.
-
-    Each is counted at the cost of the run's first attempt, that of a whole release.
-    """
+    """How many releases at the cost of this run's first attempt the budget still allows."""
     return count_text(account.admits(run.attempts[0].charge))
 
 

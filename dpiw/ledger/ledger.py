@@ -46,11 +46,10 @@ BUSY_TIMEOUT_SECONDS = 30.0
 class Ledger(LedgerReader):
     """What every population has spent, for ever; refuses to overspend.
 
-    Use `Ledger.open` or `Ledger.create`. Safe for many processes and threads. Every method raises
-    `LedgerError` if the ledger is missing, locked beyond the busy timeout or unusable, and
-    `LedgerTamperedError` if its chain does not hold: nothing is spent on a broken ledger.
-
-    A ledger object replays the chain once and then only what is new; `verify` always replays all.
+    Safe for many processes and threads. Every method raises `LedgerError` if the ledger is missing,
+    locked too long or unusable, `LedgerTamperedError` if its chain or guards do not hold, and
+    `LedgerConflictError` for an unknown run, attempt or stage. A ledger object replays the chain
+    once, then only new entries; `verify` always replays all.
     """
 
     @classmethod
@@ -65,18 +64,9 @@ class Ledger(LedgerReader):
     ) -> Ledger:
         """Open an existing ledger; never makes one.
 
-        Args:
-            url: a path, `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`, whose
-                password libpq reads from the file that PGPASSFILE names.
-            clock: gives the time written as a label.
-            actor: gives the writer's short name; no rule reads it.
-            key: signs the entries that are written; None: they are unsigned.
-            busy_timeout_seconds: how long to queue behind another writer.
-
-        Raises:
-            LedgerError: missing, not a ledger, corrupt, on a network file system, writable by
-                others, out of reach, on a standby or an unsafe server, or an unsupported database.
-            LedgerTamperedError: its append-only guards were removed.
+        `url`: a path, `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`; libpq reads
+        the password from the file that PGPASSFILE names. `clock` and `actor` give labels that no
+        rule reads. Entries are unsigned without a `key`.
         """
         store = open_store(url, busy_timeout_seconds=busy_timeout_seconds)
         store.check_structure()
@@ -92,15 +82,7 @@ class Ledger(LedgerReader):
         key: PrivateKey | None = None,
         busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> Ledger:
-        """Make a ledger, or open the valid one that is there already.
-
-        A SQLite ledger's missing folder is made, mode 0700.
-
-        Raises:
-            LedgerError: as `open`; also if the folder cannot be made or the database does not
-                exist.
-            LedgerTamperedError: a ledger is there and does not verify.
-        """
+        """Make a ledger and its missing folder (mode 0700), or open the valid one that is there."""
         # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.
         first = authored(
             None,
@@ -121,11 +103,7 @@ class Ledger(LedgerReader):
         return ledger
 
     def register(self, population: Population) -> Population:
-        """Register a population's terms for ever; the same terms again change nothing.
-
-        Raises:
-            LedgerConflictError: the name is registered with other terms.
-        """
+        """Register terms for ever; no change for the same, LedgerConflictError for other terms."""
         with self._page(write=True) as page:
             registered = page.book.populations.get(population.name)
             if registered is None:
@@ -164,8 +142,8 @@ class Ledger(LedgerReader):
     ) -> LedgerHead:
         """Hold `cost` for one attempt of a run, durably, before any private byte is read.
 
-        The same (run_key, attempt) with the same content charges nothing again. `dpiw.ledger.book`
-        has the rules for further attempts.
+        The same (run_key, attempt) with the same content charges nothing again and returns the same
+        place in the chain. `dpiw.ledger.book` has the rules for further attempts.
 
         Args:
             population: a registered name.
@@ -177,12 +155,8 @@ class Ledger(LedgerReader):
             period: a label such as `2027-q1`.
             max_attempts: attempts this run may hold, voided ones not counted.
             renyi: the attempt's Renyi vector, exactly if the population has composition `renyi`.
-            resumptions: stage name -> its terms of resumption; its events count what a resume may
-                repeat.
+            resumptions: stage name -> terms; the stage's events count what a resume may repeat.
             release: the release's name, by which `arm` finds runs of the same; None: of any.
-
-        Returns:
-            The reserving entry's place in the chain; the same one for the same content again.
 
         Raises:
             BudgetExceededError: it does not fit; nothing was written.
@@ -213,12 +187,7 @@ class Ledger(LedgerReader):
             ).head
 
     def void(self, run_key: str, attempt: int) -> None:
-        """Give back an attempt with nothing armed; repeating it is no error.
-
-        Raises:
-            GrantSpentError: a stage was armed.
-            LedgerConflictError: no such reservation.
-        """
+        """Give back an attempt; GrantSpentError if a stage was armed. Repeating it is no error."""
         with self._page(write=True) as page:
             record = known_attempt(known_run(page.book, run_key), attempt)
             if not record.voided:
@@ -231,14 +200,10 @@ class Ledger(LedgerReader):
                 )
 
     def read(self, run_key: str, attempt: int) -> None:
-        """Record a read of the confidential table, before its first byte is read.
+        """Record one read of the confidential table, before its first byte is read.
 
-        Each call is one read. It stays unpaid until a draw of the attempt is committed.
-
-        Raises:
-            BudgetExceededError: the population's unpaid reads are used up.
-            GrantSpentError: no stage of the attempt waits for a draw, or the run was recovered.
-            LedgerConflictError: no such reservation.
+        It stays unpaid until a draw of the attempt is committed. Raises BudgetExceededError if the
+        unpaid reads are used up, GrantSpentError if no stage waits for a draw.
         """
         with self._page(write=True) as page:
             self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
@@ -248,18 +213,13 @@ class Ledger(LedgerReader):
     ) -> Grant:
         """Take the right to draw this stage's noise; exactly one caller ever gets it.
 
-        Args:
-            run_key: of the run.
-            attempt: of the run.
-            stage: that is drawn.
-            beside: keys of the other runs of its release and period that may have drawn, so that
-                only one of two concurrent runs draws; None: any may have.
+        `beside` has the keys of the other runs of its release and period that may have drawn, so
+        that only one of two concurrent runs draws; None: any may have.
 
         Raises:
             AlreadyPaidError: a run of its release and period has drawn that is not in `beside`.
             BudgetExceededError: the account is overdrawn.
             GrantSpentError: it was taken before, the attempt was voided, or the run was recovered.
-            LedgerConflictError: no such reservation.
         """
         return self._take(EntryKind.ARM, run_key, attempt, stage, {}, beside)
 
@@ -297,14 +257,8 @@ class Ledger(LedgerReader):
     def checkpoint(self, grant: Grant, *, step: int, digest: str) -> None:
         """Record a durable checkpoint; only then may the step after it be drawn.
 
-        Args:
-            grant: the stage's, as armed or resumed.
-            step: noised steps taken.
-            digest: SHA-256 of the checkpoint's bytes.
-
-        Raises:
-            GrantSpentError: the grant is not the stage's, or the stage is no longer armed.
-            LedgerConflictError: reserved without terms of resumption, or not at such a step.
+        `step` counts noised steps taken; `digest` is SHA-256 of its bytes. Raises GrantSpentError
+        if the grant is not the armed stage's, LedgerConflictError if the terms allow no such step.
         """
         check_digest("digest", digest)
         with self._page(write=True) as page:
@@ -321,43 +275,26 @@ class Ledger(LedgerReader):
     def resume(self, run_key: str, attempt: int, stage: str, *, step: int) -> Grant:
         """Take the right to continue an armed stage from its last checkpoint, at `step`.
 
-        Exactly one caller gets it; the earlier grant becomes void. The caller must have made sure
-        that
-        the earlier holder is gone: two concurrent draws are not paid for.
-
-        Raises:
-            BudgetExceededError: the account is overdrawn.
-            GrantSpentError: it is not armed, or has no checkpoint or resume left.
-            LedgerConflictError: no such reservation, or its last checkpoint is at another step.
+        Exactly one caller gets it; the earlier grant becomes void. The caller must make sure that
+        the earlier holder is gone: two concurrent draws are not paid for. GrantSpentError if no
+        resume is left, BudgetExceededError if the account is overdrawn.
         """
         return self._take(EntryKind.RESUME, run_key, attempt, stage, {"step": step})
 
     def commit(self, grant: Grant, output_digest: str) -> None:
         """Record the durable output of a grant; the same digest again changes nothing.
 
-        Raises:
-            LedgerConflictError: another output was committed. This one is recorded and the
-                attempt's cost charged again, because two outputs are two draws.
-            GrantSpentError: the grant was declared lost, or is not this stage's.
+        Raises LedgerConflictError for another output than committed, and charges the attempt's cost
+        again, because two outputs are two draws; GrantSpentError if the grant was declared lost.
         """
         self._commit(grant.run_key, grant.attempt, grant.stage, output_digest, grant)
 
     def commit_found(self, run_key: str, attempt: int, stage: str, output_digest: str) -> None:
-        """After a restart, commit an armed stage's durable output. Nothing is redrawn.
-
-        Raises:
-            LedgerConflictError: as `commit`; also if there is no such reservation.
-            GrantSpentError: the stage was never armed, or was lost or voided.
-        """
+        """After a restart, commit an armed stage's durable output (see `commit`); no redraw."""
         self._commit(run_key, attempt, stage, output_digest, None)
 
     def lose(self, run_key: str, attempt: int, stage: str) -> None:
-        """Declare an armed stage without durable output lost; its charge stays for ever.
-
-        Raises:
-            GrantSpentError: it is not armed (a LOST stage is no error).
-            LedgerConflictError: no such reservation.
-        """
+        """Declare an armed stage without durable output lost; its charge stays for ever."""
         with self._page(write=True) as page:
             record = known_stage(known_run(page.book, run_key), attempt, stage)
             if record.state is not StageState.LOST:
@@ -399,20 +336,13 @@ class Ledger(LedgerReader):
         loss: PrivacyCost,
         reads: int = 0,
     ) -> Recovery:
-        """Record and charge what was published or lost and this ledger does not know.
-
-        The caller has verified the releases; the rules are in `dpiw.ledger.recovery`.
+        """Record and charge published releases and losses that this ledger does not know.
 
         Args:
             population: a registered name; the releases are its own.
-            releases: those whose head this ledger lacks; each after its predecessor, if that is
-                given.
+            releases: verified, unknown to this ledger; each after its predecessor, if given.
             loss: what the custodian states was drawn beyond them, or zero. May be stated alone.
-            reads: reads of the table without a draw that the custodian states and no entry records.
-
-        Raises:
-            LedgerConflictError: there is no release, loss or read, or a release is not missing.
-            UnknownPopulationError, UnsupportedRelationError, SpecError: as `reserve`.
+            reads: reads of the table without a draw that the custodian states and no entry has.
         """
         with self._page(write=True) as page:
             account = page.book.account(population)
@@ -435,24 +365,17 @@ class Ledger(LedgerReader):
     def certify(self, run_key: str) -> str:
         """Record that a certificate of this run is written now; returns the hash it carries.
 
-        Each call is an entry with a random number that is never published: no two certificates
-        carry the same hash, and nobody can guess the ledger's content from one.
-
-        Raises:
-            LedgerConflictError: a stage is not committed, or the run is published.
+        Each entry holds an unpublished random number: hashes of certificates differ, and nobody can
+        guess the ledger's content from one. LedgerConflictError if a stage is not committed.
         """
         with self._page(write=True) as page:
             nonce = {"nonce": secrets.token_hex(32)}
             return self._append_for_run(page, run_key, kind=EntryKind.CERTIFY, payload=nonce).hash
 
     def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
-        """Record the one release of a run whose stages are all committed.
+        """Record the one release of a run; return the entry's place, the same for the same digest.
 
-        Returns:
-            The publishing entry's place in the chain; the same one for the same digest again.
-
-        Raises:
-            LedgerConflictError: a stage is not committed, or another manifest was published.
+        Raises LedgerConflictError if a stage is not committed, or another manifest was published.
         """
         check_digest("manifest_digest", manifest_digest)
         with self._page(write=True) as page:
@@ -471,10 +394,7 @@ class Ledger(LedgerReader):
     def publish_rows(self, run_key: str, manifest_digest: str) -> None:
         """Record more rows of a published run's draws; the same digest again changes nothing.
 
-        Costs nothing: the rows are computed from draws that the run has paid for.
-
-        Raises:
-            LedgerConflictError: the run is not published, or published this as its first.
+        Privacy: costs nothing; the rows are computed from draws that the run has paid for.
         """
         check_digest("manifest_digest", manifest_digest)
         with self._page(write=True) as page:

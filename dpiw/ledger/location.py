@@ -1,8 +1,7 @@
 """Where a ledger lies: a path or a URL, checked before anything opens, stores or repeats it.
 
-A location is written into run records, audit reports, a scheduler's database and errors. It must
-hold no password, however mistyped, so text that fails here is never repeated. Needs no database
-library.
+Locations reach run records, reports, a scheduler's database and errors: never repeat text that
+fails here, which may hold a mistyped password. Needs no database library.
 """
 
 from __future__ import annotations
@@ -69,12 +68,7 @@ _SETTINGS = re.compile(r"\b(host|hostaddr|port|dbname|user)\s*=", re.IGNORECASE)
 
 
 def check_location(text: str, *, error: Callable[[str], Exception]) -> None:
-    """Raise `error` unless `text` may name a ledger, without repeating any of it.
-
-    Raises:
-        error: it holds what looks like a password, is neither a path nor a supported URL, or its
-            URL has an inadmissible option.
-    """
+    """Raise `error`, without the text, if it may hold a password or cannot name a ledger."""
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _SCHEMES:
         match = re.fullmatch(r"[a-z]+(\+[a-z0-9]+)?", scheme)

@@ -31,12 +31,10 @@ MAX_UNPAID_READS = 20
 
 
 class CompositionRule(enum.Enum):
-    """How the costs of a population's runs add up.
+    """How the costs of a population's runs add up; both rules are privacy filters.
 
-    `BASIC`: sums of epsilons and deltas. A privacy filter: it also holds when each run's cost is
-    chosen after seeing earlier releases (Rogers et al. 2016, section 3).
-    `RENYI`: sums of Renyi divergences at fixed orders (`dpiw.privacy.renyi`); also a filter, and it
-    admits many more small releases.
+    `BASIC`: sums of epsilons and deltas (Rogers et al. 2016, section 3). `RENYI`: sums of Renyi
+    divergences at fixed orders (`dpiw.privacy.renyi`); admits many more small releases.
     """
 
     BASIC = "basic"
@@ -50,10 +48,7 @@ def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
 
 
 def column_label(name: str) -> str:
-    """A column's name as an entry may hold it: a short label, else `sha256:` and its digest.
-
-    Entries hold no free text, such as names with spaces or accents.
-    """
+    """A column's name as an entry may hold it: a short label, else `sha256:` and its digest."""
     if not isinstance(name, str) or not name:
         raise SpecError("population.id_column: expected a column's name")
     with contextlib.suppress(SpecError):
@@ -72,22 +67,18 @@ def told_column(label: str) -> str:
 class Population:
     """The people a lifetime budget protects, and the terms fixed when they were registered.
 
-    The budget belongs to the population, not to a file or a spec: neither renaming a file nor a
-    second spec resets it.
+    The budget belongs to the population: no new file name or spec resets it. Raises SpecError for a
+    field outside these limits.
 
     Attributes:
         name: matches `^[a-z0-9][a-z0-9_-]{0,62}$`.
         relation: the only neighbouring relation its costs may be stated under.
         max_rows: rows one privacy unit may hold, >= 1.
         epsilon, delta: lifetime budget, exact decimals; kept in whole units, rounded down.
-        composition: how runs add up across time.
         id_column: the column whose value names one unit, as `column_label`; None: each row is a
             unit. Costs of different units are never summed.
-        max_unpaid_reads: how many reads of its tables may end without a draw, for life. Operators
-            see how each ended; no epsilon pays for it (docs/privacy.md, section 6).
-
-    Raises:
-        SpecError: a field is outside these limits.
+        max_unpaid_reads: reads of its tables that may end without a draw, for life
+            (docs/privacy.md, section 6).
     """
 
     name: str
@@ -167,11 +158,7 @@ class Population:
 
     @classmethod
     def from_payload(cls, name: str, payload: Mapping[str, Any]) -> Population:
-        """The inverse of `to_payload`.
-
-        Raises:
-            SpecError: orders or their budgets are not those of the rule.
-        """
+        """The inverse of `to_payload`; SpecError if orders or their budgets are not the rule's."""
         population = cls(
             name=name,
             relation=NeighbouringRelation(payload["relation"]),

@@ -115,23 +115,13 @@ class LedgerReader:
         return self._read(lambda book: book.recovered_by(run_key, plan_digest, period))
 
     def confirm(self, grant: Grant) -> None:
-        """Return only if the ledger holds `grant` as armed and unused, at this moment.
-
-        Raises:
-            GrantSpentError: it is not the armed grant, or was committed or lost since.
-            LedgerConflictError: the ledger knows no such stage.
-        """
+        """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused."""
         record = self._read(lambda book: granted(book, grant))
         if record.state is not StageState.ARMED:
             raise GrantSpentError(_not_usable(record))
 
     def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> None:
-        """Return only if this stage may still be drawn (RESERVED or ARMED).
-
-        Raises:
-            GrantSpentError: it was committed, lost or voided.
-            LedgerConflictError: no such reservation.
-        """
+        """Raise GrantSpentError unless this stage may still be drawn (RESERVED or ARMED)."""
         record = self._read(lambda book: known_stage(known_run(book, run_key), attempt, stage))
         if record.state not in (StageState.RESERVED, StageState.ARMED):
             raise GrantSpentError(_not_usable(record))
@@ -151,11 +141,7 @@ class LedgerReader:
     def entries(
         self, *, population: str | None = None, run_key: str | None = None
     ) -> tuple[Entry, ...]:
-        """Entries in order, all or of one population or run. Not verified.
-
-        Raises:
-            LedgerTamperedError: a row cannot be read as an entry.
-        """
+        """Entries in order, not verified; LedgerTamperedError if a row is no entry."""
         with self._store.transaction(write=False) as connection:
             rows = self._store.rows(connection)
         try:
@@ -215,8 +201,7 @@ class LedgerReader:
     def verify(self) -> VerifyReport:
         """Replay everything: hashes, order, legality of every step, sums against budgets.
 
-        Finds edited, missing and moved entries, illegal steps, overspending. Cannot find a cut tail
-        or a chain rewritten as a whole; `check_heads` does, from published manifests.
+        Cannot find a cut tail or a chain rewritten as a whole; `check_heads` does, from manifests.
         """
         return self.snapshot().report
 
@@ -231,7 +216,6 @@ class LedgerReader:
             return question(page.book)
 
     def _catch_up(self, connection: Connection) -> None:
-        """Bring the book up to the stored chain; only durable entries ever enter it."""
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             raise LedgerTamperedError(

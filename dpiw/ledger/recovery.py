@@ -1,28 +1,21 @@
-"""Recovery: taking a population up again on the record, after its ledger lost entries.
-
-A restored or cut ledger lacks heads that published certificates carry, and refuses to spend. A
-`recover` entry lists those releases and charges for them:
+"""Recovery: charging published releases that a restored or cut ledger lacks.
 
 * A release is listed once, and only while its head is missing.
-* It is charged what its certificate says its run held, or, if that is more, what the population's
-  account held by then (part by part, under `renyi` at every order) beyond a *baseline*: what is
-  sure to be counted here of the same spending. If the release before it was recovered, that is what
-  *its* certificate says was held; or, for a second release that continues the same one, what it
-  says was drawn: two copies may each have drawn what was only reserved. If the head of the release
-  before it (`after`) is in this chain, it is what had been drawn here by that entry: whichever
-  ledger published that release had counted as much. Else it is nothing. Charges that came later, or
-  that may still be given back or drawn here, are never part of it: the lost ledger need not have
-  known them.
-* If its run is reserved here and nothing of it was ever armed here, what the reservation holds pays
-  for it, once: the run may then neither be drawn, nor reserved again, nor voided. (If something was
-  armed here, that draw may be another one than the published.)
-* The loss a custodian states is added: epsilon and delta, and reads of the table that ended without
-  a draw. It may be stated alone, and at any time.
+* Its charge is what its certificate states its run held, or, if more, what the account held by
+  then (part by part, under `renyi` at every order) beyond a *baseline*: what is surely counted here
+  of the same spending. If the release before it was recovered, the baseline is what *its*
+  certificate states as held; for a second release that continues the same one, as drawn, because
+  two copies may each have drawn what was only reserved. If the head of the release before it
+  (`after`) is in this chain, the baseline is what had been drawn here by that entry, because the
+  ledger that published that release had counted as much. Else it is zero. The baseline never has
+  later charges, or charges that may still be voided or drawn here: the lost ledger may lack them.
+* If its run is reserved here with nothing armed, that reservation pays for it, once. The run can
+  then not be drawn, reserved or voided. (An armed stage may be another draw than the published.)
+* The custodian may add a loss, also alone: epsilon, delta, and reads without a draw.
 
-So the account never ends below what was truly drawn, in whatever order copies went on and were
-lost (`tests/dpiw/ledger/test_forks.py`); what both ledgers drew between the release before and the
-copy may be charged twice.
-Nothing here is refused for want of budget: what was spent was spent.
+So the account never ends below what was truly drawn, in whatever order copies continued and were
+lost (`tests/dpiw/ledger/test_forks.py`). Draws of both ledgers between the previous release and the
+copy may be charged twice. Recovery ignores the budget: what was spent was spent.
 """
 
 from __future__ import annotations
@@ -41,7 +34,7 @@ from dpiw.privacy.renyi import loss_vector
 from dpiw.privacy.units import PrivacyCost
 
 MOST_READS = 10**6
-"""Of reads that one recovery may state; a registered limit on them is far below."""
+"""Most reads that one recovery may state; a registered limit on them is far below."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +43,11 @@ class RecoveredRelease:
 
     Attributes:
         hash: of the entry its certificate names and the ledger lacks.
-        manifest_digest: SHA-256 of its manifest.
         previous: SHA-256 of the manifest of the release before it; None for a population's first.
         after: the hash that the release before it names, if this chain has it.
         run: the first eight digits of its run's key.
-        plan_digest, period: of its run, as its certificate states them.
-        charge: what its certificate says the run held.
-        held: what its certificate says the population's account held by then, in plain sums.
+        charge: what its certificate states the run held.
+        held: what its certificate states the population's account held by then, in plain sums.
         drawn: the part of it that could no longer be given back.
     """
 
@@ -81,12 +72,10 @@ class RecoveredRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """One population taken up again after the ledger lost entries; `head` is its entry.
+    """One population recovered after the ledger lost entries; `head` is its entry.
 
     Attributes:
-        releases: what was found published and unknown.
-        loss: what the custodian states was drawn beyond that.
-        reads: how many reads without a draw, in the custodian's words, are on no other record.
+        loss, reads: what the custodian states, beyond the releases and other entries.
         charged: what was added to the population's account in all.
     """
 
@@ -100,8 +89,6 @@ class Recovery:
 
 
 class _Book(Protocol):
-    """What these rules read of a book."""
-
     recoveries: list[Recovery]
 
     def account(self, name: str) -> Account: ...
@@ -137,13 +124,7 @@ def payload_of(
 
 
 def recovery_of(book: _Book, entry: Entry) -> Recovery:
-    """The recovery an entry states, if it is legal now.
-
-    Raises:
-        LedgerConflictError: a head is not missing or a release is listed before; nothing is
-            recovered; or the charge is not what the rules give.
-        SpecError: malformed.
-    """
+    """The recovery an entry states; LedgerConflictError unless the rules give the same."""
     account = book.account(entry.population or "")
     relation = account.population.relation
     releases = tuple(_release(item, account) for item in entry.payload["releases"])
@@ -170,12 +151,7 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
 def check_releases(
     book: _Book, releases: Sequence[RecoveredRelease], loss: Charge, *, reads: int
 ) -> None:
-    """Raise LedgerConflictError unless exactly what is missing is recovered.
-
-    Raises:
-        LedgerConflictError: a release is not missing, or nothing is recovered.
-        SpecError: `reads` is no number of reads.
-    """
+    """Raise LedgerConflictError unless exactly what is missing is recovered."""
     if type(reads) is not int or not 0 <= reads <= MOST_READS:
         raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
     for release in releases:
@@ -209,7 +185,7 @@ def stated_loss(account: Account, cost: PrivacyCost) -> Charge:
 
 
 def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease]) -> Charge:
-    """What the releases of a recovery add to the account; the rules are this module's."""
+    """What the releases of a recovery add to the account, by the rules of this module."""
     name = account.population.name
     total = Account.opened(account.population).held
     paid = {id(run) for run in _paid_before(book, name)}
@@ -230,7 +206,6 @@ def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease
 def _baseline(
     book: _Book, account: Account, release: RecoveredRelease, before: Sequence[RecoveredRelease]
 ) -> Charge:
-    """What is sure to be counted here of the spending that the release's certificate states."""
     for earlier in before:
         if earlier.manifest_digest == release.previous:
             continued = any(sibling.previous == release.previous for sibling in before)
@@ -246,7 +221,6 @@ def covers(release: RecoveredRelease, run: RunRecord) -> bool:
 
 
 def _paid_before(book: _Book, population: str) -> list[RunRecord]:
-    """Runs that were matched with a release in an earlier recovery."""
     before = recovered(book.recoveries)
     return [r for r in book.runs_of(population) if any(covers(release, r) for release in before)]
 

@@ -38,10 +38,9 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """The result of replaying the whole ledger; `ok` if `fault` is None.
+    """The result of replaying the ledger.
 
-    A chain cannot show that its tail was cut or that all of it was replaced: compare `head` with
-    the heads of published manifests (`Ledger.check_heads`).
+    A cut tail or a replaced chain shows only against published manifests (`Ledger.check_heads`).
     """
 
     entries: int
@@ -56,14 +55,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerSnapshot:
-    """Everything that a ledger held at one moment.
-
-    Attributes:
-        location: the ledger's.
-        rows: as they are stored.
-        report: the result of replaying them.
-        book: what they amount to, up to the fault if there is one.
-    """
+    """Everything that a ledger held at one moment: stored rows; the book up to the first fault."""
 
     location: str
     rows: tuple[Row, ...]
@@ -81,11 +73,7 @@ class LedgerSnapshot:
 def replay(
     rows: Sequence[Row], *, book: Book, head: LedgerHead | None
 ) -> tuple[LedgerHead | None, Fault | None]:
-    """Apply sound `rows` (by seq) to `book`, which stands at `head`.
-
-    Returns:
-        The head reached, and the first fault, or None.
-    """
+    """Apply `rows` (by seq) to `book`, which stands at `head`; return the head and first fault."""
     for index, row in enumerate(rows):
         entry = _sound_entry(row)
         if entry is None or not _continues(entry, head):
@@ -106,7 +94,6 @@ def _sound_entry(row: Row) -> Entry | None:
 
 
 def _next(head: LedgerHead | None) -> tuple[int, str]:
-    """The `seq` and `previous` of the entry after `head`."""
     return (1, NO_ENTRY) if head is None else (head.seq + 1, head.hash)
 
 
@@ -139,7 +126,6 @@ def _chain_fault(
 
 
 def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
-    """The fault of a whole row that stands at another number than it was written with."""
     try:
         fields = from_stored(row).to_json()
     except (TypeError, ValueError, RecursionError):

@@ -66,11 +66,7 @@ def check_same_reservation(
 
 
 def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
-    """The run with the attempt that a reserving entry adds; `run` None: a new run.
-
-    Raises:
-        GrantSpentError, LedgerConflictError, SpecError: it may not come next.
-    """
+    """The run (None: a new one) with the attempt of a reserving entry, if it may come next."""
     terms = resumptions_of(entry.payload)
     stages = {
         check_name("stage", name): StageRecord(
@@ -99,11 +95,7 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
 
 
 def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
-    """Terms of the stages that may be resumed, from a reserving entry's payload.
-
-    Raises:
-        SpecError: a stage is not reserved there, or its events do not pay for what it may repeat.
-    """
+    """Terms of the stages that may be resumed; SpecError if events do not pay for all repeats."""
     resumptions = {}
     for name, facts in payload.get("resumable", {}).items():
         terms = Resumption.from_json(facts)
@@ -161,7 +153,6 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
 
 
 def _lost(run: RunRecord) -> str:
-    """Names the attempts that a draw without output has cost."""
     numbers = [
         str(attempt.attempt)
         for attempt in run.attempts

@@ -53,14 +53,8 @@ class StageRecord:
     """One stage of one attempt.
 
     Attributes:
-        stage: its name.
-        attempt: the attempt this record belongs to, from 1.
-        state: its state.
         events: the privacy events it declares, as canonical JSON objects.
-        resumption: its terms of resumption; None: it cannot be resumed.
-        token_digest: SHA-256 of the token that may draw now, once armed.
-        earlier_tokens: SHA-256 of the tokens that a resume replaced.
-        checkpoint: the last one recorded.
+        token_digest, earlier_tokens: SHA-256 of the token that may draw, and of replaced ones.
         output_digest: SHA-256 of its durable output once committed.
         conflicts: digests of other outputs that claimed the same grant; each was charged.
     """
@@ -102,18 +96,7 @@ class StageRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRecord:
-    """One reservation of a run and its outcome.
-
-    Attributes:
-        attempt: its number, from 1.
-        charge: what it was reserved at.
-        stages: by name.
-        voided: whether it was given back before anything was armed.
-        head: the reserving entry.
-        at: when, as a label.
-        reads: how often the confidential table was read under it.
-        by: who reserved it; None in entries of earlier versions.
-    """
+    """One reservation of a run (`head`), and its outcome; `by` None: by an earlier version."""
 
     attempt: int
     charge: Charge
@@ -152,10 +135,7 @@ class AttemptRecord:
 
     @property
     def unpaid_reads(self) -> int:
-        """Reads of the table, or of its snapshot by a fit, without a committed draw after them.
-
-        A fit that died counts: a lost draw, or a training that had to be resumed.
-        """
+        """Reads of the table without a later committed draw, and fits that were lost or resumed."""
         stages = self.stages.values()
         died = sum(stage.state is StageState.LOST for stage in stages)
         died += sum(len(stage.earlier_tokens) for stage in stages)
@@ -174,12 +154,8 @@ class RunRecord:
 
     Attributes:
         run_key: the idempotency key, 64 hexadecimal digits.
-        population: whose budget it spends.
         plan_digest, period, max_attempts: fixed by the first reservation.
-        attempts: in order; attempt n is at place n - 1.
-        manifest_digest: SHA-256 of the release's manifest once published.
-        published: the publishing entry.
-        further: SHA-256 of the manifests of more rows from the same draws.
+        manifest_digest, further: SHA-256 of the published manifest; of those of more rows.
         release: its name; None if only earlier versions of dpiw reserved it.
     """
 
@@ -227,10 +203,7 @@ class RunRecord:
         return total
 
     def is_rival_of(self, other: RunRecord) -> bool:
-        """Whether it is another run of the same population, period and release.
-
-        A run without a recorded name may be of any release.
-        """
+        """Whether it is another run of this population, period and release (unnamed: of any)."""
         labels = [(run.population, run.period) for run in (self, other)]
         names = {self.release, other.release}
         same = labels[0] == labels[1] and (len(names) == 1 or None in names)
@@ -262,7 +235,6 @@ class RunRecord:
 
 
 def _stands(stages: Mapping[str, StageRecord]) -> RunState:
-    """The joint state of stages, before they are published."""
     states = {record.state for record in stages.values()}
     if StageState.LOST in states:
         return RunState.LOST
@@ -276,12 +248,9 @@ def token_digest(token: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """The right to draw one stage's noise once; held by the one process that armed it.
+    """The right, of the one process that armed it, to draw one stage's noise once.
 
-    Attributes:
-        population, run_key, attempt, stage: what may be drawn.
-        token: 64 random hexadecimal digits; the ledger keeps only their SHA-256.
-        seq: the arming entry.
+    `token`: 64 random hexadecimal digits; the ledger keeps only their SHA-256.
     """
 
     population: str

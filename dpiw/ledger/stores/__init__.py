@@ -1,12 +1,4 @@
-"""Where the entries are kept: one append-only table, reached through SQLAlchemy Core.
-
-    store       the table, and what every store does alike
-    sqlite      a file of one host: the default
-    postgresql  a database server, for many hosts
-
-Only a store's own module names its database. All stores keep the same entries under the same
-rules; the test suite runs on each of them.
-"""
+"""The database of the append-only table; only a store's own module names it."""
 
 from __future__ import annotations
 
@@ -24,15 +16,7 @@ from dpiw.ledger.stores.store import Store
 
 
 def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> Store:
-    """The store that a ledger's path or URL names; nothing is read or written yet.
-
-    Args:
-        url: a path, `sqlite:///PATH` or `postgresql+psycopg://USER@HOST/DATABASE`.
-        busy_timeout_seconds: how long a writer queues for the lock.
-
-    Raises:
-        LedgerError: the URL names something else, or holds a password; its text is not repeated.
-    """
+    """The store that a path or URL names, nothing read yet; else LedgerError, without the URL."""
     text = os.fspath(url)
     check_location(text, error=LedgerError)
     if "://" not in text:

@@ -1,8 +1,8 @@
 """The ledger's file on disk: where it may lie, and checks before SQLite opens it.
 
-Processes find each other's locks and log by the file's name: `NAME-shm` and `NAME-wal`. So a
-ledger has one name (symbolic links are resolved), nobody else may put anything beside it, and it
-lies on a disk of this host, whose kernel all processes share.
+Processes find each other's locks and log by the file's name (`NAME-shm`, `NAME-wal`). So a ledger
+has one name (symbolic links are resolved) in a folder that only its owner can write, on a disk of
+this host, whose kernel all processes share.
 """
 
 from __future__ import annotations
@@ -45,12 +45,7 @@ _PATIENCE = 100
 
 
 def check_file(path: Path, *, local_file_system: str | None = None) -> None:
-    """Raise LedgerError unless `path` is a ledger's file, its only name, and closed to others.
-
-    Args:
-        path: the file, or a symbolic link to it.
-        local_file_system: as `check_directory`.
-    """
+    """Raise LedgerError unless `path` is a ledger's file, its only name, and closed to others."""
     try:
         status = path.stat()
     except OSError as error:
@@ -79,7 +74,6 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
 
 
 def _beside(path: Path) -> list[str]:
-    """Names of files that look like ledgers in the folder of a missing one."""
     with suppress(OSError):
         suffixes = (path.suffix, ".sqlite")
         return [file.name for file in path.parent.iterdir() if file.suffix in suffixes]
@@ -87,11 +81,10 @@ def _beside(path: Path) -> list[str]:
 
 
 def _application_id(path: Path) -> int:
-    """The header's field, without taking a lock or making a log.
+    """The header's field, read through SQLite without taking a lock or making a log.
 
-    Reads through SQLite, never by `open`: closing any descriptor of a file drops all locks that
-    this process holds on it (POSIX), so another process could take the log from a thread of ours
-    that is writing. SQLite knows its own descriptors and waits.
+    Never use `open`: closing any descriptor of a file drops all locks that this process holds on it
+    (POSIX), so another process could take the log from a thread of ours that is writing.
     """
     location = f"file:{quote(str(path))}?immutable=1&mode=ro"
     try:
@@ -104,7 +97,6 @@ def _application_id(path: Path) -> int:
 
 
 def _check_one_name(path: Path) -> None:
-    """Refuse a file with several names: each has a log and locks of its own."""
     real = path.resolve()
     if is_mount_point(real, _mounts()):
         raise LedgerError(
@@ -139,11 +131,8 @@ def drafts_of(path: Path) -> Iterator[Path]:
 def check_directory(path: Path, *, local_file_system: str | None = None) -> None:
     """Raise LedgerError unless the folder of `path` is safe, and on a disk of this host.
 
-    Args:
-        path: the ledger's file, which need not exist yet.
-        local_file_system: a type of file system, as the kernel names it, for which the custodian
-            vouches that all who open the ledger share one kernel. No known network file system is
-            accepted.
+    `local_file_system`: a type, as the kernel names it, for which the custodian vouches that all
+    who open the ledger share one kernel. No known network file system is accepted.
     """
     folder = path.resolve().parent
     _check_folder(path, folder)
@@ -151,18 +140,10 @@ def check_directory(path: Path, *, local_file_system: str | None = None) -> None
 
 
 def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
-    """Make the missing folder of a new ledger, mode 0700 under any umask.
+    """Make the missing folder of a new ledger, mode 0700 under any umask; else LedgerError.
 
-    Makes one folder only: a ledger shall not appear below a disk that is not mounted today. An
-    existing folder is left to `check_directory`. The file system is checked first, so that a
-    refusal leaves nothing behind.
-
-    Args:
-        path: the ledger's file, not there yet.
-        local_file_system: as `check_directory`.
-
-    Raises:
-        LedgerError: the folder cannot be made, or would lie on another host's disk.
+    Makes one folder only: a ledger must not appear below a disk that is not mounted today. The file
+    system is checked first, so that a refusal leaves nothing behind.
     """
     folder = path.parent
     if folder.is_dir():
@@ -219,7 +200,6 @@ def _mounts() -> str:
 
 
 def _mounted(mounts: str) -> list[tuple[Path, str]]:
-    """Mount points and types, in the order of mounting."""
     lines = (line.split() for line in mounts.splitlines())
     return [
         (Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[1])), fields[2])
@@ -245,10 +225,7 @@ def filesystem_type(directory: Path, mounts: str) -> str | None:
 
 
 def check_no_remains(path: Path) -> None:
-    """Raise LedgerError if a removed ledger left its log behind at `path`.
-
-    If the ledger exists by now, another creator was faster, and the log is of its ledger.
-    """
+    """Raise LedgerError if `path` has a log and no ledger (another creator may be faster)."""
     for suffix in ("-wal", "-shm"):
         # SQLite would replay the old log into the new ledger.
         if os.path.lexists(f"{path}{suffix}") and not os.path.lexists(path):

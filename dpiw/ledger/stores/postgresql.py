@@ -1,28 +1,20 @@
-"""The ledger in a PostgreSQL database, for many hosts: `postgresql+psycopg://USER@HOST/DATABASE`.
-
-One ledger per database, in its schema `dpiw`. The URL holds no password: libpq reads it from the
-file that PGPASSFILE names.
+"""The ledger in a PostgreSQL database, for many hosts: one per database, in its schema `dpiw`.
 
 Isolation. A writer takes `LOCK TABLE entries IN EXCLUSIVE MODE` before it reads anything, at READ
-COMMITTED, so it reads after the last writer's commit and nobody writes until its own. (At
-REPEATABLE READ the snapshot could be older than the lock.) The table's own lock holds against
-every writer, needs no row, and ends with the transaction or its client's death; readers do not
-wait. An advisory lock would bind only those who know its number; locking a row would write to an
-append-only table. If the lock ever failed, the chain guard and the primary key still let at most
-one of two writers through (tests/dpiw/ledger/test_isolation.py removes each layer in turn).
-A reader sees one snapshot, REPEATABLE READ and READ ONLY.
+COMMITTED, so it reads after the last writer's commit. (At REPEATABLE READ the snapshot could be
+older than the lock.) An advisory lock binds only those who know its number. Without the lock, the
+chain guard and the primary key still let at most one of two writers through (test_isolation.py). A
+reader sees one snapshot, REPEATABLE READ and READ ONLY.
 
-Durability. Every transaction first reads the server's settings. It refuses a standby, whose data
-may be stale; fsync=off; full_page_writes=off; and synchronous_commit other than `on` or
-`remote_apply`: with `off` an acknowledged entry can be lost, with `local` or `remote_write` it can
-be missing on the standby that takes over. The setting is pinned for the transaction, so a reload
-cannot weaken it. A failover to a standby that is not synchronous is a restore: published heads
-show it.
+Durability. Every transaction first refuses a standby, whose data may be stale; fsync=off;
+full_page_writes=off; and synchronous_commit other than `on` or `remote_apply`: with `off` an
+acknowledged entry can be lost, with `local` or `remote_write` it can be missing on the standby that
+takes over. The setting is pinned for the transaction, so a reload cannot weaken it. A failover to a
+standby that is not synchronous is a restore: published heads show it.
 
-Guards. Triggers refuse what SQLite's refuse (`dpiw.ledger.stores.sqlite`): changes of the table,
-entries off the chain, charges over budget. They are enabled ALWAYS, also for a session that calls
-itself a replica. They cannot stop the table's owner from dropping it or them, so the pipeline's
-role should not be the owner (docs/operations.md); opening the ledger detects changes.
+Guards. Triggers refuse changes, entries off the chain and charges over budget. They are enabled
+ALWAYS, also for a session that calls itself a replica. The table's owner can drop them, so the
+pipeline's role should not be the owner (docs/operations.md); opening the ledger detects changes.
 """
 
 from __future__ import annotations
@@ -95,16 +87,10 @@ _UNREACHABLE = "no answer: no server there, no such database, not let in, or the
 
 
 class PostgreSQLStore(Store):
-    """Connections to one ledger database, each checked before use.
+    """Connections to one ledger database (`?host=FOLDER`: a socket), each checked before use.
 
-    Args:
-        url: `postgresql+psycopg://USER@HOST/DATABASE`, or with `?host=FOLDER` for a socket.
-        busy_timeout_seconds: how long a writer queues for the lock.
-
-    Raises:
-        LedgerError: the URL holds a password or inadmissible options, or lacks user, host or
-            database (the environment may differ between processes of a run); or psycopg is not
-            installed.
+    The URL must name user, host and database (environments of a run's processes may differ), no
+    password; else LedgerError.
     """
 
     def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
@@ -156,7 +142,6 @@ class PostgreSQLStore(Store):
 
     @contextmanager
     def _checked(self, *, write: bool) -> Iterator[Connection]:
-        """A transaction on a server whose settings keep what it acknowledges."""
         warnings: list[str | None] = []
         with self._as_ledger_error(), self._engine.connect() as connection:
             isolation = _ISOLATION["write" if write else "read"]
@@ -203,8 +188,7 @@ class PostgreSQLStore(Store):
     def _as_ledger_error(self) -> Iterator[None]:
         """Turn database errors into LedgerError without their text, which may hold statements.
 
-        After an error at the commit only the database knows whether the entry is kept; the next
-        operation reads it there.
+        After an error at the commit only the database knows whether the entry is kept.
         """
         try:
             yield
@@ -293,8 +277,6 @@ def _listen(connection: Connection, warnings: list[str | None]) -> None:
     driver: Any = connection.connection.driver_connection
     driver.add_notice_handler(keep)
 
-
-# --- guards ---------------------------------------------------------------------------------------
 
 SCHEMA = "dpiw"
 TABLE = "dpiw.entries"

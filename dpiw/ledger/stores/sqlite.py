@@ -1,8 +1,4 @@
-"""The ledger in a SQLite file of one host.
-
-A commit that returned has reached the disk, writers queue on BEGIN IMMEDIATE, and there is no
-counter that could be reset.
-"""
+"""The ledger in a SQLite file of one host."""
 
 from __future__ import annotations
 
@@ -112,13 +108,7 @@ _SETTINGS = {
 
 
 class SQLiteStore(Store):
-    """Connections to one ledger file, each checked before use.
-
-    Args:
-        path: the file.
-        busy_timeout_seconds: how long a writer queues for the lock.
-        local_file_system: as `dpiw.ledger.stores.files.check_directory`.
-    """
+    """Connections to one ledger file, each checked before use (`dpiw.ledger.stores.files`)."""
 
     def __init__(
         self, path: Path, *, busy_timeout_seconds: float, local_file_system: str | None = None
@@ -163,8 +153,7 @@ class SQLiteStore(Store):
     def create(self, first: Entry) -> bool:
         """Make the file, mode 0600, and its missing folder, mode 0700; False if the name exists.
 
-        The file is built under another name and then linked to its own, which replaces nothing: no
-        process sees half of it, and two creators cannot both win.
+        Built under another name and then linked, so no process sees half of it or two creators win.
         """
         path = self._path
         if os.path.lexists(path):
@@ -191,11 +180,7 @@ class SQLiteStore(Store):
 
 
 def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
-    """The store of `sqlite:///PATH`; the only admissible option is `local_file_system`.
-
-    Raises:
-        LedgerError: anything but a plain file.
-    """
+    """The store of `sqlite:///PATH`, the only option `local_file_system`; else LedgerError."""
     name, options = url.database, dict(url.query)
     kind = options.pop("local_file_system", None)
     if not name or name == ":memory:" or name.startswith("file:") or options:
@@ -226,7 +211,6 @@ def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:
 
 
 def _put_in_place(draft: Path, path: Path) -> bool:
-    """Give a finished ledger its name; False if another creator was faster."""
     sync(draft)
     try:
         files.name_exclusively(draft, path)  # two names for a moment: `check_file` waits
@@ -243,9 +227,6 @@ def _finish_creation(path: Path) -> None:
     with suppress(OSError):  # `check_file` says what is wrong with such a file
         for draft in drafts_of(path.resolve()):
             draft.unlink(missing_ok=True)
-
-
-# --- connections --------------------------------------------------------------------------------
 
 
 def _engine(path: Path, busy_timeout_seconds: float) -> Engine:

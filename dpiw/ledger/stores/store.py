@@ -51,12 +51,9 @@ entries = sa.Table(
 
 
 class Store(ABC):
-    """One ledger's entries in one database; every connection is checked before use.
+    """One ledger's entries in one database, checked before each use; else LedgerError.
 
-    Every method raises LedgerError if the database is missing, locked, damaged or unsafe.
-
-    Attributes:
-        location: a path or URL by which `open_store` reaches the same ledger; never a password.
+    `location`: a path or URL by which `open_store` reaches the same ledger; never a password.
     """
 
     def __init__(self, location: str) -> None:
@@ -69,19 +66,11 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
-        """One transaction: a writer is alone from its first moment, a reader sees a snapshot.
-
-        When its context ends without an error, what was written is on disk.
-        """
+        """One durable transaction: a writer is alone throughout, a reader sees a snapshot."""
 
     @abstractmethod
     def check_structure(self) -> None:
-        """Raise unless this is a ledger with its append-only guards as they were made.
-
-        Raises:
-            LedgerError: there is no ledger.
-            LedgerTamperedError: its table is gone, or its guards were changed.
-        """
+        """Raise LedgerTamperedError unless its table and guards are as they were made."""
 
     @abstractmethod
     def create(self, first: Entry) -> bool:
