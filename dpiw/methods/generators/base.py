@@ -46,7 +46,7 @@ class GenerativeModel(Protocol):
 class Synthesizer(Method, Protocol):
     """An SDGP before it has seen data: a frozen dataclass of public settings.
 
-    Generators inherit from it for the defaults of what most have nothing to say about.
+    Generators inherit its defaults.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -65,14 +65,14 @@ class Synthesizer(Method, Protocol):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """Build it, uncalibrated, from a spec's words.
+        """Build an uncalibrated generator from a spec's settings.
 
         Args:
             settings: known fields; `noise` as text.
             pure: whether delta is 0.
 
         Raises:
-            SpecError: a setting of the wrong type or out of range, or noise that is not pure.
+            SpecError: wrong type or range, or noise that is not pure if `pure`.
         """
         ...
 
@@ -82,18 +82,14 @@ class Synthesizer(Method, Protocol):
         ...
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
-        """Read the private table and return noisy values.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema.
-        """
+        """Read the private table and return noisy values; UncalibratedError for another schema."""
         ...
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
-        """Post-process a measurement into a sampler. Costs nothing, repeatable.
+        """Turn a measurement into a sampler: free and repeatable.
 
         Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
+            SpecError: the measurement has another method, schema or discretisation.
         """
         ...
 
@@ -118,11 +114,7 @@ _Noise = TypeVar("_Noise", bound=CalibratedNoise)
 def ready_for(
     calibrated: _Noise | None, schema: PublicSchema, unit: PrivacyUnit | None = None, *, method: str
 ) -> _Noise:
-    """Return what was calibrated, if it was for this schema and, if given, this unit.
-
-    Raises:
-        UncalibratedError: it was not, or not at all.
-    """
+    """Return `calibrated` if it fits the schema and unit; UncalibratedError otherwise."""
     others = () if calibrated is None else (
         calibrated.schema == schema, unit is None or calibrated.unit == unit
     )  # fmt: skip
@@ -147,11 +139,7 @@ class MadeElsewhere(Protocol):
         ...
 
     def kept(self, schema: PublicSchema) -> dict[str, int]:
-        """Read and check the file: its `rows` and `distinct_rows`.
-
-        Raises:
-            SpecError: the file or a cell is not as declared.
-        """
+        """Check the file and count its `rows` and `distinct_rows`; SpecError if a cell is wrong."""
         ...
 
     def rows_model(self, schema: PublicSchema) -> GenerativeModel:
@@ -159,7 +147,7 @@ class MadeElsewhere(Protocol):
         ...
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Declared cost of the rows, converted to `unit`.
+        """Return the declared cost, converted to `unit`.
 
         Raises:
             SpecError: the declaration cannot be converted.
@@ -183,15 +171,12 @@ class FindsLevels(Protocol):
     def found_schema(
         self, measurement: Measurement, *, schema: PublicSchema, provenance: str
     ) -> PublicSchema:
-        """Schema of the rows: the unseen columns, with the levels that were shown.
+        """Return the schema of the unseen columns with the levels found.
 
         Args:
-            measurement: of this generator.
+            measurement: of this generator; SpecError otherwise.
             schema: of the table.
             provenance: of the levels (`Column.provenance`).
-
-        Raises:
-            SpecError: a measurement of something else.
         """
         ...
 

@@ -1,7 +1,6 @@
 """Exact contingency tables of a table of any size, in few passes.
 
-Everything here is exact and therefore confidential: callers add noise through
-`dpiw.privacy.mechanisms` before anything leaves the stage.
+Counts are confidential: callers add noise (`noisy_marginal`) before counts leave the stage.
 """
 
 from __future__ import annotations
@@ -34,14 +33,11 @@ _HELD_CELLS = 1 << 23
 
 
 class ContingencyCounter:
-    """Counts marginals of one coded table.
-
-    Holds the cells of one pass, one batch and at most `HELD_BYTES` of codes, for any number of
-    rows.
+    """Counts marginals of one coded table; memory does not grow with rows.
 
     Privacy:
-        Holds the exact table. One row adds 1 to one cell of every marginal, so a marginal has L1 =
-        L2 = max_rows under add/remove; 2 max_rows and sqrt(2) max_rows under replace-one.
+        Exact. One row adds 1 to one cell of every marginal: L1 = L2 = max_rows under add/remove;
+        L1 = 2 max_rows, L2 = sqrt(2) max_rows under replace-one.
     """
 
     def __init__(
@@ -51,12 +47,12 @@ class ContingencyCounter:
         *,
         elsewhere: Callable[[Sequence[Columns]], Totals] | None = None,
     ) -> None:
-        """Take what gives the codes of all rows once more.
+        """Take a source of code batches that can be read more than once.
 
         Args:
-            batches: gives codes, each of shape (rows, d), column j in 0 .. sizes[j] - 1.
+            batches: yields codes, shape (rows, d), column j in 0 .. sizes[j] - 1.
             sizes: codes of each column.
-            elsewhere: counts marginals in other processes, instead of this one.
+            elsewhere: counts marginals in other processes; None counts here.
         """
         self._read, self._sizes = batches, tuple(sizes)
         self._held: list[Codes] | None = None
@@ -65,10 +61,10 @@ class ContingencyCounter:
 
     @classmethod
     def of(cls, table: PrivateTable, domain: Domain) -> ContingencyCounter:
-        """Of a private table's codes in a public domain.
+        """Count a private table's codes in a public domain.
 
         Privacy:
-            As the class; reads nothing before the first count.
+            Exact, as the class. Reads nothing before the first count.
         """
 
         def elsewhere(group: Sequence[Columns]) -> Totals:
@@ -181,10 +177,10 @@ class _Packed:
 def noisy_marginal(
     counts: Counts, *, kind: NoiseKind, scale: float, noise: NoiseSource
 ) -> NDArray[np.float64]:
-    """Release exact counts, of their shape, with noise of a scale in rows.
+    """Add noise of a scale in rows to exact counts.
 
     Privacy:
-        Unit: as the caller's scale; see `ContingencyCounter`.
+        Unit: that of the caller's scale; sensitivity as `ContingencyCounter`.
         Event: one `GaussianEvent` or `LaplaceEvent` of multiplier scale / sensitivity.
     """
     law = NoiseLaw(kind=kind, scale=scale, dimension=counts.size)

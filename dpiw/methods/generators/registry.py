@@ -52,8 +52,7 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
         pure: whether delta is 0.
 
     Raises:
-        SpecError: unknown method or setting, a setting of the wrong type or out of range, or noise
-            that is not pure where it has to be.
+        SpecError: unknown method or setting, wrong type or range, or noise that is not pure.
     """
     if method not in GENERATORS:
         raise SpecError(f"generator.method: {one_of(method, GENERATORS)}")
