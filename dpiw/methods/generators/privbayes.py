@@ -1,9 +1,8 @@
 """PrivBayes on mixed types: a Bayesian network from noisy low-dimensional marginals.
 
-Source: Zhang, Cormode, Procopiuc, Srivastava, Xiao (2017), PrivBayes, TODS 42(4). Differences, all
-in the open: one-way marginals are measured first and serve the score; the score is compared with
-a penalty for the noise of measuring it (AIM, McKenna et al. 2022); noise is discrete Gaussian by
-default; tables are made consistent before sampling. Bins, levels and sizes are public.
+Differences: measures one-way marginals first and scores by them; penalises a score by its noise
+(AIM, McKenna et al. 2022); discrete Gaussian noise by default; makes tables consistent. Bins,
+levels and sizes are public. Source: Zhang et al. (2017), PrivBayes, TODS 42(4).
 """
 
 from __future__ import annotations
@@ -74,9 +73,8 @@ class PrivBayesNoise:
 
     Attributes:
         one_way: noise multiplier (scale / sensitivity) of each one-way marginal.
-        selection: epsilon of each exponential mechanism (one column: none takes place).
-        family: noise multiplier of each family's marginal (one column: there is none).
-        schema, unit, nominal_rows: calibrated for these.
+        selection: epsilon of each exponential mechanism (unused with one column).
+        family: noise multiplier of each family's marginal (unused with one column).
     """
 
     one_way: float
@@ -93,20 +91,17 @@ class PrivBayes(Synthesizer):
 
     Attributes:
         degree: most parents of a column.
-        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small
-            nominal sizes get fewer (`useful_bins`).
-        noise: `gaussian`, or `laplace` where delta must be 0.
-        max_cells: no family has more cells than this.
-        usefulness: PrivBayes' theta: the average cell of a family at the nominal size is at
-            least `usefulness` times the expected noise in a cell.
-        noise_penalty: share of a family's expected L1 noise that lowers its score; below 1, as
-            consistency and non-negativity remove much of the noise.
+        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
+        noise: `gaussian`, or `laplace` if delta is 0.
+        max_cells: most cells of a family.
+        usefulness: PrivBayes' theta: least average cell of a family at the nominal size, in units
+            of the expected noise in a cell.
+        noise_penalty: share of a family's expected L1 noise that lowers its score; below 1, because
+            consistency removes much of the noise.
         one_way_share, selection_share: of the effort; families get the rest.
-        calibrated: set by `calibrate`.
 
-    Formal guarantees:
-        Bins, levels, caps and the number of mechanisms follow from schema and settings. The
-        number of rows is never read: totals come from noisy marginals.
+    Privacy: bins, levels, caps and the number of mechanisms are public. The number of rows is never
+    read: totals come from noisy marginals.
     """
 
     degree: int = 2
@@ -214,7 +209,7 @@ class PrivBayes(Synthesizer):
         return Running(seconds=seconds, held_bytes=32 * self.max_cells * len(schema.released))
 
     def cell_cap(self) -> int:
-        """Most cells of a family: `max_cells`, or fewer for theta-usefulness. Public.
+        """Most cells of a family: `max_cells`, or fewer for theta-usefulness; public.
 
         Source: PrivBayes (2017), definition 4.7, with the expected noise of this run.
         """
@@ -231,7 +226,7 @@ class PrivBayes(Synthesizer):
 
         Privacy:
             Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
-            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
+                replace-one; k = max_rows. Selections: score sensitivity k or 2 k.
             Event: `events`, in that order, each adaptive only on earlier noisy output.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)

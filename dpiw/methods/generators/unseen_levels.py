@@ -1,9 +1,7 @@
-"""Levels of columns whose levels nobody knows, found under differential privacy.
+"""Levels of columns whose levels are unknown, found under differential privacy.
 
-Each text that occurs gets a noisy count. Texts at or above a public threshold become levels, the
-rest is `other`. The release also publishes rows of these columns, each column by itself.
-
-Source: `dpiw.privacy.events`, docs/method.md section 19.
+Texts whose noisy count reaches a public threshold become levels, the rest is `other`; rows of these
+columns are drawn independently. Source: `dpiw.privacy.events`, docs/method.md section 19.
 """
 
 from __future__ import annotations
@@ -49,9 +47,8 @@ class LevelNoise:
     Attributes:
         multiplier: noise scale over sensitivity.
         scale: of the noise on a count, in rows.
-        threshold: least noisy count of a level that is shown, in rows.
+        threshold: least noisy count of a published level, in rows.
         delta: of each column's threshold.
-        nominal_rows: the public nominal size.
     """
 
     multiplier: float
@@ -69,7 +66,6 @@ class UnseenLevels(Synthesizer):
 
     Attributes:
         delta: the release's total, set by `within`.
-        calibrated: set by `calibrate`.
     """
 
     delta: Decimal | None = None
@@ -85,11 +81,7 @@ class UnseenLevels(Synthesizer):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`.
-
-        Raises:
-            SpecError: a setting, or a delta of 0.
-        """
+        """As `Synthesizer.from_settings`; SpecError for any setting, or a delta of 0."""
         if settings:
             raise SpecError("generator.settings: levels has none; the dictionary says `unseen`")
         if pure:
@@ -155,13 +147,13 @@ class UnseenLevels(Synthesizer):
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
-        The count of empty cells is always kept. Inadmissible texts
-        (`dpiw.data.columns.Column.unlisted_level`) are not counted.
+        Always keeps the count of empty cells. Does not count inadmissible texts
+        (`dpiw.data.columns.Column.unlisted_level`).
 
         Privacy:
-            Unit: `calibrated.unit`; a column's counts are a marginal of L2 = k = max_rows under
-            add/remove, sqrt(2) k under replace-one. Only texts that occur get noise, which the
-            delta of the threshold pays for.
+            Unit: `calibrated.unit`. A column's counts have L2 = k = max_rows under add/remove,
+                sqrt(2) k under replace-one. Only texts that occur get noise; the threshold's delta
+                pays for that.
             Event: `events`, both for each column.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
@@ -202,7 +194,7 @@ class UnseenLevels(Synthesizer):
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
         """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket.
 
-        A text that a spreadsheet would compute has an apostrophe before it (`guarded`).
+        Writes an apostrophe before texts that a spreadsheet would compute (`guarded`).
         """
         files = {}
         for place, name in enumerate(measurement.facts["columns"]):

@@ -36,8 +36,7 @@ SELECTION = 0.1
 """Share of a round that its selection gets. Source: AIM, algorithm 2."""
 
 PARTS = 16
-"""Parts of the effort per column: one for its one-way marginal, the rest for rounds. Source: AIM,
-algorithm 2, where they are the most rounds."""
+"""Parts of the effort per column: one for its marginal, the rest for rounds (AIM, algorithm 2)."""
 
 
 MOST_BYTES = 2 << 30
@@ -72,12 +71,12 @@ class Round:
         return gaussian_multiplier(1.0) * sqrt(SELECTION * self.parts) / self.part
 
     def next(self, *, left: int, most: int, taught: bool) -> Round:
-        """The next round.
+        """Return the next round.
 
         Args:
-            left: parts that are left, >= 1.
+            left: remaining parts, >= 1.
             most: parts of a round at most.
-            taught: whether this one moved the model by more than its noise.
+            taught: whether this round moved the model by more than its noise.
         """
         parts = min(self.parts if taught else 4 * self.parts, most)
         if left < 2 * parts:
@@ -109,9 +108,8 @@ class Workload:
     def held_bytes(self) -> int:
         """Public bound on the memory of rounds besides the table.
 
-        The model before and after a round, the latter also as bytes and twice in transit; the
-        answers for one first column; and the
-        counts of every round: drawn, pooled, asked and written, each twice.
+        Counts models (before a round; after it, also as bytes and twice in transit), answers for
+        one column, and every round's counts in four forms, each twice.
         """
         sizes = self.sizes
         largest = min(MOST_CELLS, prod(sizes))
@@ -125,11 +123,11 @@ class Workload:
         return list(admissible_pairs(self.sizes, self.max_cells))
 
     def affordable(self, cliques: Sequence[Columns], *, share: float) -> Iterator[Columns]:
-        """Candidates whose model, beside earlier ones, is small enough.
+        """Return candidates whose model, with earlier cliques, is small enough.
 
         Args:
             cliques: measured so far.
-            share: of the effort that is spent after this round; models may grow with it.
+            share: of the effort spent after this round; models may grow with it.
         """
         inside = [set(family.members) for family in families_of(self.sizes, cliques)]
         for columns in self.weights():
@@ -158,7 +156,7 @@ def score(
         stddev: of its cells' noise.
 
     Privacy:
-        Exact, hence confidential; one row moves it by at most `weight`, two by twice that. Only for
+        Exact, hence confidential; one row moves it by at most `weight`. Only for
         `mechanisms.select`.
 
     Source: McKenna et al. (2022), equation 1.
@@ -265,8 +263,7 @@ def draw_round(
         noise: draws both.
 
     Privacy:
-        Unit: `unit`. Selection: a score moves by at most its weight for each row that comes or
-            goes.
+        Unit: `unit`. Selection: one row moves a score by at most its weight.
         Marginal: L2 of `dpiw.methods.generators.marginal_noise.marginal_sensitivity`.
         Event: together at most `price.parts` Gaussian mechanisms of multiplier `price.part`.
     """

@@ -1,10 +1,7 @@
-"""Graphical models of noisy marginals: fitted in a process of its own, read without it.
+"""Graphical models of noisy marginals, fitted in a separate process (`inference_process`).
 
-The process is `dpiw.methods.generators.pgm.inference_process`. It alone loads mbi and jax, and
-receives only noisy counts and public facts: its answers are post-processing and cost nothing.
-
-A model of marginals over cliques factorises along a triangulation of their graph: each column given
-its neighbours that come before it. The tables of these families are what a fit holds in memory.
+The process alone loads mbi and jax, and receives only noisy counts and public facts: free
+post-processing. Models factorise along a triangulation of the cliques' graph.
 Source: Koller & Friedman (2009), section 9.4.3 (greedy elimination by the size of the new table).
 """
 
@@ -42,10 +39,9 @@ def cells_of(family: Family, sizes: Sequence[int]) -> int:
 
 
 def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple[Family, ...]:
-    """Every column with its parents, parents first; each clique lies within one family.
+    """Return a junction tree: each column with its parents, parents first; cliques fit in families.
 
-    The parents of a column are joined with each other, so they lie within the family of the last of
-    them: the families are a junction tree.
+    Joins the parents of a column, so that they lie within the family of the last of them.
 
     Args:
         sizes: codes of each column.
@@ -94,17 +90,13 @@ def check_installed(method: str) -> None:
 
 @cache
 def check_fits() -> None:
-    """Let a process fit public counts, once, before a method's first draw.
-
-    Raises:
-        StageFailedError: it cannot.
-    """
+    """Fit public counts once before a method's first draw; StageFailedError if that fails."""
     with Inference() as process:
         process.probe()
 
 
 def pairs_cells(model_cells: int, largest: int) -> int:
-    """Most numbers that `FittedModel.pairs` holds besides its answer. Public.
+    """Most numbers that `FittedModel.pairs` holds besides its answer; public.
 
     Args:
         model_cells: of all families.
@@ -126,16 +118,14 @@ class FittedModel:
     tables: tuple[Array, ...] = field(repr=False)
 
     def pairs(self, column: int, others: Collection[int]) -> dict[int, Array]:
-        """Joint shares of a column with some others, shape (its size, the other's).
+        """Return joint shares of a column with some others, shape (its size, the other's).
 
-        From the column's family outwards through the tree, for some of its codes at a time.
-        Families that hold the column are read directly; those behind them by P(a, X) = sum over S
-        of P(a, S) P(X | S), S the columns that two neighbours share. Besides the answer it holds at
-        most `pairs_cells` numbers.
+        Walks outwards from families that hold the column: P(a, X) = sum over S of P(a, S) P(X | S),
+        S the columns that neighbours share. Holds at most `pairs_cells` numbers besides the answer.
 
         Args:
-            column: whose codes are the first axis.
-            others: each but the column itself.
+            column: its codes are the first axis.
+            others: without the column itself.
         """
         alone = _over(self._table(column), (column,))
         laws = {other: _over(self._table(other), (other,)) for other in others}
@@ -218,14 +208,14 @@ def _axes(columns: Sequence[int], table: _Table) -> str:
 def _joint(
     table: _Table, wanted: tuple[int, ...], column: int, codes: slice, message: _Table | None
 ) -> Array:
-    """P(a, wanted) for some codes a of a column, shape (codes, *wanted).
+    """Return P(a, wanted) for some codes a of a column, shape (codes, *wanted).
 
     Args:
         table: of a family that holds `wanted`.
-        wanted: columns without the one of the codes.
+        wanted: columns, without `column`.
         column: of the codes.
         codes: which.
-        message: P(a, S) of the neighbour nearer to the column; None: the table holds the column.
+        message: P(a, S) of the neighbour nearer to the column; None if the table holds it.
     """
     if message is None:
         before = (slice(None),) * table.columns.index(column)
@@ -266,11 +256,7 @@ class Inference:
         self._process.communicate()
 
     def probe(self) -> None:
-        """Fit two codes of public counts.
-
-        Raises:
-            StageFailedError: the process ended, or its library is another one, or broken.
-        """
+        """Fit two codes of public counts; StageFailedError if the process or its library fails."""
         marginal = NoisyMarginal(columns=(0,), values=np.array([3.0, 1.0]), variance=0.01)
         (table,) = self.fit([marginal], (2,), total=4.0, iterations=PROBE_ITERATIONS).tables
         if not np.allclose(table, (0.75, 0.25), atol=0.01):
@@ -284,7 +270,7 @@ class Inference:
         total: float,
         iterations: int = ITERATIONS,
     ) -> FittedModel:
-        """The model of maximal entropy whose marginals are nearest to the noisy ones.
+        """Return the maximal-entropy model whose marginals are nearest to the noisy ones.
 
         Args:
             marginals: every column in at least one; noise of each cell known.
@@ -328,7 +314,6 @@ class GraphicalModel:
     """A graphical model of noisy marginals: a pure function of a measurement.
 
     Attributes:
-        domain: the public discretisation.
         marginals: fitted to these, in merged codes.
         merging: of each column.
         one_way: the measured one-way distributions; known without the fit.
@@ -344,9 +329,9 @@ class GraphicalModel:
 
     @cached_property
     def network(self) -> NetworkModel:
-        """The fit, in the order of its junction tree, from which rows are drawn independently.
+        """The fit as a network in junction-tree order.
 
-        mbi's own rows are not used: its default gives the children of one parent the same ranks.
+        Rows are drawn from it, not by mbi, whose default gives children of one parent equal ranks.
         """
         with Inference() as process:
             fitted = process.fit(
@@ -375,7 +360,7 @@ class GraphicalModel:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
 
         Raises:
-            StageFailedError: the process of the fit ended without an answer.
+            StageFailedError: the fitting process ended without an answer.
         """
         return self.network.sample(rows, rng=rng)
 
