@@ -1,6 +1,6 @@
 """Admission of generated rows: reject or project rows that break the dictionary's constraints.
 
-Post-processing of rows drawn from a fitted model; reads no confidential row and costs nothing.
+Free post-processing; reads no confidential row, and never fails, so no paid measurement is lost.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ MOST_DRAWN = 16
 """Rows drawn for each one wanted, before the rest are projected."""
 
 _LEAST_DRAWN = 100
-"""Least rows drawn at once after the first, and least count that `MOST_DRAWN` multiplies."""
+"""Least rows drawn at once after the first batch, and least `rows` that `MOST_DRAWN` multiplies."""
 
 MOST_FORCED = 0.5
-"""Share of rows projected because too few were good, above which weights are `do not use`."""
+"""Share of forced rows above which weights are `do not use`."""
 
 ADMITTED = "satisfy declared constraints: "
-"""First words of the certificate's step on rejection and projection (docs/method.md section 15)."""
+"""First words of the certificate's step: rows stay independent, and weights keep their noise law
+(docs/method.md section 15)."""
 
 RULE = (
     " Constraints: at best `use with care` if rows had to be projected as too few satisfied the"
@@ -134,14 +135,10 @@ def admitted(
 ) -> tuple[ScaledTable, Admission | None]:
     """Draw rows that satisfy every constraint, and report how often constraints acted.
 
-    Constraints with the repair `project` move a row to the nearest admissible one. Rows that still
+    Constraints with the repair `project` move a row to the nearest admissible one; rows that still
     break a constraint are redrawn. After `MOST_DRAWN` rows for each row wanted (at least 1,600 in
-    all), all constraints project, and `Rules.replaced` replaces rows that stay bad.
-
-    Args:
-        draw: returns that many independent rows; first called with exactly `rows`.
-        rows: wanted.
-        rules: of the schema; None admits every row, and the report is None.
+    all), all constraints project, and `Rules.replaced` replaces rows that stay bad. First calls
+    `draw` with exactly `rows`. Reports None if `rules` is None.
     """
     if rules is None or rows == 0:
         return draw(rows), None
@@ -168,8 +165,6 @@ def admitted(
 
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Rows drawn at once, and their fate."""
-
     drawn: int
     good: ScaledTable
     refused: int

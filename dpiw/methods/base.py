@@ -50,9 +50,9 @@ class Method(Protocol):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Return settings whose noise spends the zCDP-equivalent effort `rho` > 0.
+        """Return settings whose noise spends the zCDP-equivalent effort `rho`, or raise SpecError.
 
-        The plan searches over `rho`, so noise must be continuous and decreasing in `rho`.
+        The plan searches over `rho`, so noise must be continuous and decreasing in `rho` > 0.
         """
         ...
 
@@ -127,10 +127,7 @@ class ReadsBatches(Protocol):
 
 
 class CriticKind(enum.Enum):
-    """What a discriminator's output means: nothing usable, or a log ratio up to a constant.
-
-    `LOG_RATIO` is log(p_real/p_synthetic) (docs/method.md section 12).
-    """
+    """What a discriminator's output means: nothing, or log(p_real/p_synthetic) up to a constant."""
 
     NONE = "none"
     LOG_RATIO = "log ratio"

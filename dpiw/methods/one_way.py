@@ -82,12 +82,7 @@ class OneWayLaw:
         return {n: codes[:, j] for n, j in indices.items() if self.schema.released[j].is_numeric}
 
     def covariance(self, shares: Array, rows: float) -> Array:
-        """Return the targets' noise covariance, (dimension, dimension), positive definite.
-
-        Args:
-            shares: the targets or means near them, shape (dimension,).
-            rows: approximate number of rows.
-        """
+        """Return the covariance of the noise, (dimension, dimension), at means near the targets."""
         parts = [
             v * (np.eye(s - 1) - 1 / s) / rows**2
             for s, v in zip(self.sizes, self.variances, strict=True)
@@ -138,12 +133,7 @@ class OneWayLaw:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OneWayMarginals:
-    """One-way distributions of a generator, and their noise.
-
-    Attributes:
-        shares: of the law's features, shape (dimension,).
-        total: noisy number of rows; 0 without known columns.
-    """
+    """One-way shares, (dimension,), and their noise; `total` is 0 without known columns."""
 
     law: OneWayLaw
     shares: Array = field(repr=False)
@@ -206,7 +196,7 @@ class OneWayMarginals:
 
 
 def _small_columns(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Columns of at most `MOST_CODES` codes, fewest first while there is room; ascending."""
+    """Columns of at most `MOST_CODES` codes, fewest first, within `MOST_INDICATORS`; ascending."""
     columns, room = [], MOST_INDICATORS
     for j in np.argsort(sizes, kind="stable"):
         if 1 < sizes[j] <= min(MOST_CODES, room):

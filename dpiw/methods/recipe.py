@@ -23,12 +23,7 @@ DRAWN_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recipe:
-    """Everything that a release is made with, decided before data is read.
-
-    Attributes:
-        weights: calibrated; None publishes unweighted rows.
-        weighing: how weights follow from a measurement, and how many rows are published.
-    """
+    """Everything a release is made with, decided before data is read; no `weights`: all are 1."""
 
     schema: PublicSchema
     generator: Synthesizer
@@ -55,8 +50,8 @@ class Recipe:
     ) -> Iterator[tuple[SyntheticTable, Admission | None]]:
         """Yield rows that satisfy the constraints; every generator's rows pass through here.
 
-        Yields at most `DRAWN_ROWS` at a time, or all rows at once if the model has fixed rows
-        (`at_hand`). Shuffles projected rows, so that the first ones are a sample. Costs nothing.
+        Yields at most `DRAWN_ROWS` at a time, or all rows of a model with `at_hand`. Shuffles
+        projected rows, so that the first ones are a sample. Costs nothing.
         """
         rules = self.schema.rules
         most = DRAWN_ROWS
@@ -97,16 +92,10 @@ class Recipe:
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """Return weights of the rows, all one without an estimator. Costs nothing.
+        """Return weights of the rows, all one if the recipe has none, or raise WeightError. Free.
 
-        Args:
-            weights: of the recipe, informed.
-            measurement: the weights' own; the generator's if weights draw nothing.
-            rows: of the generator.
-            rng: of choices among rows, not of privacy noise.
-
-        Raises:
-            WeightError: weights do not exist.
+        `weights` are informed; `measurement` is the generator's if they draw nothing; `rng` makes
+        no noise.
         """
         if weights is None:
             return uniform_weights(self.weighing.rows)
@@ -155,19 +144,11 @@ class Played:
 def play(
     recipe: Recipe, table: PrivateTable, *, noise: SeededNoise, rng: np.random.Generator
 ) -> Played:
-    """Make a release in memory.
-
-    Args:
-        recipe: of the release.
-        table: a public table in place of the confidential one.
-        noise: seeded, so nothing made with it can be published.
-        rng: of rows and of choices among them; no privacy noise.
+    """Make a release in memory from a public table; WeightError if weights do not exist.
 
     Privacy:
-        Charges nothing: for public tables only. Confidential tables go through `dpiw.run`.
-
-    Raises:
-        WeightError: weights do not exist.
+        Charges nothing: for public tables only. Noise is seeded and unpublishable, `rng` draws
+        rows. Confidential tables go through `dpiw.run`.
     """
     fitted = measurement = recipe.generator.measure(table, noise=noise)
     model = recipe.generator.model(fitted, schema=recipe.schema)

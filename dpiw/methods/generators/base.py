@@ -30,12 +30,12 @@ class GenerativeModel(Protocol):
 
     @property
     def judge(self) -> Judge | None:
-        """Itself, if it can tell its rows from real ones; else None."""
+        """The model itself if its discriminator can judge rows; else None."""
         ...
 
     @property
     def at_hand(self) -> int | None:
-        """Rows that it has: it is asked for them all at once. None: it makes any number."""
+        """Number of fixed rows, drawn all at once; None if the model makes any number."""
         ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
@@ -44,10 +44,7 @@ class GenerativeModel(Protocol):
 
 
 class Synthesizer(Method, Protocol):
-    """An SDGP before it has seen data: a frozen dataclass of public settings.
-
-    Generators inherit its defaults.
-    """
+    """An SDGP before it has seen data: a frozen dataclass of public settings; has defaults."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     files: ClassVar[frozenset[str]] = frozenset()
@@ -60,16 +57,12 @@ class Synthesizer(Method, Protocol):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Sentences about what its guarantee rests on, beyond what every run's does."""
+        """Sentences about extra assumptions of its guarantee."""
         return ()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """Build an uncalibrated generator from a spec's settings.
-
-        Args:
-            settings: known fields; `noise` as text.
-            pure: whether delta is 0.
+        """Build an uncalibrated generator from a spec's settings; `pure` if delta is 0.
 
         Raises:
             SpecError: wrong type or range, or noise that is not pure if `pure`.
@@ -86,25 +79,21 @@ class Synthesizer(Method, Protocol):
         ...
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
-        """Turn a measurement into a sampler: free and repeatable.
-
-        Raises:
-            SpecError: the measurement has another method, schema or discretisation.
-        """
+        """Turn a measurement into a free, repeatable sampler; SpecError for a wrong measurement."""
         ...
 
 
 class CalibratedNoise(Protocol):
-    """What `calibrate` decided, and for which schema and unit."""
+    """What `calibrate` set, with its schema and unit."""
 
     @property
     def schema(self) -> PublicSchema:
-        """For which schema."""
+        """The schema."""
         ...
 
     @property
     def unit(self) -> PrivacyUnit:
-        """For which unit."""
+        """The protected unit."""
         ...
 
 
@@ -131,11 +120,11 @@ class MadeElsewhere(Protocol):
         ...
 
     def at(self, path: Path) -> Self:
-        """The same, with its rows at another path."""
+        """Return a copy with its rows at another path."""
         ...
 
     def check_file(self, source: Path) -> None:
-        """Refuse another file than declared, or the confidential `source`; SpecError."""
+        """Raise SpecError for another file than declared, or the confidential `source`."""
         ...
 
     def kept(self, schema: PublicSchema) -> dict[str, int]:
@@ -147,12 +136,7 @@ class MadeElsewhere(Protocol):
         ...
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Return the declared cost, converted to `unit`.
-
-        Raises:
-            SpecError: the declaration cannot be converted.
-            NotPublishableError: no epsilon was declared.
-        """
+        """Return the cost for `unit`; SpecError, or NotPublishableError without an epsilon."""
         ...
 
     def declaration(self) -> dict[str, Any]:
@@ -162,24 +146,18 @@ class MadeElsewhere(Protocol):
 
 @runtime_checkable
 class FindsLevels(Protocol):
-    """A generator of the columns of unseen levels alone: its rows have their own schema."""
+    """A generator of the columns of unseen levels: its rows have their own schema."""
 
     def within(self, delta: Decimal) -> Self:
-        """The same, with a total delta to divide between thresholds and noise."""
+        """Return a copy with a total delta to divide between thresholds and noise."""
         ...
 
     def found_schema(
         self, measurement: Measurement, *, schema: PublicSchema, provenance: str
     ) -> PublicSchema:
-        """Return the schema of the unseen columns with the levels found.
-
-        Args:
-            measurement: of this generator; SpecError otherwise.
-            schema: of the table.
-            provenance: of the levels (`Column.provenance`).
-        """
+        """Return the schema of the unseen columns, with the levels that were found."""
         ...
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
-        """A `levels_file` for each column in order: its levels, and their noisy counts."""
+        """Return a `levels_file` for each column in order: its levels and their noisy counts."""
         ...

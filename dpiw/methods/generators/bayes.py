@@ -1,8 +1,7 @@
 """Bayesian synthesis: parameters drawn from a censored pseudo posterior on a public grid.
 
-Models the target, and every other column given the target. A draw is an exact exponential mechanism
-(`pseudo_posterior`), so epsilon is strict; Markov chains are not. Source: docs/method.md section
-16.
+Models the target, and other columns given the target. A draw is an exact exponential mechanism
+(`pseudo_posterior`), so epsilon is strict; a Markov chain's is not (docs/method.md section 16).
 """
 
 from __future__ import annotations
@@ -50,13 +49,7 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 @dataclass(frozen=True, kw_only=True)
 class BayesDesign:
-    """The public structure of the model.
-
-    Attributes:
-        given_target: whether columns depend on the target's code, if there is a target.
-        shaped: whether numeric columns have a shape, not splits.
-        prior, smallest: see `column_law`.
-    """
+    """The public structure of the model; `shaped` if numeric columns have a shape, not splits."""
 
     domain: Domain
     given_target: bool
@@ -150,11 +143,9 @@ class Bayes(Synthesizer):
         prior: pseudo-rows in all, spread evenly over a column's codes.
         smallest: least probability of either side of a split.
         draws: of the parameters; each costs one event a column, and gives its share of the rows.
-        sampler: `grid`, which draws exactly.
-        pure: set if delta is 0: efforts are then shares of epsilon.
 
-    Privacy: grids, windows, weights and the number of draws are public, or (`two_stage`) follow
-    from parameters already paid for. The number of rows is never read.
+    Privacy: grids, windows, weights and draws are public, or (`two_stage`) follow from parameters
+    already paid for. The number of rows is never read.
     """
 
     bins: int = 16
@@ -232,17 +223,12 @@ class Bayes(Synthesizer):
 
     @property
     def _events(self) -> int:
-        """Draws of each column: pilots are drawn once."""
         return self.draws + (self.weights == "two_stage")
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort evenly over columns and draws; `nominal_rows` limits the bins.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is too small, or the schema is too wide.
-        """
+        """Split the effort evenly over columns and draws; `nominal_rows` limits the bins."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         kind = NoiseKind.LAPLACE if self.pure else NoiseKind.GAUSSIAN
         count = len(schema.released) * self._events
@@ -256,7 +242,6 @@ class Bayes(Synthesizer):
         return replace(self, calibrated=noise)
 
     def _choices(self, domain: Domain) -> int:
-        """Approximate number of parameters: one for each code given each code of the target."""
         root = self._design(domain).root
         parents = 1 if root is None else domain.sizes[root]
         return sum(domain.sizes) * parents * self._events
@@ -335,14 +320,7 @@ class Bayes(Synthesizer):
     def _draw(
         self, counts: NDArray[np.int64], law: ColumnLaw, *, window: Window, noise: NoiseSource
     ) -> NDArray[np.int64]:
-        """Draw points of one column, shape (draws, codes of its parent or 1, parts).
-
-        Args:
-            counts: exact, shape (codes of its parent or 1, codes).
-            law: the column's grid.
-            window: of one draw.
-            noise: of the draws.
-        """
+        """Draw a column's points, (draws, codes of its parent or 1, parts), from exact counts."""
         units = window.units // law.depth
         width = units / window.per_nat
         points = np.zeros((self._events, len(counts), len(law.parts)), dtype=np.int64)

@@ -45,7 +45,7 @@ class Family:
 
 
 def score_sensitivity(unit: PrivacyUnit) -> float:
-    """Sensitivity of `dependence` under the unit's relation (derivation above)."""
+    """Sensitivity of `dependence` under the unit's relation."""
     rows = float(unit.max_rows)
     return rows if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE else 2.0 * rows
 
@@ -63,11 +63,7 @@ def whole_shares(distribution: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def dependence(table: NDArray[np.int64], shares: NDArray[np.int64]) -> float:
-    """Return the family's score, in rows.
-
-    Args:
-        table: exact counts, shape (*parents, child).
-        shares: public distribution of the child, from `whole_shares`.
+    """Return the score of exact counts, (*parents, child); `shares` from `whole_shares`, in rows.
 
     Privacy:
         Exact, hence confidential; sensitivity `score_sensitivity`. Only for `mechanisms.select`.
@@ -80,7 +76,7 @@ def dependence(table: NDArray[np.int64], shares: NDArray[np.int64]) -> float:
 def _new_families(
     placed: Sequence[int], waiting: Sequence[int], sizes: Sequence[int], degree: int, max_cells: int
 ) -> Iterator[Family]:
-    """Families that the column placed last makes possible. Depends on public facts only."""
+    """Families that the newest column makes possible; depends on public facts only."""
     *earlier, newest = placed
     for others in range(min(degree, len(placed))):
         for rest in combinations(earlier, others):
@@ -104,20 +100,17 @@ def choose_network(
     cell_penalty: float,
     select: Callable[[NDArray[np.float64]], int],
 ) -> tuple[Family, ...]:
-    """Place every column, greedily, each with the parents that explain most.
+    """Return families in sampling order: each column, greedily, with the parents that explain most.
 
     Args:
         counter: exact counts of the private table.
         sizes: codes per column.
         shares: public distribution of each column, from `whole_shares`.
-        root: the first column, chosen publicly and free.
+        root: the first column, without parents; chosen publicly and free.
         degree: most parents of a column.
         max_cells: families with more cells are no candidates (public).
         cell_penalty: rows of score a candidate loses per cell it would measure (public).
         select: the exponential mechanism, calibrated to `score_sensitivity`; larger is better.
-
-    Returns:
-        Families in sampling order; the first is the root without parents.
 
     Privacy:
         Calls `select` exactly len(sizes) - 1 times. Candidates follow from earlier selections and
@@ -154,9 +147,7 @@ MOST_CELLS = 1 << 20
 class Conditional:
     """The law of a child given its parents.
 
-    Attributes:
-        steps: cumulative probabilities, flattened; configuration r runs from r to r + 1, so that
-            one search serves all.
+    `steps` are cumulative probabilities, flattened; configuration r runs from r to r + 1.
     """
 
     family: Family
@@ -183,7 +174,6 @@ class Conditional:
         return (places - parents * size).astype(np.int32)
 
     def _places(self, points: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Steps at most each point, below the last step; by table where one helps."""
         cells, places, is_sure = self._guide
         if not cells:
             return np.searchsorted(self.steps, points, side="right")
@@ -194,7 +184,7 @@ class Conditional:
 
     @cached_property
     def _guide(self) -> tuple[int, NDArray[np.intp], NDArray[np.bool_]]:
-        """Cells per unit (a power of two: exact; 0 if too dense), places, and which cells hold no step."""
+        """Cells per unit (a power of two, exact; 0 if too dense), places, cells without a step."""
         units = round(float(self.steps[-1]))
         cells = 1 << max(0, (_GUIDE // units).bit_length() - 1)
         if cells * units < _SPARSE * len(self.steps):
@@ -206,12 +196,7 @@ class Conditional:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkModel:
-    """A fitted network: a pure function of a measurement.
-
-    Attributes:
-        conditionals: one per column, parents before children.
-        one_way: the measured one-way distributions; None if none were measured.
-    """
+    """A fitted network, parents before children: a pure function of a measurement."""
 
     domain: Domain
     conditionals: Sequence[Conditional]

@@ -47,13 +47,7 @@ class ContingencyCounter:
         *,
         elsewhere: Callable[[Sequence[Columns]], Totals] | None = None,
     ) -> None:
-        """Take a source of code batches that can be read more than once.
-
-        Args:
-            batches: yields codes, shape (rows, d), column j in 0 .. sizes[j] - 1.
-            sizes: codes of each column.
-            elsewhere: counts marginals in other processes; None counts here.
-        """
+        """Take `batches`, which yields codes (rows, d) on every call."""
         self._read, self._sizes = batches, tuple(sizes)
         self._held: list[Codes] | None = None
         self._smallest = np.min_scalar_type(max(self._sizes) - 1)
@@ -112,7 +106,6 @@ class ContingencyCounter:
             yield table.reshape(tuple(self._sizes[j] for j in columns))
 
     def _codes(self) -> Iterator[Codes]:
-        """Batches of codes in few bytes; those of a small table are kept."""
         if self._held is not None:
             yield from self._held
             return
@@ -133,7 +126,6 @@ def _count_rows(domain: Domain, group: Sequence[Columns], batches: Iterable[Scal
 
 
 def _count(batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Columns]) -> Totals:
-    """Exact counts of each joint of a group, as one long array each."""
     tables = [np.zeros(prod(sizes[j] for j in columns), dtype=np.int64) for columns in group]
     for codes in batches:
         packed = _Packed(codes, sizes)
@@ -147,8 +139,6 @@ def _count(batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Col
 
 
 class _Packed:
-    """One code per row for the joint of some columns; the latest but its last is kept."""
-
     def __init__(self, codes: Codes, sizes: tuple[int, ...]) -> None:
         self._codes, self._sizes = codes, sizes
         self._columns: dict[int, NDArray[np.intp]] = {}

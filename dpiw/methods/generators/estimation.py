@@ -35,11 +35,9 @@ def project_to_total(values: NDArray[np.float64], total: float) -> NDArray[np.fl
 
 
 def estimate_total(tables: Sequence[NDArray[np.float64]], variances: Sequence[float]) -> float:
-    """Return the noisy number of rows: precision-weighted mean of the tables' sums, at least 1.
+    """Return the noisy number of rows, at least 1: precision-weighted mean of the tables' sums.
 
-    Args:
-        tables: noisy marginals of the same rows.
-        variances: noise variance of one cell of each table.
+    `variances` are of one cell of each table.
     """
     sums = np.array([table.sum() for table in tables])
     weights = 1.0 / np.array([t.size * v for t, v in zip(tables, variances, strict=True)])
@@ -47,7 +45,7 @@ def estimate_total(tables: Sequence[NDArray[np.float64]], variances: Sequence[fl
 
 
 def total_variance(tables: Sequence[NDArray[np.float64]], variances: Sequence[float]) -> float:
-    """Of `estimate_total`, from the same arguments."""
+    """Variance of `estimate_total`, from the same arguments."""
     return 1 / sum(1 / (t.size * v) for t, v in zip(tables, variances, strict=True))
 
 
@@ -72,14 +70,10 @@ def _along(vector: NDArray[np.float64], axis: int, ndim: int) -> NDArray[np.floa
 def reconcile(
     table: NDArray[np.float64], marginals: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """Make a noisy table non-negative, with the given one-way marginals.
+    """Make a noisy table, one axis per column, non-negative with the given one-way marginals.
 
-    Applies least squares, then the projection onto non-negative tables, then some rounds of raking
-    (the projection disturbs marginals). Marginals of empty slices are not met.
-
-    Args:
-        table: noisy counts, one axis per column.
-        marginals: of each axis, non-negative, all with one total.
+    Least squares, projection onto non-negative tables, then raking. Marginals (non-negative, all
+    with one total) are not met on empty slices.
     """
     result = table
     for axis, target in enumerate(marginals):
@@ -112,16 +106,12 @@ class NoisyMarginal:
 
     @property
     def stddev(self) -> NDArray[np.float64]:
-        """Of each value's noise, in the shape of the values."""
+        """Standard deviation of each value's noise, in the shape of the values."""
         return np.asarray(np.broadcast_to(np.sqrt(self.variance * self.merged), self.values.shape))
 
 
 def measured_domain(measurement: Measurement, *, kind: str, schema: PublicSchema) -> Domain:
-    """Return the domain of a measurement.
-
-    Raises:
-        SpecError: the measurement has another method, schema or discretisation.
-    """
+    """Return a measurement's domain; SpecError for another method, schema or discretisation."""
     if measurement.kind != kind:
         raise SpecError(f"measurement.kind: expected {kind}")
     facts = measurement.facts
@@ -143,12 +133,8 @@ def combined(
 ) -> tuple[list[NDArray[np.float64]], list[float]]:
     """Return best unbiased one-way marginals, and the variance of a cell of each.
 
-    Weighs the tables of a column by precision. Cells of one column have independent noise; noise
-    shared between columns affects only totals.
-
-    Args:
-        tables: each column in at least one; one variance for all cells of a table.
-        columns: their number.
+    Weighs the tables of a column (at least one) by precision. Cells of one column have independent
+    noise; noise shared between columns affects only totals.
     """
     estimates: list[list[NDArray[np.float64]]] = [[] for _ in range(columns)]
     variances: list[list[float]] = [[] for _ in range(columns)]
@@ -173,11 +159,7 @@ def known_one_way(
 ) -> tuple[OneWayMarginals, list[NDArray[np.float64]]]:
     """Return one-way targets for weights, and each column's counts (>= 0, all with one total).
 
-    Args:
-        domain: the codes.
-        tables: all noisy marginals of the same rows.
-        bins: the domain's setting.
-        votes: marginals in the domain's own codes; None uses `tables`.
+    `tables` count the same rows; `votes` are marginals in the domain's own codes (None: `tables`).
     """
     counts, variances = combined(tables if votes is None else votes, len(domain.sizes))
     measured, noises = [table.values for table in tables], [table.variance for table in tables]
@@ -198,12 +180,9 @@ def conditionals(
     families: Sequence[Family],
     tables: Sequence[NDArray[np.float64]],
 ) -> tuple[Conditional, ...]:
-    """Return conditional tables in sampling order.
+    """Return conditional tables in sampling order; `tables` are noisy, without the root's.
 
-    Args:
-        marginals: of each column, non-negative, all with one total.
-        families: in sampling order; the first is the root.
-        tables: noisy marginals of all families but the root.
+    `marginals` are non-negative, all with one total.
     """
     root = families[0]
     per_family = [Conditional.from_table(root, marginals[root.child], marginals[root.child])]

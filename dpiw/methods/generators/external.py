@@ -105,7 +105,6 @@ class External(Synthesizer):
     files: ClassVar[frozenset[str]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is of the wrong kind or out of range."""
         for name in ("rows", "tool", "version", "declared_by", "evidence"):
             most = 4096 if name == "rows" else _MOST_LETTERS
             if not _is_text(getattr(self, name), most):
@@ -139,7 +138,7 @@ class External(Synthesizer):
         return self.epsilon != UNKNOWN and self.epsilon != math.inf
 
     def at(self, path: Path) -> Self:
-        """The same, with its rows at another place."""
+        """Return a copy with its rows at another path."""
         return replace(self, rows=str(path))
 
     def check_file(self, source: Path) -> None:
@@ -206,7 +205,7 @@ class External(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Empty: the rows hold no noise of ours."""
+        """Empty: these rows hold no noise of this package."""
         return ()
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:

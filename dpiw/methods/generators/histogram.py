@@ -55,12 +55,7 @@ class HistogramNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram(Synthesizer):
-    """Independent perturbed histograms before they have seen data.
-
-    Attributes:
-        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
-        noise: `gaussian`, or `laplace` if delta is 0.
-    """
+    """Independent perturbed histograms; `bins` limits numeric columns without `bins` or `cuts`."""
 
     bins: int = 32
     noise: NoiseKind = NoiseKind.GAUSSIAN
@@ -169,12 +164,7 @@ class Histogram(Synthesizer):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownLaws:
-    """Laws of every released column from a measured histogram.
-
-    Attributes:
-        laws: non-negative counts of each column's codes, all with one total.
-        one_way: the same with their noise, for weights.
-    """
+    """Laws of released columns from a measured histogram: counts >= 0, all with one total."""
 
     domain: Domain
     laws: tuple[NDArray[np.float64], ...]
@@ -182,11 +172,7 @@ class KnownLaws:
 
 
 def known_laws(measurement: Measurement, *, schema: PublicSchema) -> KnownLaws:
-    """Post-process a measurement of `Histogram` into laws.
-
-    Raises:
-        SpecError: the measurement has another method, schema or discretisation.
-    """
+    """Post-process a measurement of `Histogram`; SpecError for another method or schema."""
     domain = measured_domain(measurement, kind=Histogram.method, schema=schema)
     facts = measurement.facts
     tables = [measurement.arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]

@@ -23,13 +23,13 @@ _PARTS = 32
 """A bin's mass is kept in so many equal parts, each spread evenly."""
 _POINTS = 4 * _PARTS
 _LEAST_SLOPE = 1e-6
-"""Of the share of a bin's mass that is spread evenly, so that every place has one share."""
+"""Share of a bin's mass that is spread evenly, so that places are unique."""
 _FEWEST_BINS = 3
 _LEAST_WIDTH = 1e-9
-"""Of a column without whole numbers, whose bounds are 0 and 1: narrower bins are spikes too."""
+"""For columns without whole numbers (bounds 0 and 1): narrower bins are spikes too."""
 _SPIKE_WIDTH, _SPIKE_DENSITY = 1 / 10, 100.0
 _EMPTY = 1e-9
-"""Share of a run of bins below which one has no mass: what is left of a sum that was rounded."""
+"""Share of a run's mass below which a bin is empty (rounding)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,13 +46,7 @@ class Histospline:
 
     @classmethod
     def through(cls, counts: Array, bins: Bins, *, variance: float) -> Histospline | None:
-        """Fit the spline through a marginal; None if there is none.
-
-        Args:
-            counts: of the column's codes, shape (bins.size,), non-negative.
-            bins: the column's.
-            variance: of a count's noise, >= 0.
-        """
+        """Fit through a marginal, (bins.size,), of noise variance `variance`, or return None."""
         if bins.edges is None or counts[: bins.values].sum() <= 0:
             return None
         places = np.tile(np.linspace(0.0, 1.0, _PARTS + 1), (bins.values, 1))
@@ -83,7 +77,6 @@ class Histospline:
 
 
 def _runs(bins: Bins, counts: Array) -> list[tuple[int, int]]:
-    """Runs of neighbouring bins without spikes, as (first, after the last)."""
     assert bins.edges is not None
     widths = np.diff(bins.edges)
     plain = (widths > 1 if bins.span else widths > _LEAST_WIDTH) & ~_spikes(widths, counts)
@@ -92,7 +85,7 @@ def _runs(bins: Bins, counts: Array) -> list[tuple[int, int]]:
 
 
 def _spikes(widths: Array, counts: Array) -> NDArray[np.bool_]:
-    """Which bins are narrow and dense beside each of their neighbours."""
+    """Find bins much narrower and denser than both neighbours."""
     densities = counts / np.maximum(widths, _LEAST_WIDTH)  # narrower ones are spikes anyhow
     next_to, wide = np.pad(densities, 1), np.pad(widths, 1, constant_values=np.inf)
     dense = densities >= _SPIKE_DENSITY * np.maximum(next_to[:-2], next_to[2:])
@@ -101,7 +94,6 @@ def _spikes(widths: Array, counts: Array) -> NDArray[np.bool_]:
 
 
 def _places(edges: Array, mass: Array, variance: float) -> Array:
-    """`Histospline.places` of a run of bins, shape (bins, parts + 1)."""
     from scipy.interpolate import PchipInterpolator
 
     reached = np.concatenate([[0.0], np.cumsum(mass / mass.sum())])
@@ -148,10 +140,7 @@ def fill(
     *,
     rng: np.random.Generator,
 ) -> ScaledTable:
-    """Turn codes, shape (rows, d), into scaled values: by splines, else uniform inside each bin.
-
-    Keeps codes: `domain.codes(fill(domain, c, ...)) == c`.
-    """
+    """Turn codes, (rows, d), into scaled values of these codes: by splines, else uniform."""
     scaled = domain.fill(codes, rng=rng)
     names = [column.name for column in domain.schema.released]
     spline_columns = {names[j]: spline.draw(codes[:, j], rng=rng) for j, spline in splines.items()}

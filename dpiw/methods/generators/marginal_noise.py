@@ -18,11 +18,7 @@ COUNT_NOISES = {kind.value: kind for kind in (NoiseKind.GAUSSIAN, NoiseKind.LAPL
 
 
 def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
-    """Return settings with `noise` as a kind; default laplace if `pure`, else gaussian.
-
-    Raises:
-        SpecError: another kind, or gaussian noise if delta is 0.
-    """
+    """Return settings with `noise` as a kind (default laplace if `pure`), or raise SpecError."""
     noise = settings.get("noise", "laplace" if pure else "gaussian")
     if not isinstance(noise, str) or noise not in COUNT_NOISES:
         raise SpecError("generator.settings.noise: expected gaussian or laplace")
@@ -32,11 +28,7 @@ def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
 
 
 def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check settings against the type of each default (whole numbers pass as float, bools do not).
-
-    Raises:
-        SpecError: a setting has another type.
-    """
+    """Check types against each default (whole numbers pass as float, bools do not) or SpecError."""
     kinds = {setting.name: type(setting.default) for setting in fields(method)}
     for key, value in settings.items():
         kind = kinds[key]
@@ -48,12 +40,7 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def stated(method: Any, **noise: str) -> dict[str, Any]:
-    """Return settings and calibrated constants as JSON values.
-
-    Args:
-        method: a dataclass of settings and `calibrated`, a dataclass or None.
-        noise: fields of `calibrated`, by their stated names.
-    """
+    """Return settings, and fields of `calibrated` by their stated names, as JSON values."""
     settings = {setting.name: getattr(method, setting.name) for setting in fields(method)}
     ready = settings.pop("calibrated")
     values = {k: v.value if isinstance(v, NoiseKind) else v for k, v in settings.items()}

@@ -69,13 +69,7 @@ MOST_CANDIDATES = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class PrivBayesNoise:
-    """Calibrated constants, all public.
-
-    Attributes:
-        one_way: noise multiplier (scale / sensitivity) of each one-way marginal.
-        selection: epsilon of each exponential mechanism (unused with one column).
-        family: noise multiplier of each family's marginal (unused with one column).
-    """
+    """Calibrated multipliers (scale / sensitivity) and epsilon of each selection; all public."""
 
     one_way: float
     selection: float
@@ -153,11 +147,7 @@ class PrivBayes(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort `rho` over marginals and selections; see `marginal_noise`.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or the schema is too wide.
-        """
+        """Split the effort `rho` over marginals and selections (`marginal_noise`)."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(schema.released)
         if candidate_count(columns, self.degree) > MOST_CANDIDATES:
@@ -181,7 +171,7 @@ class PrivBayes(Synthesizer):
         return replace(self, calibrated=noise)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, families: as many as columns allow, whatever is chosen."""
+        """One-way marginals, selections, families; their number does not depend on selections."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         columns = len(schema.released)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
@@ -209,10 +199,7 @@ class PrivBayes(Synthesizer):
         return Running(seconds=seconds, held_bytes=32 * self.max_cells * len(schema.released))
 
     def cell_cap(self) -> int:
-        """Most cells of a family: `max_cells`, or fewer for theta-usefulness; public.
-
-        Source: PrivBayes (2017), definition 4.7, with the expected noise of this run.
-        """
+        """Most cells of a family: `max_cells` or theta-usefulness (PrivBayes, def. 4.7); public."""
         if self.calibrated is None:
             raise UncalibratedError("privbayes: the cap on cells follows from the noise")
         noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.family))

@@ -58,23 +58,17 @@ class Part:
 
     @property
     def codes(self) -> slice:
-        """Those that meet it."""
+        """The codes that meet it."""
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
     def tally(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Records of each outcome, shape (outcomes,), from records of each code."""
+        """Rows of each outcome, shape (outcomes,), from rows of each code."""
         return np.add.reduceat(counts[: self.starts[-1]], self.starts[:-1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnLaw:
-    """A column's parts.
-
-    Attributes:
-        parts: in a fixed order.
-        size: number of codes.
-        depth: most parts that one code meets, >= 1.
-    """
+    """A column's parts in a fixed order; a code meets at most `depth` >= 1 of them."""
 
     parts: Sequence[Part]
     size: int
@@ -156,12 +150,7 @@ _UNIT_BITS, _LATTICE_BITS = 20, 30
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Bound on how far a unit's rows move one draw.
-
-    Attributes:
-        epsilon: privacy-loss range of the draw, > 0.
-        unit: protected.
-    """
+    """Bound on how far a unit's rows move one draw; `epsilon` is its privacy-loss range, > 0."""
 
     epsilon: float
     unit: PrivacyUnit
@@ -190,14 +179,9 @@ class Window:
     def draw(self, scores: Array, *, noise: NoiseSource) -> int:
         """Draw a point's index with probability proportional to exp(score / per_nat).
 
-        Args:
-            scores: whole units, from `posterior_scores`.
-            noise: of the draw.
-
         Privacy:
             Unit: `unit`. A row's scores lie in an interval of `units`, so neighbours' differ within
-                `moves` times that: `select`'s 2 S, because bounded range needs only the interval's
-                    length.
+                `moves` times that: `select`'s 2 S (bounded range needs only the length).
             Event: `ExponentialMechanismEvent(epsilon)`.
         """
         return mechanisms.select(
@@ -206,26 +190,17 @@ class Window:
 
 
 def public_weights(log_pmf: Array, *, width: float) -> Array:
-    """Weights under which the window cuts nothing on the grid: min(1, w / range of log p(x|.)).
-
-    Args:
-        log_pmf: shape (points, outcomes), finite.
-        width: w > 0, in nats.
-    """
+    """Weights that avoid cuts on the grid: min(1, w / range of log p(x|.)), w in nats."""
     swing: Array = log_pmf.max(axis=0) - log_pmf.min(axis=0)
     return np.asarray(width / np.maximum(swing, width))
 
 
 def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
-    """Weights, (outcomes,), under which the window cuts nothing near a point already drawn.
+    """Weights, (outcomes,), under which the window cuts nothing near a paid pilot point.
 
-    Near means within `PILOT_MARGIN` nats. All outcomes share the weight of the pilot's least likely
-    one, because different weights would tilt the posterior away from rare outcomes.
-
-    Args:
-        log_pmf: shape (points, outcomes), finite.
-        pilot: index of a point that a first, paid draw has chosen.
-        width: w > 0 of the draw that follows, in nats.
+    Near means within `PILOT_MARGIN` nats. All outcomes share the pilot's least likely one's weight,
+    at
+    least the public one: different weights would tilt the posterior away from rare outcomes.
     """
     top = log_pmf.max(axis=0)
     loss = float((top - log_pmf[pilot]).max()) + PILOT_MARGIN
@@ -240,12 +215,6 @@ def contributions(
 
     Entries are whole units in [-units, 0] exactly, whatever the rounding: one row moves the
     difference of two points' scores by at most `units`.
-
-    Args:
-        log_pmf: shape (points, outcomes), finite.
-        weights: alpha of each outcome, shape (outcomes,).
-        units: the window's width.
-        per_nat: units in one nat of log probability.
     """
     below = weights * (log_pmf.max(axis=0) - log_pmf) * per_nat
     return np.asarray(-np.minimum(np.rint(below), units), dtype=np.int64)
@@ -255,12 +224,6 @@ def posterior_scores(
     counts: NDArray[np.int64], entries: NDArray[np.int64], log_prior: Array, *, per_nat: float
 ) -> Array:
     """Return the log pseudo posterior of every point in whole units, shape (points,).
-
-    Args:
-        counts: exact rows of each outcome, shape (outcomes,).
-        entries: from `contributions`.
-        log_prior: public and proper, shape (points,).
-        per_nat: as for `contributions`.
 
     Privacy:
         Exact, hence confidential, and whole numbers below 2^53, so not rounded. One row moves all

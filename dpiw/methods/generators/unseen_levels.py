@@ -42,14 +42,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, kw_only=True)
 class LevelNoise:
-    """Calibrated constants.
-
-    Attributes:
-        multiplier: noise scale over sensitivity.
-        scale: of the noise on a count, in rows.
-        threshold: least noisy count of a published level, in rows.
-        delta: of each column's threshold.
-    """
+    """Calibrated constants; scale and threshold (least published noisy count) in rows."""
 
     multiplier: float
     scale: float
@@ -62,11 +55,7 @@ class LevelNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class UnseenLevels(Synthesizer):
-    """Partition selection before it has seen data; it has no settings.
-
-    Attributes:
-        delta: the release's total, set by `within`.
-    """
+    """Partition selection before it has seen data; `within` sets the release's total `delta`."""
 
     delta: Decimal | None = None
     calibrated: LevelNoise | None = None
@@ -104,12 +93,7 @@ class UnseenLevels(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort evenly over the unseen columns.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-            UncalibratedError: `within` was not called, or no column is unseen.
-        """
+        """Split the effort evenly over the unseen columns; UncalibratedError before `within`."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(_unseen(schema))
         if self.delta is None or columns == 0:
@@ -192,10 +176,7 @@ class UnseenLevels(Synthesizer):
         )
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
-        """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket.
-
-        Writes an apostrophe before texts that a spreadsheet would compute (`guarded`).
-        """
+        """As `FindsLevels.level_files`, without the bucket; `guarded` against spreadsheets."""
         files = {}
         for place, name in enumerate(measurement.facts["columns"]):
             text = io.StringIO(newline="")
@@ -232,7 +213,6 @@ def _unseen(schema: PublicSchema) -> list[Column]:
 def _frequent_levels(
     texts: NDArray[Any], *, ready: LevelNoise, noise: NoiseSource
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
-    """Levels that reach the threshold, by text, their noisy counts, and that of missing cells."""
     exact = pd.Series(texts, dtype=object).value_counts(dropna=True)
     missing = int(exact.pop("")) if "" in exact.index else 0
     exact = exact.sort_index()

@@ -20,7 +20,7 @@ from dpiw.methods.neural.networks import Architecture, Layered
 Array = NDArray[np.float64]
 
 IMAGE_LAYOUT = 2
-"""Version of image networks' parameter order; refuses others, which have the same size."""
+"""Version of image networks' parameter order; other versions, of the same size, are refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,7 @@ class Design:
         distributions: known laws of the made columns; None: the networks learn them.
 
     Raises:
-        SpecError: the target does not suit a conditional method, or the columns do not suit
-            `image`.
+        SpecError: the target or the columns do not suit `conditional` or `image`.
     """
 
     schema: PublicSchema
@@ -52,7 +51,6 @@ class Design:
     distributions: ColumnDistributions | None = None
 
     def __post_init__(self) -> None:
-        """See the class."""
         if self.conditional:
             self._check_target()
         if self.image:

@@ -1,11 +1,11 @@
 """A differentially private GAN, `dpgan`, and conditional on the target's level, `dpcgan`.
 
 Only the discriminator reads private rows: Poisson lots of a public rate, clipped row by row, one
-draw of noise per lot, a public divisor (`neural.dp_sgd`); every step is accounted and none depends
-on a result. The generator is post-processing. Histograms are events of their own, drawn first.
-The logit is a log ratio only with the logistic loss and a clip rule that treats both classes alike
-(`ClipRule.OUTPUT`). Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections
-of docs/method.md section 12.
+draw of noise per lot, a public divisor (`neural.dp_sgd`). Synthetic rows need no noise. Every step
+is accounted and none depends on a result; the generator is post-processing; both networks are
+released. Histograms are events of their own, drawn first. The logit is a log ratio only with the
+logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`).
+Source: Xie et al. (2018), Torkzadehmahani et al. (2019), corrected in docs/method.md section 12.
 """
 
 from __future__ import annotations
@@ -65,13 +65,7 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 @dataclass(frozen=True, kw_only=True)
 class DPGANNoise:
-    """Calibrated constants.
-
-    Attributes:
-        training: every constant of the discriminator's DP-SGD.
-        histogram: noise multiplier of the labels' histogram; None if none is drawn.
-        marginals: calibrated histogram of every column; None if none is drawn.
-    """
+    """Calibrated constants of the discriminator's DP-SGD, and of histograms (None if not drawn)."""
 
     schema: PublicSchema
     training: PrivateTraining
@@ -107,7 +101,6 @@ class DPGAN(GANSettings):
     private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         super().__post_init__()
         object.__setattr__(self, "clip", check_real("clip", self.clip, above=0, at_most=1e6))
         check_whole("resumes", self.resumes, low=0, high=20)
@@ -159,11 +152,7 @@ class DPGAN(GANSettings):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set rate and divisor from the public size, and the noise for effort `rho`.
-
-        Raises:
-            SpecError: no positive `rho` or `nominal_rows`, replace-one, or an unsuitable target.
-        """
+        """Set rate and divisor from the public size, and the noise for effort `rho`."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         check_installed(f"generator.method={self.method}")
         self.design(schema)
@@ -223,7 +212,6 @@ class DPGAN(GANSettings):
 
     @property
     def _histogram_share(self) -> float:
-        """Share of the effort that a histogram of the labels gets; 0 where none is drawn."""
         known = self.proportions or self.marginals_share != 0
         return 0.0 if known else self.proportions_share or 0.0
 
@@ -253,17 +241,12 @@ class DPGAN(GANSettings):
     ) -> Measurement:
         """Draw the discriminator's steps, and train the generator on them.
 
-        Args:
-            table: private rows.
-            noise: of lots and sums.
-            watch: stores checkpoints, and holds the one to resume from.
-
         Privacy:
-            Unit: `training.unit`, add/remove. L2 of a lot's sum: max_rows C; of a column's
-            histogram: max_rows.
+            Unit: `training.unit`, add/remove. L2: max_rows C for a lot's sum, max_rows for a
+                histogram.
             Event: `events`. Networks are functions of noisy sums, noisy histograms and public
-            facts. Ranks of a private row depend on that row and noisy counts, before clipping. A
-            resumed run repeats only steps that `events` counts, and no histogram.
+                facts. Ranks of a private row depend on that row and noisy counts, before clipping.
+                A resumed run repeats only steps that `events` counts, and no histogram.
 
         Raises:
             PrivacyError: a checkpoint of other settings, or `resumes` is 0.
@@ -344,7 +327,6 @@ class DPGAN(GANSettings):
     def _proportions(
         self, design: Design, marginals: Measurement | None, scaled: ScaledTable, noise: NoiseSource
     ) -> Array:
-        """Shares of the labels' levels, shape (levels,); empty without a label."""
         if not self.conditional:
             return np.zeros(0)
         if self.proportions:

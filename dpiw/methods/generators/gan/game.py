@@ -61,33 +61,24 @@ def check_widths(name: str, value: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class GANSettings(Synthesizer):
-    """Public settings of a game of generator and discriminator.
+    """Public settings of a game of generator and discriminator; docs/spec.md has them all.
 
     Attributes:
         loss: `logistic` (default; the logit is a log ratio) or `wasserstein` (it is not).
         steps: discriminator steps, each on a lot of private rows.
         marginals_share: share of the effort for a noisy histogram, whose marginals the rows then
-            have. None (default): by public facts (`marginals.share_of`), 0 for images. 0: no
-            histogram.
+            have. None (default): by public facts (`marginals.share_of`). 0: no histogram.
         lot: expected private rows in a lot, at the public nominal size.
         batch: synthetic rows in a step of either player.
-        latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers. Empty (default) is a linear
             generator, best with known marginals; without them use layers, as [64, 64].
-        learning_rate, discriminator_rate: of the two Adams.
-        generator_steps: generator steps after every `discriminator_steps` steps; they cost nothing.
-        settle: share of the steps, at the end, in which the generator rests and the discriminator's
-            parameters are averaged.
+        settle: share of the last steps in which the generator rests and the discriminator is
+            averaged.
         penalty: weight of the gradient penalty at synthetic rows until the generator rests; free.
         weight_bound: largest absolute parameter of a Wasserstein critic.
-        temperature: of the relaxed draws of levels.
-        label_scale: factor on the one-hot label that the discriminator sees; for images use the
-            square root of the number of pixels, because many columns drown the label's gradient.
-        start: seed of public randomness (first parameters, synthetic rows); no privacy noise.
-            Studies should vary it.
-        device: `cpu`, `cuda` or `auto`, for the discriminator.
-        image: lines and pixels per line, as [28, 28]; all columns but the target are pixels, and
-            widths are channels of convolutions. Empty (default): none.
+        label_scale: factor on the one-hot label that the discriminator sees; many columns drown it.
+        start: seed of public randomness, not of privacy noise; studies should vary it.
+        image: lines and pixels per line, as [28, 28]; widths are then channels of convolutions.
     """
 
     loss: str = "logistic"
@@ -128,7 +119,6 @@ class GANSettings(Synthesizer):
         return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.NONE
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         if self.loss not in LOSSES:
             raise SpecError(f"generator.settings.loss: expected one of {', '.join(LOSSES)}")
         if self.device not in DEVICES:
@@ -210,7 +200,7 @@ PublicGradient = Callable[[Network, int], AnyArray]
 """Gradient of public rows at a network and a step, in the unit of the private sum."""
 
 Advance = Callable[[TrainingState, PublicGradient], TrainingState]
-"""One step of the discriminator: on private rows as its owner sees fit, and on public ones."""
+"""One step of the discriminator, on private and public rows."""
 
 
 _KIND = "game_state"
@@ -221,8 +211,6 @@ class GameState:
     """Both players between two steps of the discriminator.
 
     Attributes:
-        discriminator: a function of noisy sums and public values.
-        generator: learns from the discriminator only.
         proportions: shares of the labels' levels, public or noised, shape (levels,).
         marginals: the histogram drawn before training, or None.
         settings: digest of the run's public facts; states of other facts are refused.
@@ -289,8 +277,6 @@ class Game:
 
     Attributes:
         training: the generator's.
-        proportions: of the labels, shape (levels,).
-        marginals: the measured histogram, or None.
         backend: device of the discriminator.
         public_sum: network and synthetic rows to the gradient, in the unit of the private sum.
         unit: factor from a mean over rows to that unit.
@@ -346,7 +332,6 @@ class Game:
         return final, self._bounded(replace(state, parameters=state.average)).parameters
 
     def _levels(self, step: int) -> bool:
-        """Whether to level marginals before a step; always where a resumed game begins."""
         settings = self.settings
         often = LEVELLING_EVERY * settings.discriminator_steps
         return step < self.resting and (step % often == 0 or step % interval(settings.steps) == 0)
@@ -364,7 +349,7 @@ class Game:
         return self.settings.steps - math.floor(self.settings.settle * self.settings.steps)
 
     def _public(self, rows: AnyArray, network: Network, step: int) -> AnyArray:
-        """Without the penalty once the generator rests: it would flatten the log ratio."""
+        """Drops the penalty while the generator rests: it would flatten the log ratio."""
         gradient = self.public_sum(network, rows)
         if self.settings.penalty == 0 or step >= self.resting:
             return gradient

@@ -57,8 +57,7 @@ class NumberLaw:
     """The noisy distribution of one number among present cells.
 
     Attributes:
-        place: its coordinate in a row.
-        nullable: whether the next coordinate flags missing cells.
+        place: its coordinate in a row; `nullable` if the next one flags missing cells.
         edges: of the bins, as `Bins.edges`; ordered levels are whole numbers.
         cumulative: share below each edge, from 0 to 1, increasing.
         whole: whether values are whole numbers from 0 to `steps`.
@@ -122,13 +121,7 @@ class ColumnDistributions:
 
     @classmethod
     def of(cls, heads: Heads, domain: Domain, laws: Sequence[Array]) -> Self:
-        """Level for a network whose outputs are zero.
-
-        Args:
-            heads: of some of the domain's columns.
-            domain: the histogram's codes.
-            laws: non-negative counts of every released column's codes.
-        """
+        """Level for a network whose outputs are zero; `laws` are counts of released columns."""
         names = [column.name for column in domain.schema.released]
         shares, numbers = np.zeros(heads.width), []
         for part in heads.parts:
@@ -218,10 +211,7 @@ def _softmax(logits: Array) -> Array:
 
 
 def _offsets(logits: Array, shares: Array) -> Array:
-    """Find offsets, shape (s,), whose mean softmax over logits, shape (n, s), is `shares`.
-
-    Coordinate ascent on the concave dual.
-    """
+    """Find offsets, (s,), whose mean softmax over logits (n, s) is `shares` (concave dual)."""
     offsets = np.log(shares)
     for part in (logits[:_ROWS], logits)[: 1 + (len(logits) > _ROWS)]:
         for _ in range(_ROUNDS):
@@ -259,11 +249,9 @@ _FINEST_GRID = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """Where one column lies in a row.
+    """Where one column lies in a row: from `start` to before `stop`.
 
-    Attributes:
-        start, stop: half-open range of coordinates.
-        numeric: one number, and a flag if nullable; otherwise levels, missing last if nullable.
+    A `numeric` head has one number, and a flag if nullable; others have levels, missing last.
     """
 
     column: Column
@@ -329,7 +317,6 @@ class Heads:
     distributions: ColumnDistributions | None = None
 
     def __post_init__(self) -> None:
-        """Raises SpecError: the temperature is out of range."""
         if not 0 < self.temperature <= 10:
             raise SpecError("heads.temperature: expected above 0, at most 10")
 
@@ -435,7 +422,6 @@ class Drawn:
 
     @cached_property
     def _bend(self) -> Array:
-        """Numbers, shape (n, numbers), from -1 to 1; of ranks by a logistic law."""
         numbers, distributions = self.heads._numbers, self.heads.distributions
         if distributions is None:
             return np.tanh(self.outputs[:, numbers] / 2)

@@ -38,13 +38,7 @@ def _convolution(module: Any, pixels: int) -> Convolution:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageDiscriminator(Layered):
-    """From pixels, line by line, then the label, to one output.
-
-    Attributes:
-        sides: lines of the image, and pixels in each.
-        labels: width of the one-hot label; 0 for none.
-        channels: of each layer, which halves the image.
-    """
+    """From pixels, line by line, then a label of width `labels` (0: none), to one output."""
 
     sides: tuple[int, ...]
     labels: int
@@ -87,13 +81,7 @@ class ImageDiscriminator(Layered):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageGenerator(Layered):
-    """From latents and a label to the pixels, line by line, unbounded.
-
-    Attributes:
-        sides: lines of the image, and pixels in each; divisible by 2 for each layer.
-        given: latents and the width of the label.
-        channels: at the input of each layer, which doubles the image.
-    """
+    """From latents and a label, of width `given`, to unbounded pixels, line by line."""
 
     sides: tuple[int, ...]
     given: int

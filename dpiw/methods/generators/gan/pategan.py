@@ -78,7 +78,7 @@ MOST_TEACHERS = 1000
 
 
 def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
-    """Most votes of a query that one unit can move (derived above)."""
+    """Most votes of a query that one unit can move (module docstring)."""
     reach = unit.max_rows
     if unit.relation is NeighbouringRelation.REPLACE_ONE and unit.max_rows > 1:
         reach *= 2
@@ -87,13 +87,7 @@ def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class VoteNoise:
-    """Calibrated noise of the votes.
-
-    Attributes:
-        teachers: k.
-        multiplier: noise scale of one count over its sensitivity.
-        marginals: calibrated histogram of every column; None if none is drawn.
-    """
+    """Calibrated multiplier (scale of a count over its sensitivity), and histogram or None."""
 
     schema: PublicSchema
     unit: PrivacyUnit
@@ -110,25 +104,20 @@ class VoteNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class PATEGAN(Synthesizer):
-    """PATE-GAN before it has seen data.
+    """PATE-GAN before it has seen data; docs/spec.md has all settings.
 
     Attributes:
-        noise: of votes and histogram: `gaussian`, or `laplace` if delta is 0.
         marginals_share, start, generator: as in `GANSettings`.
         teachers: k; None (default): one per `ROWS_PER_TEACHER` rows of the public nominal size,
             from 2 to `MOST_TEACHERS`.
         rounds: turns of teachers, student and generator.
         queries: labelled synthetic rows per round; rounds times queries counts are charged.
         memory: rounds whose labelled rows the student still learns from; free.
-        teacher_steps, student_steps, generator_steps: gradient steps of each in a round.
         teacher_lot: own rows in one gradient step of a teacher.
         batch: synthetic rows in a generator step.
-        latent: normal inputs of the generator.
         student: widths of the hidden layers.
         teacher: width of a teacher's hidden layer.
-        learning_rate, student_rate, teacher_rate: of their Adams.
         penalty: weight of the student's gradient penalty; free.
-        temperature: of the relaxed draws of levels.
         resumes: checkpoints to resume from; each is charged a twentieth of the rounds in advance.
     """
 
@@ -167,7 +156,6 @@ class PATEGAN(Synthesizer):
         return cls(**with_noise(settings, pure=pure))
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
             raise SpecError("generator.settings.noise: expected gaussian or laplace")
         if self.teachers is not None:
@@ -322,17 +310,12 @@ class PATEGAN(Synthesizer):
     ) -> Measurement:
         """Draw the noisy votes of every round, and train student and generator on them.
 
-        Args:
-            table: private rows.
-            noise: of the deal and the votes.
-            watch: stores checkpoints, and holds the one to resume from.
-
         Privacy:
             Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query; histograms as
-            `Histogram.measure`.
+                `Histogram.measure`.
             Event: `events`: one count per query, and the histogram, drawn before teachers learn and
-            not repeated in a resumed run. Teachers and exact votes stay here. Ranks of a private
-            row depend on that row and noisy counts, and only its teacher sees them.
+                not repeated in a resumed run. Teachers and exact votes stay here. Ranks of a
+                private row depend on that row and noisy counts, and only its teacher sees them.
 
         Raises:
             PrivacyError: a checkpoint of other settings, or `resumes` is 0.
@@ -401,7 +384,6 @@ class PATEGAN(Synthesizer):
         marginals: Measurement | None,
         publishable: bool = True,
     ) -> PATEState:
-        """The state before the first round."""
         full_design = with_distributions(design, marginals)
         return PATEState(
             turn=0,
@@ -421,7 +403,6 @@ class PATEGAN(Synthesizer):
         *,
         publishable: bool,
     ) -> PATEState:
-        """The state of a checkpoint, or the first one, with a histogram that `draw` draws."""
         checkpoint = watch.resumed()
         if checkpoint is None:
             start = self._first(design, chance, draw(), publishable)
@@ -440,7 +421,7 @@ class PATEGAN(Synthesizer):
         state: PATEState,
         watch: TrainingWatch,
     ) -> PATEState:
-        """Student and generator, from noisy counts alone: post-processing of what `ask` returns."""
+        """Train student and generator on noisy counts only: post-processing of `ask`."""
         training, none = self.generator_training(design, chance), np.zeros(0)
         student, player = state.student, state.player
         often = max(1, LEVELLING_EVERY // self.generator_steps)

@@ -46,10 +46,8 @@ class Teachers:
         rows: private rows, shape (n, width).
         order: row numbers, teacher by teacher, shape (n,).
         starts, sizes: start and length of each teacher's part of `order`, shape (k,).
-        hidden: width of the hidden layer.
         parameters: shape (k, p).
         moments: of the optimiser, shape (2, k p).
-        step: gradient steps taken.
     """
 
     rows: Array
@@ -73,16 +71,7 @@ class Teachers:
         rate: float,
         chance: PublicRandom,
     ) -> Self:
-        """Create untrained teachers with public initial parameters.
-
-        Args:
-            rows: private rows, shape (n, width).
-            dealt: each row's teacher, shape (n,).
-            count: k.
-            hidden: width of the hidden layer.
-            rate: learning rate.
-            chance: of the initial parameters.
-        """
+        """Create untrained teachers with public parameters; `dealt` is each row's teacher."""
         architecture = Architecture(widths=(rows.shape[1], hidden, 1), activation="tanh")
         rng = chance.rng("teachers")
         initial = np.stack([architecture.initial(rng) for _ in range(count)])
@@ -151,10 +140,8 @@ class Student:
     """The student (cold): a function of synthetic rows and of noisy labels.
 
     Attributes:
-        network: the discriminator.
         rows: remembered synthetic rows, by round.
         labels: noisy shares of the teachers (may leave [0, 1]), by round.
-        step: gradient steps taken.
     """
 
     network: Network
@@ -211,11 +198,9 @@ _KIND = "pate_state"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PATEState:
-    """State after some rounds: a function of noisy votes and public values.
+    """State after `turn` rounds: a function of noisy votes and public values.
 
     Attributes:
-        turn: rounds taken.
-        player: the generator.
         marginals: the histogram drawn before the first round, or None.
         settings: digest of the run's public facts; states of other facts are refused.
         publishable: whether all noise came from a publishable source.
@@ -256,16 +241,7 @@ class PATEState:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, start: PATEState, marginals: bool) -> PATEState:
-        """Read a checkpoint.
-
-        Args:
-            data: from `to_bytes`.
-            start: the state before the first round, of the same settings.
-            marginals: whether the settings draw a histogram.
-
-        Raises:
-            PrivacyError: the bytes are no state, or one of other settings.
-        """
+        """Read a checkpoint into `start`'s settings; PrivacyError for other bytes or settings."""
         stored = read_checkpoint(data, kind=_KIND)
         arrays, facts = stored.arrays, stored.facts
         if facts["settings"] != start.settings or ("marginals" in arrays) != marginals:

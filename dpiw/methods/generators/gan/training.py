@@ -1,8 +1,8 @@
 """The generator's side of an adversarial game: public throughout.
 
-Generators learn from discriminators only, so they post-process accounted outputs for any number of
-steps. All randomness follows from public facts (`PublicRandom`), so a resumed run repeats it; no
-privacy noise does.
+Generators learn from discriminators only, so they post-process accounted outputs. All randomness
+follows from public facts (`PublicRandom`), so a resumed run repeats it; `start` is chosen before
+data are read, and no privacy noise follows from it.
 Source: Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014).
 """
 
@@ -67,13 +67,7 @@ class PublicRandom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Generated rows, and the inputs of their derivative.
-
-    Attributes:
-        inputs: latents and labels, shape (n, latent + given).
-        labels: one-hot, shape (n, given).
-        drawn: the made part.
-    """
+    """Generated rows and their derivative's inputs: latents and labels, (n, latent + given)."""
 
     network: Network
     inputs: Array
@@ -112,13 +106,7 @@ def make_batch(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GeneratorState:
-    """State of a generator.
-
-    Attributes:
-        step: updates taken.
-        parameters: shape (p,).
-        average: running mean of the parameters, weighting the last updates most, shape (p,).
-    """
+    """State of a generator; `average` is a running mean weighting the last updates most, (p,)."""
 
     step: int
     parameters: Array
@@ -130,12 +118,7 @@ class GeneratorState:
 class GeneratorTraining:
     """Public settings of training a generator against a discriminator.
 
-    Attributes:
-        loss: `logistic` or `wasserstein`.
-        batch: rows per update.
-        learning_rate: of its Adam.
-        chance: latents and initial parameters.
-        memory: an update replaces max(memory, 10/(step + 10)) of the average.
+    An update replaces max(memory, 10/(step + 10)) of the average.
     """
 
     design: Design

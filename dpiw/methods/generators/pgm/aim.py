@@ -68,13 +68,7 @@ MOST_COLUMNS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class AIMNoise:
-    """Calibrated constants, all public.
-
-    Attributes:
-        part: noise multiplier of a Gaussian mechanism that costs one part of the effort.
-        parts: of the effort, for rounds.
-        bins: of numeric columns that declare none.
-    """
+    """Calibrated constants, all public; `part` is the multiplier that costs one part of effort."""
 
     part: float
     parts: int
@@ -149,12 +143,7 @@ class AIM(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Share the effort among 16 equal parts a column, and those that a resume may repeat.
-
-        Raises:
-            SpecError: no positive `rho` or `nominal_rows`, or the columns, codes or memory exceed
-                limits.
-        """
+        """Share the effort among 16 equal parts a column, and those that a resume may repeat."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
@@ -230,11 +219,6 @@ class AIM(Synthesizer):
         self, table: PrivateTable, *, noise: NoiseSource, watch: TrainingWatch = UNWATCHED
     ) -> Measurement:
         """Draw the one-way marginals, then rounds: a selection and the noisy marginal it chose.
-
-        Args:
-            table: private rows.
-            noise: of all draws.
-            watch: stores checkpoints, and holds the one to resume from.
 
         Privacy:
             Unit: `calibrated.unit`. Marginals: L2 = k add/remove, sqrt(2) k replace-one; k =

@@ -49,12 +49,7 @@ MOST_MEMBERS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """Price and noise of a round.
-
-    Attributes:
-        part: noise multiplier of a Gaussian mechanism that costs one part.
-        parts: cost of the round, >= 1.
-    """
+    """Price (`parts` >= 1) and noise of a round; `part` is the multiplier that costs one part."""
 
     part: float
     parts: int
@@ -71,13 +66,7 @@ class Round:
         return gaussian_multiplier(1.0) * sqrt(SELECTION * self.parts) / self.part
 
     def next(self, *, left: int, most: int, taught: bool) -> Round:
-        """Return the next round.
-
-        Args:
-            left: remaining parts, >= 1.
-            most: parts of a round at most.
-            taught: whether this round moved the model by more than its noise.
-        """
+        """Return the next round; `left` parts remain, `taught` if the model moved beyond noise."""
         parts = min(self.parts if taught else 4 * self.parts, most)
         if left < 2 * parts:
             parts = min(left, most)
@@ -86,13 +75,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """All admissible pairs of columns, and their candidate marginals.
-
-    Attributes:
-        sizes: codes of each column.
-        max_cells: of a pair.
-        max_model_cells: of a model, once all effort is spent.
-    """
+    """All admissible pairs of columns, and their candidate marginals; limits are in cells."""
 
     sizes: tuple[int, ...]
     max_cells: int
@@ -108,8 +91,7 @@ class Workload:
     def held_bytes(self) -> int:
         """Public bound on the memory of rounds besides the table.
 
-        Counts models (before a round; after it, also as bytes and twice in transit), answers for
-        one column, and every round's counts in four forms, each twice.
+        Counts models before and after (twice in transit), one column's answers, and all counts.
         """
         sizes = self.sizes
         largest = min(MOST_CELLS, prod(sizes))
@@ -123,12 +105,7 @@ class Workload:
         return list(admissible_pairs(self.sizes, self.max_cells))
 
     def affordable(self, cliques: Sequence[Columns], *, share: float) -> Iterator[Columns]:
-        """Return candidates whose model, with earlier cliques, is small enough.
-
-        Args:
-            cliques: measured so far.
-            share: of the effort spent after this round; models may grow with it.
-        """
+        """Return candidates whose model, with measured cliques, fits this share of the effort."""
         inside = [set(family.members) for family in families_of(self.sizes, cliques)]
         for columns in self.weights():
             if any(family.issuperset(columns) for family in inside):
@@ -148,12 +125,6 @@ def score(
     counts: NDArray[np.int64], expected: NDArray[np.float64], *, weight: int, stddev: float
 ) -> float:
     """AIM's quality of a candidate: the model's distance beyond the noise of measuring it.
-
-    Args:
-        counts: exact.
-        expected: of the model, public.
-        weight: of the candidate.
-        stddev: of its cells' noise.
 
     Privacy:
         Exact, hence confidential; one row moves it by at most `weight`. Only for
@@ -251,16 +222,7 @@ def draw_round(
     unit: PrivacyUnit,
     noise: NoiseSource,
 ) -> Measurement:
-    """Draw one selection and the noisy marginal that it chose, and append them.
-
-    Args:
-        counter: exact counts of the private table.
-        drawn: before this round.
-        expected: the fitted model's counts of every candidate, in rows; public.
-        price: of the round.
-        weights: of every candidate.
-        unit: protected.
-        noise: draws both.
+    """Draw one selection and the noisy marginal that it chose, and append them to `drawn`.
 
     Privacy:
         Unit: `unit`. Selection: one row moves a score by at most its weight.

@@ -42,10 +42,6 @@ def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple
     """Return a junction tree: each column with its parents, parents first; cliques fit in families.
 
     Joins the parents of a column, so that they lie within the family of the last of them.
-
-    Args:
-        sizes: codes of each column.
-        cliques: columns of each marginal.
     """
     near: list[set[int]] = [set() for _ in sizes]
     for clique in cliques:
@@ -96,23 +92,13 @@ def check_fits() -> None:
 
 
 def pairs_cells(model_cells: int, largest: int) -> int:
-    """Most numbers that `FittedModel.pairs` holds besides its answer; public.
-
-    Args:
-        model_cells: of all families.
-        largest: cells of the largest family.
-    """
+    """Most numbers that `FittedModel.pairs` holds besides its answer; public."""
     return max(model_cells, BLOCK_CELLS) + 4 * largest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FittedModel:
-    """A distribution, as the joint tables of a junction tree's families.
-
-    Attributes:
-        families: parents before children.
-        tables: of each family, shape (*parents, child), summing to 1.
-    """
+    """Tables of a junction tree's families, parents first, (*parents, child), summing to 1."""
 
     families: tuple[Family, ...]
     tables: tuple[Array, ...] = field(repr=False)
@@ -122,10 +108,6 @@ class FittedModel:
 
         Walks outwards from families that hold the column: P(a, X) = sum over S of P(a, S) P(X | S),
         S the columns that neighbours share. Holds at most `pairs_cells` numbers besides the answer.
-
-        Args:
-            column: its codes are the first axis.
-            others: without the column itself.
         """
         alone = _over(self._table(column), (column,))
         laws = {other: _over(self._table(other), (other,)) for other in others}
@@ -148,7 +130,6 @@ class FittedModel:
 
     @cached_property
     def _near(self) -> list[list[int]]:
-        """Neighbours of each family in the tree: a family hangs on that of its last parent."""
         near: list[list[int]] = [[] for _ in self.families]
         for i, family in enumerate(self.families):
             if family.parents:
@@ -164,7 +145,6 @@ class FittedModel:
     def _outwards(
         self, column: int, codes: slice, others: Collection[int]
     ) -> Iterator[tuple[int, Array]]:
-        """Each of the others that the tree connects with a column, and its joint with its codes."""
         first = self._place[column]
         waiting: list[tuple[int, int, _Table | None]] = [(first, first, None)]
         while waiting:
@@ -187,21 +167,17 @@ _LETTERS = ascii_letters[1:]  # "a": the codes of one column
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Table:
-    """Shares over some columns, in axis order."""
-
     columns: tuple[int, ...]
     values: Array
 
 
 def _over(table: _Table, columns: Sequence[int]) -> Array:
-    """The marginal of some columns, in their order."""
     return np.asarray(
         np.einsum(f"{_axes(table.columns, table)}->{_axes(columns, table)}", table.values)
     )
 
 
 def _axes(columns: Sequence[int], table: _Table) -> str:
-    """A letter for each column, by its axis in a table, as `einsum` reads them."""
     return "".join(_LETTERS[table.columns.index(j)] for j in columns)
 
 
@@ -210,12 +186,7 @@ def _joint(
 ) -> Array:
     """Return P(a, wanted) for some codes a of a column, shape (codes, *wanted).
 
-    Args:
-        table: of a family that holds `wanted`.
-        wanted: columns, without `column`.
-        column: of the codes.
-        codes: which.
-        message: P(a, S) of the neighbour nearer to the column; None if the table holds it.
+    `message` is P(a, S) of the neighbour nearer to the column; None if the table holds the column.
     """
     if message is None:
         before = (slice(None),) * table.columns.index(column)
@@ -237,7 +208,6 @@ class Inference:
         self._process: Any = None
 
     def __enter__(self) -> Self:
-        """Start it; it hears and inherits no more than its parent."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dpiw.methods.generators.pgm.inference_process"],
             stdin=subprocess.PIPE,
@@ -251,7 +221,6 @@ class Inference:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it."""
         self._process.kill()
         self._process.communicate()
 
@@ -271,12 +240,6 @@ class Inference:
         iterations: int = ITERATIONS,
     ) -> FittedModel:
         """Return the maximal-entropy model whose marginals are nearest to the noisy ones.
-
-        Args:
-            marginals: every column in at least one; noise of each cell known.
-            sizes: codes of each column.
-            total: noisy number of rows, > 0.
-            iterations: of mirror descent.
 
         Raises:
             StageFailedError: the process ended, or its answer is no distribution.
@@ -311,13 +274,7 @@ class Inference:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GraphicalModel:
-    """A graphical model of noisy marginals: a pure function of a measurement.
-
-    Attributes:
-        marginals: fitted to these, in merged codes.
-        merging: of each column.
-        one_way: the measured one-way distributions; known without the fit.
-    """
+    """A graphical model of noisy marginals in merged codes: a pure function of a measurement."""
 
     domain: Domain
     marginals: Sequence[NoisyMarginal] = field(repr=False)
@@ -357,11 +314,7 @@ class GraphicalModel:
         return self.network.sample_codes(rows, rng=rng)
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
-
-        Raises:
-            StageFailedError: the fitting process ended without an answer.
-        """
+        """Draw `rows` independent rows, reproducible by `rng`; StageFailedError without a fit."""
         return self.network.sample(rows, rng=rng)
 
 

@@ -73,15 +73,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class MSTNoise:
-    """Calibrated constants, all public.
-
-    Attributes:
-        one_way: noise multiplier of each one-way marginal.
-        selection: epsilon of each exponential mechanism.
-        pair: noise multiplier of each two-way marginal.
-        pairs: number selected and measured; 0 if no pair is admissible.
-        bins: of numeric columns that declare none.
-    """
+    """Calibrated multipliers of marginals, epsilon of a selection, number of pairs; all public."""
 
     one_way: float
     selection: float
@@ -150,11 +142,7 @@ class MST(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Give one-way marginals, selections and two-way marginals a third of the effort each.
-
-        Raises:
-            SpecError: no positive `rho` or `nominal_rows`, or a column has too many codes.
-        """
+        """Give one-way marginals, selections and two-way marginals a third of the effort each."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
@@ -259,7 +247,6 @@ class MST(Synthesizer):
         ready: MSTNoise,
         noise: NoiseSource,
     ) -> list[Pair]:
-        """A spanning forest of the pairs that the one-way model misses most."""
         rows = rows_of(marginals)
         shares = [
             project_to_total(merger.summed(marginal.values), rows) / rows

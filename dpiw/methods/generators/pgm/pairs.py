@@ -46,7 +46,6 @@ class Forest:
     """Columns connected by the pairs taken so far."""
 
     def __init__(self, columns: int) -> None:
-        """Take their number; none is connected."""
         self._tree = list(range(columns))
 
     def connects(self, pair: tuple[int, int]) -> bool:
@@ -77,11 +76,7 @@ RARE = 3.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Merging:
-    """A column's merged codes.
-
-    Attributes:
-        codes: new code of each old one, shape (old codes,).
-    """
+    """A column's merged codes: the new code of each old one."""
 
     codes: NDArray[np.int32] = field(repr=False)
 
