@@ -61,24 +61,32 @@ def check_widths(name: str, value: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class GANSettings(Synthesizer):
-    """Public settings of a game of generator and discriminator; docs/spec.md has them all.
+    """Public settings of a game of generator and discriminator.
 
     Attributes:
         loss: `logistic` (default; the logit is a log ratio) or `wasserstein` (it is not).
         steps: discriminator steps, each on a lot of private rows.
         marginals_share: share of the effort for a noisy histogram, whose marginals the rows then
-            have. None (default): by public facts (`marginals.share_of`). 0: no histogram.
+            have. None (default): by public facts (`marginals.share_of`), 0 for images. 0: no
+            histogram.
         lot: expected private rows in a lot, at the public nominal size.
         batch: synthetic rows in a step of either player.
+        latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers. Empty (default) is a linear
             generator, best with known marginals; without them use layers, as [64, 64].
+        learning_rate, discriminator_rate: of the two Adams.
+        generator_steps: generator steps after every `discriminator_steps` steps; free.
         settle: share of the last steps in which the generator rests and the discriminator is
             averaged.
         penalty: weight of the gradient penalty at synthetic rows until the generator rests; free.
         weight_bound: largest absolute parameter of a Wasserstein critic.
-        label_scale: factor on the one-hot label that the discriminator sees; many columns drown it.
+        temperature: of the relaxed draws of levels.
+        label_scale: factor on the one-hot label that the discriminator sees. Many columns drown the
+            label's gradient; for images use about the square root of the number of pixels.
         start: seed of public randomness, not of privacy noise; studies should vary it.
-        image: lines and pixels per line, as [28, 28]; widths are then channels of convolutions.
+        device: `cpu`, `cuda` or `auto`, for the discriminator.
+        image: lines and pixels per line, as [28, 28]; all columns but the target are pixels, and
+            widths are channels of convolutions. Empty (default): none.
     """
 
     loss: str = "logistic"

@@ -104,20 +104,25 @@ class VoteNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class PATEGAN(Synthesizer):
-    """PATE-GAN before it has seen data; docs/spec.md has all settings.
+    """PATE-GAN before it has seen data.
 
     Attributes:
+        noise: of votes and histogram: `gaussian`, or `laplace` if delta is 0.
         marginals_share, start, generator: as in `GANSettings`.
         teachers: k; None (default): one per `ROWS_PER_TEACHER` rows of the public nominal size,
             from 2 to `MOST_TEACHERS`.
         rounds: turns of teachers, student and generator.
         queries: labelled synthetic rows per round; rounds times queries counts are charged.
         memory: rounds whose labelled rows the student still learns from; free.
+        teacher_steps, student_steps, generator_steps: gradient steps of each in a round.
         teacher_lot: own rows in one gradient step of a teacher.
         batch: synthetic rows in a generator step.
+        latent: normal inputs of the generator.
         student: widths of the hidden layers.
         teacher: width of a teacher's hidden layer.
+        learning_rate, student_rate, teacher_rate: of their Adams.
         penalty: weight of the student's gradient penalty; free.
+        temperature: of the relaxed draws of levels.
         resumes: checkpoints to resume from; each is charged a twentieth of the rounds in advance.
     """
 
