@@ -47,7 +47,7 @@ class ContingencyCounter:
         *,
         elsewhere: Callable[[Sequence[Columns]], Totals] | None = None,
     ) -> None:
-        """Take `batches`, which yields codes (rows, d) on every call."""
+        """Take `batches`, which yields codes (rows, d) on every call; `elsewhere` replaces them."""
         self._read, self._sizes = batches, tuple(sizes)
         self._held: list[Codes] | None = None
         self._smallest = np.min_scalar_type(max(self._sizes) - 1)

@@ -77,6 +77,7 @@ class Histospline:
 
 
 def _runs(bins: Bins, counts: Array) -> list[tuple[int, int]]:
+    """Runs of neighbouring bins without spikes, as (first, after the last)."""
     assert bins.edges is not None
     widths = np.diff(bins.edges)
     plain = (widths > 1 if bins.span else widths > _LEAST_WIDTH) & ~_spikes(widths, counts)
@@ -94,6 +95,7 @@ def _spikes(widths: Array, counts: Array) -> NDArray[np.bool_]:
 
 
 def _places(edges: Array, mass: Array, variance: float) -> Array:
+    """`Histospline.places` of a run of bins, shape (bins, parts + 1)."""
     from scipy.interpolate import PchipInterpolator
 
     reached = np.concatenate([[0.0], np.cumsum(mass / mass.sum())])

@@ -213,6 +213,7 @@ def _unseen(schema: PublicSchema) -> list[Column]:
 def _frequent_levels(
     texts: NDArray[Any], *, ready: LevelNoise, noise: NoiseSource
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
+    """Return levels that reach the threshold, their noisy counts, and that of missing cells."""
     exact = pd.Series(texts, dtype=object).value_counts(dropna=True)
     missing = int(exact.pop("")) if "" in exact.index else 0
     exact = exact.sort_index()

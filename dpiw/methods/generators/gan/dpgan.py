@@ -327,6 +327,7 @@ class DPGAN(GANSettings):
     def _proportions(
         self, design: Design, marginals: Measurement | None, scaled: ScaledTable, noise: NoiseSource
     ) -> Array:
+        """Shares of the labels' levels, shape (levels,); empty without a label."""
         if not self.conditional:
             return np.zeros(0)
         if self.proportions:

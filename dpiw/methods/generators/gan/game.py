@@ -216,7 +216,7 @@ _KIND = "game_state"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GameState:
-    """Both players between two steps of the discriminator.
+    """Both players between two discriminator steps: functions of noisy sums and public values.
 
     Attributes:
         proportions: shares of the labels' levels, public or noised, shape (levels,).

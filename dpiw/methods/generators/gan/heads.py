@@ -422,6 +422,7 @@ class Drawn:
 
     @cached_property
     def _bend(self) -> Array:
+        """Numbers, shape (n, numbers), from -1 to 1; of ranks by a logistic law."""
         numbers, distributions = self.heads._numbers, self.heads.distributions
         if distributions is None:
             return np.tanh(self.outputs[:, numbers] / 2)

@@ -208,6 +208,7 @@ class Inference:
         self._process: Any = None
 
     def __enter__(self) -> Self:
+        """Start the process; it inherits and receives no more than its parent has."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dpiw.methods.generators.pgm.inference_process"],
             stdin=subprocess.PIPE,

@@ -93,8 +93,7 @@ class MST(Synthesizer):
         noise: `gaussian`, or `laplace` if delta is 0.
         max_cells: pairs of columns with more cells are not measured.
 
-    Privacy: bins, candidates and the number of mechanisms are public; the number of rows is never
-        read.
+    Privacy: candidates and the number of mechanisms are public; the row count is never read.
     """
 
     bins: int = 16
