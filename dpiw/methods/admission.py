@@ -1,8 +1,6 @@
-"""Admission of a generator's rows: only rows that satisfy the dictionary's constraints.
+"""Admission of generated rows: reject or project rows that break the dictionary's constraints.
 
-Rows are rejected or projected after they were drawn from a fitted model: free post-processing that
-reads no confidential row. How often constraints bound is public. Every model yields rows, so a paid
-measurement is never lost.
+Free post-processing; reads no confidential row, and never fails, so no paid measurement is lost.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ MOST_DRAWN = 16
 """Rows drawn for each one wanted, before the rest are projected."""
 
 _LEAST_DRAWN = 100
-"""Least rows drawn at once after the first, and least count that `MOST_DRAWN` multiplies."""
+"""Least rows drawn at once after the first batch, and least `rows` that `MOST_DRAWN` multiplies."""
 
 MOST_FORCED = 0.5
-"""Share of rows projected because too few were good, above which weights are `do not use`."""
+"""Share of forced rows above which weights are `do not use`."""
 
 ADMITTED = "satisfy declared constraints: "
-"""First words of the certificate's step on rejection and projection: rows stay independent, and
-the noise law of their weights still holds (docs/method.md section 15)."""
+"""First words of the certificate's step: rows stay independent, and weights keep their noise law
+(docs/method.md section 15)."""
 
 RULE = (
     " Constraints: at best `use with care` if rows had to be projected as too few satisfied the"
@@ -42,17 +40,12 @@ RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
-    """How often constraints bound a generator's rows; of synthetic rows alone, so public.
+    """How often constraints rejected or changed synthetic rows; public.
 
     Attributes:
-        rows: admitted.
-        drawn: from the model.
-        rejected: drawn and left out.
-        projected: drawn and replaced by the nearest rows that satisfy the constraints.
-        forced: admitted rows that were projected onto all constraints because rejection was too
-            rare, or `replaced`.
-        replaced: rows that no projection repaired; made from the dictionary, with the cells that
-            could stay.
+        projected: drawn rows replaced by the nearest rows that satisfy the constraints.
+        forced: admitted rows projected onto all constraints because too few passed, or `replaced`.
+        replaced: rows that no projection repaired, rebuilt from the dictionary.
         broken: by constraint, rows that broke it as drawn.
     """
 
@@ -140,21 +133,12 @@ def forced_rows(diagnostics: Mapping[str, Any]) -> str:
 def admitted(
     draw: Callable[[int], ScaledTable], rows: int, *, rules: Rules | None
 ) -> tuple[ScaledTable, Admission | None]:
-    """Draw rows that satisfy every constraint.
+    """Draw rows that satisfy every constraint, and report how often constraints acted.
 
-    Rows that break a constraint of the repair `project` become the nearest that do not. Rows that
-    then break another are left out, and further rows are drawn. After `MOST_DRAWN` rows for each
-    one wanted, and 1,600 at least, further rows are projected onto all constraints; those that
-    cannot be repaired are replaced (`Rules.replaced`).
-
-    Args:
-        draw: gives that many independent admissible rows; first called for exactly `rows`, and only
-            once if all of them satisfy the constraints.
-        rows: wanted.
-        rules: of the schema; None: every row is admitted.
-
-    Returns:
-        The rows, and how often constraints bound; None without constraints or rows.
+    Constraints with the repair `project` move a row to the nearest admissible one; rows that still
+    break a constraint are redrawn. After `MOST_DRAWN` rows for each row wanted (at least 1,600 in
+    all), all constraints project, and `Rules.replaced` replaces rows that stay bad. First calls
+    `draw` with exactly `rows`. Reports None if `rules` is None.
     """
     if rules is None or rows == 0:
         return draw(rows), None
@@ -181,8 +165,6 @@ def admitted(
 
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Rows drawn at once, and their fate."""
-
     drawn: int
     good: ScaledTable
     refused: int
@@ -194,11 +176,7 @@ class _Batch:
 def _batch(
     draw: Callable[[int], ScaledTable], rows: int, rules: Rules, *, only: Repair | None, most: int
 ) -> _Batch:
-    """Project rows by the constraints of one repair, and admit the first `most` good ones.
-
-    Without `only`, all constraints project, every row is admitted, and rows that stay bad are
-    replaced.
-    """
+    """Project by the constraints of one repair (None: all) and admit the first `most` good rows."""
     table = draw(rows)
     faults = rules.broken(table)
     projected = rules.projected(table, only=only)

@@ -23,10 +23,8 @@ from dpiw.privacy.units import PrivacyUnit
 class Method(Protocol):
     """A method that a spec names, before it has seen data: frozen public settings.
 
-    Formal guarantees:
-        `events` is known before any data is read, and is what `measure` does to the data.
-        `measure` reads the table and returns only noisy values.
-        Everything after it needs only the measurement and public settings: free and repeatable.
+    Privacy: `events` is known before data is read and accounts for `measure`, which returns only
+    noisy values. Everything later uses the measurement and public settings: free and repeatable.
     """
 
     @property
@@ -45,41 +43,31 @@ class Method(Protocol):
         return ()
 
     def check_fits(self) -> None:
-        """Try on public numbers what the fit needs, before anything is charged.
-
-        Raises:
-            StageFailedError: it does not work.
-        """
+        """Try the fit on public numbers before the run is charged; StageFailedError if it fails."""
         return
 
     @abc.abstractmethod
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Return settings whose noise spends the zCDP-equivalent effort `rho` > 0.
+        """Return settings whose noise spends the zCDP-equivalent effort `rho`, or raise SpecError.
 
-        The plan varies `rho` until the total (epsilon, delta) of the whole run is met, so noise
-        must be continuous and decreasing in `rho`.
+        The plan searches over `rho`, so noise must be continuous and decreasing in `rho` > 0.
         """
         ...
 
     @abc.abstractmethod
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """What `measure` will do.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema or unit.
-        """
+        """Return the events of `measure`; UncalibratedError for another schema or unit."""
         ...
 
     @abc.abstractmethod
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Return the noise that `measure` adds, in the order of the events that account for it.
+        """Return the noise that `measure` adds, in the order of its events, before data is read.
 
-        An event whose noise has no single scale has no entry. The certificate states it, so it
-        must be known before any data is read. Raises `UncalibratedError` as `events`.
+        Events without a single scale have no entry. Raises `UncalibratedError` as `events` does.
         """
         ...
 
@@ -95,13 +83,12 @@ def own_libraries(*methods: Method | None) -> tuple[str, ...]:
 
 
 TABLE_ROW_SECONDS, TABLE_SECONDS = 1e-8, 3e-4
-"""Seconds to count a row into a table of codes, and per table: `mst` on 60 columns of 8 codes and
-100,000 rows counted 1,770 tables in 2.3 s on one core of a shared machine (November 2026)."""
+"""Seconds to count one row into a table of codes, and per table (1,770 tables of 100,000 rows took
+2.3 s on one shared core, November 2026)."""
 
 DRAW_SECONDS, FEATURE_SECONDS, TILT_SECONDS = 3e-3, 1.5e-8, 5.5e-10
-"""Seconds per parameter of `bayes`, per feature of a row, and per row and squared feature of a
-tilting. These and the next by `python benchmarks/scale.py --rows 10000` (also with `--rows 100000`,
-and `--copies 3`) on one core of a shared machine (November 2026)."""
+"""Seconds per `bayes` parameter, per feature of a row, per row and squared feature of a tilting
+(`benchmarks/scale.py --rows 10000`, also `--rows 100000` and `--copies 3`, November 2026)."""
 
 STEP_SECONDS, NUMBER_SECONDS, MULTIPLY_SECONDS = 4.5e-3, 1.2e-7, 9e-10
 """Seconds of networks: per step, per number of a row made or read, per parameter and row."""
@@ -109,13 +96,11 @@ STEP_SECONDS, NUMBER_SECONDS, MULTIPLY_SECONDS = 4.5e-3, 1.2e-7, 9e-10
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """Rough forecast of what a method takes besides reading the table, from public facts.
-
-    Includes weighing and drawing rows after the draw.
+    """Rough public forecast of a method's cost besides reading the table, weighing included.
 
     Attributes:
-        seconds: on one core of the machine of the constants.
-        held_bytes: at once, besides the table.
+        seconds: on one core.
+        held_bytes: peak memory besides the table.
     """
 
     seconds: float
@@ -127,13 +112,7 @@ class Forecasts(Protocol):
     """A method that forecasts its running; plans state none for others."""
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
-        """Forecast of a calibrated method; None where unknown. Reads no data.
-
-        Args:
-            schema: it was calibrated for.
-            nominal_rows: the public nominal size.
-            published: rows of the release.
-        """
+        """Return a calibrated method's forecast, None if unknown. Reads no data."""
         ...
 
 
@@ -148,11 +127,7 @@ class ReadsBatches(Protocol):
 
 
 class CriticKind(enum.Enum):
-    """What a model's discriminator says about a row.
-
-    `NONE`: no discriminator, or no ratio follows from it (a Wasserstein critic). `LOG_RATIO`:
-    log(p_real/p_synthetic), up to a constant (docs/method.md section 12).
-    """
+    """What a discriminator's output means: nothing, or log(p_real/p_synthetic) up to a constant."""
 
     NONE = "none"
     LOG_RATIO = "log ratio"
@@ -182,17 +157,7 @@ FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 
 
 def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
-    """Refuse an effort or schema that no method can be calibrated for.
-
-    Args:
-        what: the method, by name.
-        rho: the effort.
-        nominal_rows: the public nominal size.
-        width: numbers by which the method holds a row, where it is the schema's.
-
-    Raises:
-        SpecError: the effort or the nominal size is not positive, or a row is too wide.
-    """
+    """Raise SpecError if the effort or nominal size is not positive, or a row is too wide."""
     if not (math.isfinite(rho) and rho > 0):
         raise SpecError(f"{what}: expected an effort rho > 0")
     if nominal_rows < 1:
@@ -208,16 +173,7 @@ _Ready = TypeVar("_Ready")
 
 
 def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Ready:
-    """Return what `calibrate` decided, if it is set and all `others` hold.
-
-    Args:
-        calibrated: of the method; None before `calibrate`.
-        others: whether it was for this schema, this unit, and so on.
-        method: by name.
-
-    Raises:
-        UncalibratedError: it is None, or one of `others` does not hold.
-    """
+    """Return what `calibrate` set; UncalibratedError if it is None or one of `others` is false."""
     if calibrated is None:
         raise UncalibratedError(f"{method}: calibrate before use")
     if not all(others):

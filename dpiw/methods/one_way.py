@@ -1,18 +1,11 @@
-"""One-way distributions that a generator measured: free further targets for weights.
+"""One-way marginals that a generator measured, as extra free targets for weights.
 
-A generator that measured one-way marginals knows every column's distribution up to noise of known
-variance. As further targets they keep fitted weights from moving those distributions beyond what
-either measurement allows.
+Targets are shares p of noisy counts with variance v, projected to the noisy total T. Before cutting
+at zero (Wang et al. 2020, section 4), the covariance of p over s codes is
 
-A column of s codes has its first s - 1 indicators as features. Targets are the generator's own
-shares p: noisy counts, all moved by one amount so that they sum to its noisy number of rows T, cut
-at zero, and divided by T. Before the cut, which only brings them nearer to the truth (Wang et al.
-2020, section 4), the noise of p has the covariance
+    v/T^2 (I - 11'/s) + Var(T)/T^2 (p - 1/s)(p - 1/s)'.
 
-    v/T^2 (I - 11'/s) + Var(T)/T^2 (p - 1/s)(p - 1/s)',
-
-v the variance of a count, the second part one error of all columns. Columns measured in one table
-share no other noise: the rest is in the totals alone. Source: docs/method.md section 14.
+The first s - 1 indicators of a column are its features. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -44,11 +37,10 @@ class OneWayLaw:
     """Which marginals are known, and their noise.
 
     Attributes:
-        schema: the public schema.
         bins: of numeric columns that declare neither `bins` nor `cuts`.
         columns: indices of the known released columns, ascending.
-        variances: of a noisy count of each of them, > 0.
-        total_variance: of the number of rows that counts are divided by, >= 0.
+        variances: noise variance of one count, for each known column, > 0.
+        total_variance: of the noisy number of rows, >= 0.
     """
 
     schema: PublicSchema
@@ -90,12 +82,7 @@ class OneWayLaw:
         return {n: codes[:, j] for n, j in indices.items() if self.schema.released[j].is_numeric}
 
     def covariance(self, shares: Array, rows: float) -> Array:
-        """Covariance of the targets' noise, shape (dimension, dimension), positive definite.
-
-        Args:
-            shares: the targets, or means near them, shape (dimension,).
-            rows: approximate number of rows.
-        """
+        """Return the covariance of the noise, (dimension, dimension), at means near the targets."""
         parts = [
             v * (np.eye(s - 1) - 1 / s) / rows**2
             for s, v in zip(self.sizes, self.variances, strict=True)
@@ -118,11 +105,7 @@ class OneWayLaw:
 
     @classmethod
     def from_json(cls, facts: Any, schema: PublicSchema) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ReleaseError: it does not fit this schema.
-        """
+        """Read what `to_json` wrote; ReleaseError if it does not fit the schema."""
         try:
             variances = dict(facts["variances"])
             bins, total = facts["bins"], float(facts["total_variance"])
@@ -150,13 +133,7 @@ class OneWayLaw:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OneWayMarginals:
-    """One-way distributions of a generator, and their noise.
-
-    Attributes:
-        law: known columns and variances.
-        shares: of the law's features, shape (dimension,).
-        total: noisy number of rows that they are shares of; 0 without known columns.
-    """
+    """One-way shares, (dimension,), and their noise; `total` is 0 without known columns."""
 
     law: OneWayLaw
     shares: Array = field(repr=False)
@@ -172,13 +149,13 @@ class OneWayMarginals:
         variances: Sequence[float],
         total_variance: float,
     ) -> Self:
-        """From the marginals of every released column; sizes decide which are kept.
+        """Build from the marginals of every released column; sizes decide which columns are kept.
 
         Args:
             domain: the codes.
-            bins: it was made with.
-            marginals: of each released column, shape (s,) each: non-negative, of one total.
-            variances: of a count of each released column, > 0.
+            bins: the domain's setting.
+            marginals: by released column, shape (s,), non-negative, all with one total.
+            variances: of one count, by released column, > 0.
             total_variance: of that total.
         """
         columns = _small_columns(domain.sizes)
@@ -219,7 +196,7 @@ class OneWayMarginals:
 
 
 def _small_columns(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Columns of at most `MOST_CODES` codes, fewest first while there is room; ascending."""
+    """Columns of at most `MOST_CODES` codes, fewest first, within `MOST_INDICATORS`; ascending."""
     columns, room = [], MOST_INDICATORS
     for j in np.argsort(sizes, kind="stable"):
         if 1 < sizes[j] <= min(MOST_CODES, room):

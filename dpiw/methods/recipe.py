@@ -1,8 +1,4 @@
-"""How a release is made: the steps from a fitted generator to weighted rows, each written once.
-
-A run takes the steps one by one and records each; `play` takes them in memory, for rehearsals and
-benchmarks. Each step states its cost; steps after a measurement are free.
-"""
+"""Steps from a fitted generator to weighted rows, shared by runs and by `play` (in memory)."""
 
 from __future__ import annotations
 
@@ -27,14 +23,7 @@ DRAWN_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recipe:
-    """Everything that a release is made with, decided before data is read.
-
-    Attributes:
-        schema: the public schema.
-        generator: calibrated.
-        weights: calibrated; None where rows are published unweighted.
-        weighing: how weights follow from a measurement, and how many rows are published.
-    """
+    """Everything a release is made with, decided before data is read; no `weights`: all are 1."""
 
     schema: PublicSchema
     generator: Synthesizer
@@ -59,11 +48,10 @@ class Recipe:
     def draw(
         self, model: GenerativeModel, rows: int, *, rng: np.random.Generator
     ) -> Iterator[tuple[SyntheticTable, Admission | None]]:
-        """Rows of the model that satisfy the constraints: the one door of every generator's rows.
+        """Yield rows that satisfy the constraints; every generator's rows pass through here.
 
-        Yields at most `DRAWN_ROWS` at a time, or all at once of a model that has only rows
-        `at_hand`. Projected rows are in random
-        order: the first are a sample of all. Costs nothing.
+        Yields at most `DRAWN_ROWS` at a time, or all rows of a model with `at_hand`. Shuffles
+        projected rows, so that the first ones are a sample. Costs nothing.
         """
         rules = self.schema.rules
         most = DRAWN_ROWS
@@ -104,16 +92,10 @@ class Recipe:
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """Weights of the rows; one each where the recipe has none. Costs nothing.
+        """Return weights of the rows, all one if the recipe has none, or raise WeightError. Free.
 
-        Args:
-            weights: those of the recipe, informed.
-            measurement: the weights' own, or the generator's where weights draw nothing.
-            rows: of the generator.
-            rng: of choices among rows; the same state gives the same weights.
-
-        Raises:
-            WeightError: weights do not exist.
+        `weights` are informed; `measurement` is the generator's if they draw nothing; `rng` makes
+        no noise.
         """
         if weights is None:
             return uniform_weights(self.weighing.rows)
@@ -133,11 +115,10 @@ def judged(weights: Weights, admission: Admission) -> Weights:
 def ready_to_measure(
     weights: WeightEstimator, rows: SampledRows
 ) -> tuple[WeightEstimator, SyntheticTable]:
-    """Weights that know the published rows if their noise depends on them, and rows to fit on.
+    """Return weights that know the published rows, if they need them, and the rows to fit on.
 
-    Fitting uses other rows than the published ones, so that a row's weight does not depend on its
-    part in the fit. It uses the published ones where the release is of their weights alone, or
-    there are no others.
+    Fits on rows that are not published, so that a row does not influence its own weight. Fits on
+    published rows if only their weights are released, or there are no others.
     """
     on_published = weights.bound_to_rows or rows.fitting.rows == 0
     return weights.for_rows(rows.weighed), rows.weighed if on_published else rows.fitting
@@ -148,11 +129,9 @@ class Played:
     """A release in memory.
 
     Attributes:
-        rows: as published.
-        weights: theirs.
-        estimator: of the weights; None where they are all one.
+        estimator: of the weights; None if all are one.
         fitted: the generator's measurement.
-        measurement: of the weights; the generator's where they draw nothing.
+        measurement: the weights' own; the generator's if weights draw nothing.
     """
 
     rows: SyntheticTable
@@ -165,20 +144,11 @@ class Played:
 def play(
     recipe: Recipe, table: PrivateTable, *, noise: SeededNoise, rng: np.random.Generator
 ) -> Played:
-    """Make a release in memory.
-
-    Args:
-        recipe: of the release.
-        table: instead of the confidential one.
-        noise: of the measurements; seeded, so nothing made with it can be published.
-        rng: of rows, and of choices among them; no privacy noise.
+    """Make a release in memory from a public table; WeightError if weights do not exist.
 
     Privacy:
-        The events of generator and weights, for public tables: nothing is charged. Confidential
-            tables go through `dpiw.run`.
-
-    Raises:
-        WeightError: weights do not exist.
+        Charges nothing: for public tables only. Noise is seeded and unpublishable, `rng` draws
+        rows. Confidential tables go through `dpiw.run`.
     """
     fitted = measurement = recipe.generator.measure(table, noise=noise)
     model = recipe.generator.model(fitted, schema=recipe.schema)

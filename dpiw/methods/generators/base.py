@@ -30,12 +30,12 @@ class GenerativeModel(Protocol):
 
     @property
     def judge(self) -> Judge | None:
-        """Itself, if it can tell its rows from real ones; else None."""
+        """The model itself if its discriminator can judge rows; else None."""
         ...
 
     @property
     def at_hand(self) -> int | None:
-        """Rows that it has: it is asked for them all at once. None: it makes any number."""
+        """Number of fixed rows, drawn all at once; None if the model makes any number."""
         ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
@@ -44,10 +44,7 @@ class GenerativeModel(Protocol):
 
 
 class Synthesizer(Method, Protocol):
-    """An SDGP before it has seen data: a frozen dataclass of public settings.
-
-    Generators inherit from it for the defaults of what most have nothing to say about.
-    """
+    """An SDGP before it has seen data: a frozen dataclass of public settings; has defaults."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     files: ClassVar[frozenset[str]] = frozenset()
@@ -60,19 +57,15 @@ class Synthesizer(Method, Protocol):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Sentences about what its guarantee rests on, beyond what every run's does."""
+        """Sentences about extra assumptions of its guarantee."""
         return ()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """Build it, uncalibrated, from a spec's words.
-
-        Args:
-            settings: known fields; `noise` as text.
-            pure: whether delta is 0.
+        """Build an uncalibrated generator from a spec's settings; `pure` if delta is 0.
 
         Raises:
-            SpecError: a setting of the wrong type or out of range, or noise that is not pure.
+            SpecError: wrong type or range, or noise that is not pure if `pure`.
         """
         ...
 
@@ -82,33 +75,25 @@ class Synthesizer(Method, Protocol):
         ...
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
-        """Read the private table and return noisy values.
-
-        Raises:
-            UncalibratedError: not calibrated, or for another schema.
-        """
+        """Read the private table and return noisy values; UncalibratedError for another schema."""
         ...
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
-        """Post-process a measurement into a sampler. Costs nothing, repeatable.
-
-        Raises:
-            SpecError: the measurement is of another method, schema or discretisation.
-        """
+        """Turn a measurement into a free, repeatable sampler; SpecError for a wrong measurement."""
         ...
 
 
 class CalibratedNoise(Protocol):
-    """What `calibrate` decided, and for which schema and unit."""
+    """What `calibrate` set, with its schema and unit."""
 
     @property
     def schema(self) -> PublicSchema:
-        """For which schema."""
+        """The schema."""
         ...
 
     @property
     def unit(self) -> PrivacyUnit:
-        """For which unit."""
+        """The protected unit."""
         ...
 
 
@@ -118,11 +103,7 @@ _Noise = TypeVar("_Noise", bound=CalibratedNoise)
 def ready_for(
     calibrated: _Noise | None, schema: PublicSchema, unit: PrivacyUnit | None = None, *, method: str
 ) -> _Noise:
-    """Return what was calibrated, if it was for this schema and, if given, this unit.
-
-    Raises:
-        UncalibratedError: it was not, or not at all.
-    """
+    """Return `calibrated` if it fits the schema and unit; UncalibratedError otherwise."""
     others = () if calibrated is None else (
         calibrated.schema == schema, unit is None or calibrated.unit == unit
     )  # fmt: skip
@@ -139,19 +120,15 @@ class MadeElsewhere(Protocol):
         ...
 
     def at(self, path: Path) -> Self:
-        """The same, with its rows at another path."""
+        """Return a copy with its rows at another path."""
         ...
 
     def check_file(self, source: Path) -> None:
-        """Refuse another file than declared, or the confidential `source`; SpecError."""
+        """Raise SpecError for another file than declared, or the confidential `source`."""
         ...
 
     def kept(self, schema: PublicSchema) -> dict[str, int]:
-        """Read and check the file: its `rows` and `distinct_rows`.
-
-        Raises:
-            SpecError: the file or a cell is not as declared.
-        """
+        """Check the file and count its `rows` and `distinct_rows`; SpecError if a cell is wrong."""
         ...
 
     def rows_model(self, schema: PublicSchema) -> GenerativeModel:
@@ -159,12 +136,7 @@ class MadeElsewhere(Protocol):
         ...
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Declared cost of the rows, converted to `unit`.
-
-        Raises:
-            SpecError: the declaration cannot be converted.
-            NotPublishableError: no epsilon was declared.
-        """
+        """Return the cost for `unit`; SpecError, or NotPublishableError without an epsilon."""
         ...
 
     def declaration(self) -> dict[str, Any]:
@@ -174,27 +146,18 @@ class MadeElsewhere(Protocol):
 
 @runtime_checkable
 class FindsLevels(Protocol):
-    """A generator of the columns of unseen levels alone: its rows have their own schema."""
+    """A generator of the columns of unseen levels: its rows have their own schema."""
 
     def within(self, delta: Decimal) -> Self:
-        """The same, with a total delta to divide between thresholds and noise."""
+        """Return a copy with a total delta to divide between thresholds and noise."""
         ...
 
     def found_schema(
         self, measurement: Measurement, *, schema: PublicSchema, provenance: str
     ) -> PublicSchema:
-        """Schema of the rows: the unseen columns, with the levels that were shown.
-
-        Args:
-            measurement: of this generator.
-            schema: of the table.
-            provenance: of the levels (`Column.provenance`).
-
-        Raises:
-            SpecError: a measurement of something else.
-        """
+        """Return the schema of the unseen columns, with the levels that were found."""
         ...
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
-        """A `levels_file` for each column in order: its levels, and their noisy counts."""
+        """Return a `levels_file` for each column in order: its levels and their noisy counts."""
         ...

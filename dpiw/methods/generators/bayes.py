@@ -1,10 +1,7 @@
 """Bayesian synthesis: parameters drawn from a censored pseudo posterior on a public grid.
 
-The model is the target's law, and every other column's law given the target's code. Weights add
-dependence between other columns. A draw is an exact exponential mechanism (`pseudo_posterior`), so
-epsilon is strict. Markov chains are refused: nobody can measure how far they are from the law.
-
-Source: docs/method.md section 16.
+Models the target, and other columns given the target. A draw is an exact exponential mechanism
+(`pseudo_posterior`), so epsilon is strict; a Markov chain's is not (docs/method.md section 16).
 """
 
 from __future__ import annotations
@@ -52,14 +49,7 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 @dataclass(frozen=True, kw_only=True)
 class BayesDesign:
-    """The public structure: nothing in it has seen data.
-
-    Attributes:
-        domain: codes of every released column.
-        given_target: whether columns are given the target's code, if there is a target.
-        shaped: whether numeric columns have a shape, not splits.
-        prior, smallest: see `column_law`.
-    """
+    """The public structure of the model; `shaped` if numeric columns have a shape, not splits."""
 
     domain: Domain
     given_target: bool
@@ -86,11 +76,7 @@ class BayesDesign:
         return column_law(bins, shaped=self.shaped, prior=self.prior, smallest=self.smallest)
 
     def network(self, points: Mapping[int, NDArray[np.int64]]) -> NetworkModel:
-        """The joint law at chosen points.
-
-        Args:
-            points: by column, shape (codes of its parent or 1, parts).
-        """
+        """Return the joint law at chosen points, by column, (codes of its parent or 1, parts)."""
         order = sorted(range(len(self.domain.sizes)), key=lambda column: column != self.root)
         conditionals = []
         for column in order:
@@ -150,21 +136,16 @@ class Bayes(Synthesizer):
     """Bayesian synthesis before it has seen data.
 
     Attributes:
-        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small
-            nominal sizes get fewer (`useful_bins`).
+        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
         numeric: law of numeric columns: `shape`, a normal law within the bounds, or `splits`.
-        given: what the other columns are given: the `target`'s code, or `nothing`.
+        given: what the other columns depend on: the `target`'s code, or `nothing`.
         weights: `public`, or `two_stage`: from parameters drawn first, which cost a draw more.
         prior: pseudo-rows in all, spread evenly over a column's codes.
         smallest: least probability of either side of a split.
-        draws: of the parameters. Each costs one event a column, and gives its share of the rows.
-        sampler: `grid`, which draws exactly.
-        pure: set where delta is 0: efforts are then shares of epsilon.
-        calibrated: set by `calibrate`.
+        draws: of the parameters; each costs one event a column, and gives its share of the rows.
 
-    Formal guarantees:
-        Grids, windows, weights and the number of draws follow from schema and settings (and, of
-        `two_stage`, from parameters already paid for). The number of rows is never read.
+    Privacy: grids, windows, weights and draws are public, or (`two_stage`) follow from parameters
+    already paid for. The number of rows is never read.
     """
 
     bins: int = 16
@@ -242,18 +223,12 @@ class Bayes(Synthesizer):
 
     @property
     def _events(self) -> int:
-        """Draws of each column: pilots are drawn once."""
         return self.draws + (self.weights == "two_stage")
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort evenly over columns and draws; `nominal_rows` limits the bins.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or so small that a window has no
-                room on the lattice, or the schema is too wide.
-        """
+        """Split the effort evenly over columns and draws; `nominal_rows` limits the bins."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         kind = NoiseKind.LAPLACE if self.pure else NoiseKind.GAUSSIAN
         count = len(schema.released) * self._events
@@ -267,7 +242,6 @@ class Bayes(Synthesizer):
         return replace(self, calibrated=noise)
 
     def _choices(self, domain: Domain) -> int:
-        """Approximate number of parameters: one for each code given each code of the target."""
         root = self._design(domain).root
         parents = 1 if root is None else domain.sizes[root]
         return sum(domain.sizes) * parents * self._events
@@ -304,12 +278,10 @@ class Bayes(Synthesizer):
         """Draw every column's parameters, as indices into the public grid.
 
         Privacy:
-            Unit: `calibrated.unit`, whose rows enter or leave: k = max_rows under add/remove, 2 k
-            under replace-one. A row moves one column's log pseudo posterior by amounts in an
-            interval of w, whatever the point of
-            the product grid: it meets `depth` parts of one target code, each with w / depth.
-            Event: `ExponentialMechanismEvent(epsilon = k w or 2 k w)` per draw; a column's parts
-            are one draw of its product grid, part by part.
+            Unit: `calibrated.unit`; k = max_rows rows change under add/remove, 2 k under
+                replace-one. A row moves a column's log pseudo posterior within an interval of w at
+                any grid point: it meets `depth` parts of one target code, each with w / depth.
+            Event: `ExponentialMechanismEvent(epsilon = k w or 2 k w)` per draw of a column's parts.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
@@ -348,14 +320,7 @@ class Bayes(Synthesizer):
     def _draw(
         self, counts: NDArray[np.int64], law: ColumnLaw, *, window: Window, noise: NoiseSource
     ) -> NDArray[np.int64]:
-        """Points of one column, shape (draws, codes of its parent or 1, parts).
-
-        Args:
-            counts: exact, shape (codes of its parent or 1, codes).
-            law: the column's grid.
-            window: of one draw.
-            noise: where the draws come from.
-        """
+        """Draw a column's points, (draws, codes of its parent or 1, parts), from exact counts."""
         units = window.units // law.depth
         width = units / window.per_nat
         points = np.zeros((self._events, len(counts), len(law.parts)), dtype=np.int64)

@@ -1,20 +1,10 @@
 """Discrete Bayesian networks: structure by the exponential mechanism, and ancestral sampling.
 
-Source: Zhang et al. (2017), PrivBayes, algorithm 4 (GreedyBayes) with the score R of section 4.3
-and theta-usefulness as the cap on cells; the penalty for noise follows AIM (McKenna et al. 2022).
-
-Score of a family (X, P), in rows:
-
-    score = 1/2 * || c_{X,P} - p_X (x) c_P ||_1
-
-with c exact counts and p_X the *already released* noisy distribution of X: the rows one would have
-to move for X to be independent of P.
-
-Sensitivity. One more row, at (x0, p0), adds 1 to c_{X,P}(x0, p0) and p_X(.) to the slice p0 of the
-second term. The difference moves by 1 - p_X(x0) at x0 and by p_X(x) at every other x of the slice,
-in all 2 (1 - p_X(x0)), halved: at most 1 per row, because p_X is a distribution. Add/remove:
-max_rows. Replace-one is one removal and one addition: 2 max_rows. p_X is held as whole numbers over
-2^20, so the score is a whole number over 2^21 and no rounding enters the bound.
+The score of family (X, P), in rows, is 1/2 || c_{X,P} - p_X (x) c_P ||_1, c exact counts and p_X
+the *already released* distribution of X. Sensitivity: max_rows (add/remove) or 2 max_rows
+(replace-one), because p_X is a distribution; p_X holds whole numbers over 2^20, so scores are exact
+(docs/method.md section 9).
+Source: Zhang et al. (2017), PrivBayes, algorithm 4 and section 4.3; penalty: McKenna et al. (2022).
 """
 
 from __future__ import annotations
@@ -55,7 +45,7 @@ class Family:
 
 
 def score_sensitivity(unit: PrivacyUnit) -> float:
-    """Sensitivity of `dependence` under the unit's relation (derivation above)."""
+    """Sensitivity of `dependence` under the unit's relation."""
     rows = float(unit.max_rows)
     return rows if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE else 2.0 * rows
 
@@ -73,11 +63,7 @@ def whole_shares(distribution: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def dependence(table: NDArray[np.int64], shares: NDArray[np.int64]) -> float:
-    """The score of the module's docstring, in rows.
-
-    Args:
-        table: exact counts, shape (*parents, child).
-        shares: public distribution of the child, from `whole_shares`.
+    """Return the score of exact counts, (*parents, child); `shares` from `whole_shares`, in rows.
 
     Privacy:
         Exact, hence confidential; sensitivity `score_sensitivity`. Only for `mechanisms.select`.
@@ -90,7 +76,7 @@ def dependence(table: NDArray[np.int64], shares: NDArray[np.int64]) -> float:
 def _new_families(
     placed: Sequence[int], waiting: Sequence[int], sizes: Sequence[int], degree: int, max_cells: int
 ) -> Iterator[Family]:
-    """Families that the column placed last makes possible. Depends on public facts only."""
+    """Families that the newest column makes possible; depends on public facts only."""
     *earlier, newest = placed
     for others in range(min(degree, len(placed))):
         for rest in combinations(earlier, others):
@@ -114,24 +100,21 @@ def choose_network(
     cell_penalty: float,
     select: Callable[[NDArray[np.float64]], int],
 ) -> tuple[Family, ...]:
-    """Place every column, greedily, each with the parents that explain most.
+    """Return families in sampling order: each column, greedily, with the parents that explain most.
 
     Args:
         counter: exact counts of the private table.
         sizes: codes per column.
         shares: public distribution of each column, from `whole_shares`.
-        root: the first column, chosen publicly, so its choice costs nothing.
+        root: the first column, without parents; chosen publicly and free.
         degree: most parents of a column.
         max_cells: families with more cells are no candidates (public).
-        cell_penalty: rows of score a candidate loses per cell it would have to measure (public).
+        cell_penalty: rows of score a candidate loses per cell it would measure (public).
         select: the exponential mechanism, calibrated to `score_sensitivity`; larger is better.
-
-    Returns:
-        Families in sampling order; the first is the root without parents.
 
     Privacy:
         Calls `select` exactly len(sizes) - 1 times. Candidates follow from earlier selections and
-        public facts alone; scores do not change between steps, so each is computed once.
+        public facts only; scores do not change between steps.
     """
     families = [Family(child=root, parents=())]
     waiting = [j for j in range(len(sizes)) if j != root]
@@ -164,10 +147,7 @@ MOST_CELLS = 1 << 20
 class Conditional:
     """The law of a child given its parents.
 
-    Attributes:
-        family: child and parents.
-        steps: cumulative probabilities, one row per parent configuration, flattened; row r runs
-            from r to r + 1, so the whole array increases and one search serves all rows.
+    `steps` are cumulative probabilities, flattened; configuration r runs from r to r + 1.
     """
 
     family: Family
@@ -177,10 +157,7 @@ class Conditional:
     def from_table(
         cls, family: Family, table: NDArray[np.float64], fallback: NDArray[np.float64]
     ) -> Conditional:
-        """Normalise a non-negative table, shape (*parents, child).
-
-        Parent configurations without mass take `fallback`, the child's one-way distribution.
-        """
+        """Normalise a non-negative table, (*parents, child); empty rows use `fallback`."""
         rows = table.reshape(-1, table.shape[-1])
         rows = np.where(rows.sum(axis=1, keepdims=True) > 0, rows, fallback)
         cumulative = np.cumsum(rows, axis=1)
@@ -197,7 +174,6 @@ class Conditional:
         return (places - parents * size).astype(np.int32)
 
     def _places(self, points: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Steps at most each point, below the last step; by table where one helps."""
         cells, places, is_sure = self._guide
         if not cells:
             return np.searchsorted(self.steps, points, side="right")
@@ -208,11 +184,7 @@ class Conditional:
 
     @cached_property
     def _guide(self) -> tuple[int, NDArray[np.intp], NDArray[np.bool_]]:
-        """Cells per unit, and each cell's place and whether no step lies within it.
-
-        Their number is a power of two, so that a point's cell is exact; 0 where steps are too
-        dense.
-        """
+        """Cells per unit (a power of two, exact; 0 if too dense), places, cells without a step."""
         units = round(float(self.steps[-1]))
         cells = 1 << max(0, (_GUIDE // units).bit_length() - 1)
         if cells * units < _SPARSE * len(self.steps):
@@ -224,14 +196,7 @@ class Conditional:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkModel:
-    """A fitted network: a pure function of a measurement.
-
-    Attributes:
-        domain: the public discretisation.
-        conditionals: one per column, parents before children.
-        one_way: the one-way distributions that it was made of, and how well they are known; None
-            if none were measured.
-    """
+    """A fitted network, parents before children: a pure function of a measurement."""
 
     domain: Domain
     conditionals: Sequence[Conditional]

@@ -1,7 +1,6 @@
 """Exact contingency tables of a table of any size, in few passes.
 
-Everything here is exact and therefore confidential: callers add noise through
-`dpiw.privacy.mechanisms` before anything leaves the stage.
+Counts are confidential: callers add noise (`noisy_marginal`) before counts leave the stage.
 """
 
 from __future__ import annotations
@@ -34,14 +33,11 @@ _HELD_CELLS = 1 << 23
 
 
 class ContingencyCounter:
-    """Counts marginals of one coded table.
-
-    Holds the cells of one pass, one batch and at most `HELD_BYTES` of codes, for any number of
-    rows.
+    """Counts marginals of one coded table; memory does not grow with rows.
 
     Privacy:
-        Holds the exact table. One row adds 1 to one cell of every marginal, so a marginal has L1 =
-        L2 = max_rows under add/remove; 2 max_rows and sqrt(2) max_rows under replace-one.
+        Exact. One row adds 1 to one cell of every marginal: L1 = L2 = max_rows under add/remove;
+        L1 = 2 max_rows, L2 = sqrt(2) max_rows under replace-one.
     """
 
     def __init__(
@@ -51,13 +47,7 @@ class ContingencyCounter:
         *,
         elsewhere: Callable[[Sequence[Columns]], Totals] | None = None,
     ) -> None:
-        """Take what gives the codes of all rows once more.
-
-        Args:
-            batches: gives codes, each of shape (rows, d), column j in 0 .. sizes[j] - 1.
-            sizes: codes of each column.
-            elsewhere: counts marginals in other processes, instead of this one.
-        """
+        """Take `batches`, which yields codes (rows, d) on every call; `elsewhere` replaces them."""
         self._read, self._sizes = batches, tuple(sizes)
         self._held: list[Codes] | None = None
         self._smallest = np.min_scalar_type(max(self._sizes) - 1)
@@ -65,10 +55,10 @@ class ContingencyCounter:
 
     @classmethod
     def of(cls, table: PrivateTable, domain: Domain) -> ContingencyCounter:
-        """Of a private table's codes in a public domain.
+        """Count a private table's codes in a public domain.
 
         Privacy:
-            As the class; reads nothing before the first count.
+            Exact, as the class. Reads nothing before the first count.
         """
 
         def elsewhere(group: Sequence[Columns]) -> Totals:
@@ -116,7 +106,6 @@ class ContingencyCounter:
             yield table.reshape(tuple(self._sizes[j] for j in columns))
 
     def _codes(self) -> Iterator[Codes]:
-        """Batches of codes in few bytes; those of a small table are kept."""
         if self._held is not None:
             yield from self._held
             return
@@ -137,7 +126,6 @@ def _count_rows(domain: Domain, group: Sequence[Columns], batches: Iterable[Scal
 
 
 def _count(batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Columns]) -> Totals:
-    """Exact counts of each joint of a group, as one long array each."""
     tables = [np.zeros(prod(sizes[j] for j in columns), dtype=np.int64) for columns in group]
     for codes in batches:
         packed = _Packed(codes, sizes)
@@ -151,8 +139,6 @@ def _count(batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Col
 
 
 class _Packed:
-    """One code per row for the joint of some columns; the latest but its last is kept."""
-
     def __init__(self, codes: Codes, sizes: tuple[int, ...]) -> None:
         self._codes, self._sizes = codes, sizes
         self._columns: dict[int, NDArray[np.intp]] = {}
@@ -181,10 +167,10 @@ class _Packed:
 def noisy_marginal(
     counts: Counts, *, kind: NoiseKind, scale: float, noise: NoiseSource
 ) -> NDArray[np.float64]:
-    """Release exact counts, of their shape, with noise of a scale in rows.
+    """Add noise of a scale in rows to exact counts.
 
     Privacy:
-        Unit: as the caller's scale; see `ContingencyCounter`.
+        Unit: that of the caller's scale; sensitivity as `ContingencyCounter`.
         Event: one `GaussianEvent` or `LaplaceEvent` of multiplier scale / sensitivity.
     """
     law = NoiseLaw(kind=kind, scale=scale, dimension=counts.size)

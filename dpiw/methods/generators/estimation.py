@@ -1,7 +1,4 @@
-"""Consistent estimates from noisy marginals: totals, distributions, conditional tables.
-
-Reads released values only: post-processing that costs nothing and may be repeated.
-"""
+"""Consistent estimates from noisy marginals: free post-processing of released values."""
 
 from __future__ import annotations
 
@@ -22,11 +19,9 @@ _RAKING_ROUNDS = 10
 
 
 def project_to_total(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
-    """The nearest table (Euclidean) that is non-negative and sums to `total` > 0.
+    """Project (Euclidean) onto non-negative tables that sum to `total` > 0 ("norm-sub").
 
-    Subtracts one constant and clips at zero, with the constant that meets the total ("norm-sub").
-    Source: Wang et al. (2020), consistency in local differential privacy, section 4; Duchi et
-    al. (2008), figure 1.
+    Source: Wang et al. (2020), section 4; Duchi et al. (2008), figure 1.
     """
     flat = values.ravel()
     descending = np.sort(flat)[::-1]
@@ -40,11 +35,9 @@ def project_to_total(values: NDArray[np.float64], total: float) -> NDArray[np.fl
 
 
 def estimate_total(tables: Sequence[NDArray[np.float64]], variances: Sequence[float]) -> float:
-    """Precision-weighted mean of the tables' sums, at least 1: the noisy number of rows.
+    """Return the noisy number of rows, at least 1: precision-weighted mean of the tables' sums.
 
-    Args:
-        tables: noisy marginals of the same rows.
-        variances: noise variance of one cell of each table; a sum of m cells has m times that.
+    `variances` are of one cell of each table.
     """
     sums = np.array([table.sum() for table in tables])
     weights = 1.0 / np.array([t.size * v for t, v in zip(tables, variances, strict=True)])
@@ -52,7 +45,7 @@ def estimate_total(tables: Sequence[NDArray[np.float64]], variances: Sequence[fl
 
 
 def total_variance(tables: Sequence[NDArray[np.float64]], variances: Sequence[float]) -> float:
-    """Of `estimate_total`, from the same arguments."""
+    """Variance of `estimate_total`, from the same arguments."""
     return 1 / sum(1 / (t.size * v) for t, v in zip(tables, variances, strict=True))
 
 
@@ -77,15 +70,10 @@ def _along(vector: NDArray[np.float64], axis: int, ndim: int) -> NDArray[np.floa
 def reconcile(
     table: NDArray[np.float64], marginals: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """Make a noisy table non-negative with the given one-way marginals.
+    """Make a noisy table, one axis per column, non-negative with the given one-way marginals.
 
-    First the least-squares correction, which spreads each marginal's error evenly over its slice;
-    then the projection onto non-negative tables; then a few rounds of raking, which restore what
-    clipping disturbed. A marginal whose slice is empty stays as it is.
-
-    Args:
-        table: noisy counts, one axis per column.
-        marginals: non-negative marginal of each axis, all of one total.
+    Least squares, projection onto non-negative tables, then raking. Marginals (non-negative, all
+    with one total) are not met on empty slices.
     """
     result = table
     for axis, target in enumerate(marginals):
@@ -107,9 +95,8 @@ class NoisyMarginal:
 
     Attributes:
         columns: indices into the released columns, in axis order.
-        values: noisy counts.
-        variance: of a cell's noise.
-        merged: cells that each value sums, in the shape of the values.
+        variance: noise variance of one unmerged cell.
+        merged: cells that each value sums, broadcast to the values' shape.
     """
 
     columns: tuple[int, ...]
@@ -119,16 +106,12 @@ class NoisyMarginal:
 
     @property
     def stddev(self) -> NDArray[np.float64]:
-        """Of each value's noise, in the shape of the values."""
+        """Standard deviation of each value's noise, in the shape of the values."""
         return np.asarray(np.broadcast_to(np.sqrt(self.variance * self.merged), self.values.shape))
 
 
 def measured_domain(measurement: Measurement, *, kind: str, schema: PublicSchema) -> Domain:
-    """The domain a measurement was made on.
-
-    Raises:
-        SpecError: the measurement is of another method, schema or discretisation.
-    """
+    """Return a measurement's domain; SpecError for another method, schema or discretisation."""
     if measurement.kind != kind:
         raise SpecError(f"measurement.kind: expected {kind}")
     facts = measurement.facts
@@ -148,14 +131,10 @@ def distribution(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
 def combined(
     tables: Sequence[NoisyMarginal], columns: int
 ) -> tuple[list[NDArray[np.float64]], list[float]]:
-    """Best unbiased one-way marginals, and the variance of a cell of each.
+    """Return best unbiased one-way marginals, and the variance of a cell of each.
 
-    Every table of a column votes, weighted by precision. Cells of one column have independent
-    noise; those of two columns may share noise, in the totals alone.
-
-    Args:
-        tables: noisy marginals, every column in at least one; one variance for all of its cells.
-        columns: their number.
+    Weighs the tables of a column (at least one) by precision. Cells of one column have independent
+    noise; noise shared between columns affects only totals.
     """
     estimates: list[list[NDArray[np.float64]]] = [[] for _ in range(columns)]
     variances: list[list[float]] = [[] for _ in range(columns)]
@@ -178,16 +157,9 @@ def known_one_way(
     bins: int,
     votes: Sequence[NoisyMarginal] | None = None,
 ) -> tuple[OneWayMarginals, list[NDArray[np.float64]]]:
-    """One-way targets for weights, and counts, from all noisy marginals together.
+    """Return one-way targets for weights, and each column's counts (>= 0, all with one total).
 
-    Args:
-        domain: the codes.
-        tables: every noisy marginal; all count the same rows.
-        bins: the domain was made with.
-        votes: marginals in the domain's own codes; None: all.
-
-    Returns:
-        The targets, and each column's counts, non-negative and of one total.
+    `tables` count the same rows; `votes` are marginals in the domain's own codes (None: `tables`).
     """
     counts, variances = combined(tables if votes is None else votes, len(domain.sizes))
     measured, noises = [table.values for table in tables], [table.variance for table in tables]
@@ -208,12 +180,9 @@ def conditionals(
     families: Sequence[Family],
     tables: Sequence[NDArray[np.float64]],
 ) -> tuple[Conditional, ...]:
-    """Conditional tables in sampling order.
+    """Return conditional tables in sampling order; `tables` are noisy, without the root's.
 
-    Args:
-        marginals: one-way marginal of each column, non-negative and of one total.
-        families: in sampling order; the first is the root.
-        tables: noisy marginals of all families but the root.
+    `marginals` are non-negative, all with one total.
     """
     root = families[0]
     per_family = [Conditional.from_table(root, marginals[root.child], marginals[root.child])]

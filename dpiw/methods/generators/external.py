@@ -1,7 +1,7 @@
-"""Rows that another tool made, at a cost that somebody declares.
+"""Rows that another tool made, at a declared cost.
 
-Nothing private is read here. The file's SHA-256 binds the rows. Their declared cost is charged like
-our own draws, and reported apart from them (docs/external.md).
+Reads no private row. The file's SHA-256 binds the rows; their cost is charged like other draws, and
+reported separately (docs/external.md).
 """
 
 from __future__ import annotations
@@ -47,11 +47,7 @@ class ForWhom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowsModel:
-    """The file's rows as a sampler without replacement: no row is published twice.
-
-    Attributes:
-        table: the rows.
-    """
+    """The file's rows as a sampler without replacement: no row is published twice."""
 
     table: SyntheticTable
 
@@ -78,19 +74,17 @@ class External(Synthesizer):
     Attributes:
         rows: path of the Parquet file, of exactly the released columns.
         sha256: of its bytes, 64 lower-case hexadecimal digits.
-        tool, version: that made them.
-        epsilon: declared cost, an exact number > 0; `unknown`: not declared, and no release takes
-            the rows.
+        tool, version: that made the rows.
+        epsilon: declared cost, an exact number > 0; `unknown`: no release accepts the rows.
         delta: in [0, 1).
         relation: of that cost.
-        declared_by: who declares it.
+        declared_by: the person or body that declares the cost.
         evidence: for the declaration.
-        rows_per_unit: a public bound on the rows of one protected unit of the release, enforced
-            before the tool read the table, if its guarantee is for single rows; 1 if it is for the
-            unit. Required where the release has an `id_column`.
-        counted_by: key of the run of the same ledger and state folder that paid for these rows;
-            None: this one pays.
-        calibrated: set by `calibrate`.
+        rows_per_unit: public bound on the rows of one protected unit, enforced before the tool read
+            the table, if its guarantee is for single rows; 1 if it is for the unit. Required with
+            an `id_column`.
+        counted_by: key of the run of this ledger and state folder that paid for the rows; None:
+            this run pays.
     """
 
     rows: str
@@ -111,7 +105,6 @@ class External(Synthesizer):
     files: ClassVar[frozenset[str]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is of the wrong kind or out of range."""
         for name in ("rows", "tool", "version", "declared_by", "evidence"):
             most = 4096 if name == "rows" else _MOST_LETTERS
             if not _is_text(getattr(self, name), most):
@@ -145,7 +138,7 @@ class External(Synthesizer):
         return self.epsilon != UNKNOWN and self.epsilon != math.inf
 
     def at(self, path: Path) -> Self:
-        """The same, with its rows at another place."""
+        """Return a copy with its rows at another path."""
         return replace(self, rows=str(path))
 
     def check_file(self, source: Path) -> None:
@@ -212,7 +205,7 @@ class External(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Empty: the rows hold no noise of ours."""
+        """Empty: these rows hold no noise of this package."""
         return ()
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
@@ -230,11 +223,7 @@ class External(Synthesizer):
         )
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> RowsModel:
-        """The file's rows, read and checked again.
-
-        Raises:
-            SpecError: the measurement is of other rows, or the file is not the one it was.
-        """
+        """Read and check the file's rows; SpecError for another measurement or a changed file."""
         if measurement.kind != self.method or measurement.facts.get("sha256") != self.sha256:
             raise SpecError(
                 f"{ROWS_FIELD}: not a measurement of kind {self.method}, or of other rows"

@@ -1,7 +1,6 @@
-"""Perturbed one-way histograms, sampled independently: the baseline of every other method.
+"""Perturbed one-way histograms, sampled independently: the baseline, without dependence.
 
-It keeps the one-way distributions and no dependence. Source: Wasserman & Zhou (2010), section 4.3,
-applied to each column.
+Source: Wasserman & Zhou (2010), section 4.3, applied to each column.
 """
 
 from __future__ import annotations
@@ -56,14 +55,7 @@ class HistogramNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram(Synthesizer):
-    """Independent perturbed histograms before they have seen data.
-
-    Attributes:
-        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small
-            nominal sizes get fewer (`useful_bins`).
-        noise: `gaussian`, or `laplace` where delta must be 0.
-        calibrated: set by `calibrate`.
-    """
+    """Independent perturbed histograms; `bins` limits numeric columns without `bins` or `cuts`."""
 
     bins: int = 32
     noise: NoiseKind = NoiseKind.GAUSSIAN
@@ -131,8 +123,8 @@ class Histogram(Synthesizer):
         """Draw one noisy marginal per released column.
 
         Privacy:
-            Unit: `calibrated.unit`. Add/remove: L1 = L2 = k. Replace-one: L1 = 2 k,
-            L2 = sqrt(2) k, with k = max_rows.
+            Unit: `calibrated.unit`. Add/remove: L1 = L2 = k. Replace-one: L1 = 2 k, L2 = sqrt(2) k;
+            k = max_rows.
             Event: `events`, one marginal per column.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
@@ -172,13 +164,7 @@ class Histogram(Synthesizer):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownLaws:
-    """What a measured histogram says of every released column.
-
-    Attributes:
-        domain: the codes.
-        laws: non-negative counts of each column's codes, all of one total.
-        one_way: the same with their noise, for weights.
-    """
+    """Laws of released columns from a measured histogram: counts >= 0, all with one total."""
 
     domain: Domain
     laws: tuple[NDArray[np.float64], ...]
@@ -186,11 +172,7 @@ class KnownLaws:
 
 
 def known_laws(measurement: Measurement, *, schema: PublicSchema) -> KnownLaws:
-    """Post-process a measurement of `Histogram` into laws.
-
-    Raises:
-        SpecError: the measurement is of another method, schema or discretisation.
-    """
+    """Post-process a measurement of `Histogram`; SpecError for another method or schema."""
     domain = measured_domain(measurement, kind=Histogram.method, schema=schema)
     facts = measurement.facts
     tables = [measurement.arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]

@@ -1,19 +1,8 @@
 """Places of numbers inside their bins, by a monotone spline through the noisy marginal.
 
-A marginal counts people in a bin, not where in it. Rows spread evenly are too far from the fuller
-side of a skewed column. A monotone cubic through the distribution function at the bins' edges (a
-histospline, Boneva, Kendall & Stefanov 1971; slopes of Fritsch & Butland 1984) leans to the fuller
-neighbour. It is free post-processing and changes no code: every bin keeps its rows.
-
-Noise makes a marginal uneven too. A place mixes the spline's and the even one: the spline's share
-is one less the noise's share of the squared distance from an even marginal, or zero (the positive
-part of James & Stein 1961), one number for a run of bins.
-
-Splines end at spikes (zeros of an income, a code for a limit), which say nothing about their
-neighbours: a bin of one whole number, or one at most a tenth as wide as its neighbours and 100
-times as dense. Where fewer than three bins are left together, rows are spread evenly. On exact
-marginals of 16 bins, rows of six data sets were 22% nearer to the people (one-way Wasserstein
-distance) than rows spread evenly.
+Free post-processing; every row keeps its bin. Splines end at spikes, and mix with the uniform law
+according to the noise (docs/method.md section 9).
+Source: Boneva, Kendall & Stefanov (1971); Fritsch & Butland (1984); James & Stein (1961).
 """
 
 from __future__ import annotations
@@ -34,23 +23,22 @@ _PARTS = 32
 """A bin's mass is kept in so many equal parts, each spread evenly."""
 _POINTS = 4 * _PARTS
 _LEAST_SLOPE = 1e-6
-"""Of the share of a bin's mass that is spread evenly, so that every place has one share."""
+"""Share of a bin's mass that is spread evenly, so that places are unique."""
 _FEWEST_BINS = 3
 _LEAST_WIDTH = 1e-9
-"""Of a column without whole numbers, whose bounds are 0 and 1: narrower bins are spikes too."""
+"""For columns without whole numbers (bounds 0 and 1): narrower bins are spikes too."""
 _SPIKE_WIDTH, _SPIKE_DENSITY = 1 / 10, 100.0
 _EMPTY = 1e-9
-"""Share of a run of bins below which one has no mass: what is left of a sum that was rounded."""
+"""Share of a run's mass below which a bin is empty (rounding)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Histospline:
-    """The distribution of one column of numbers inside each of its bins.
+    """The distribution of one numeric column inside each of its bins.
 
     Attributes:
-        bins: the column's.
-        places: shape (bins.values, parts + 1), in each row from 0 to 1, ascending: the part of the
-            bin's width below which so many equal parts of its mass lie.
+        places: share of a bin's width below each of `_PARTS` equal masses, from 0 to 1, shape
+            (bins.values, parts + 1).
     """
 
     bins: Bins
@@ -58,13 +46,7 @@ class Histospline:
 
     @classmethod
     def through(cls, counts: Array, bins: Bins, *, variance: float) -> Histospline | None:
-        """The spline through a marginal; None where there is none.
-
-        Args:
-            counts: of the column's codes, shape (bins.size,), non-negative.
-            bins: the column's.
-            variance: of a count's noise, >= 0.
-        """
+        """Fit through a marginal, (bins.size,), of noise variance `variance`, or return None."""
         if bins.edges is None or counts[: bins.values].sum() <= 0:
             return None
         places = np.tile(np.linspace(0.0, 1.0, _PARTS + 1), (bins.values, 1))
@@ -104,7 +86,7 @@ def _runs(bins: Bins, counts: Array) -> list[tuple[int, int]]:
 
 
 def _spikes(widths: Array, counts: Array) -> NDArray[np.bool_]:
-    """Which bins are narrow and dense beside each of their neighbours."""
+    """Find bins much narrower and denser than both neighbours."""
     densities = counts / np.maximum(widths, _LEAST_WIDTH)  # narrower ones are spikes anyhow
     next_to, wide = np.pad(densities, 1), np.pad(widths, 1, constant_values=np.inf)
     dense = densities >= _SPIKE_DENSITY * np.maximum(next_to[:-2], next_to[2:])
@@ -133,8 +115,8 @@ def _places(edges: Array, mass: Array, variance: float) -> Array:
 def _told(edges: Array, mass: Array, variance: float) -> float:
     """Share of a marginal's unevenness that is not noise, from 0 to 1.
 
-    Noise of variance v in each of k counts, of width shares w, adds v (k - 2 + k norm(w)^2) to the
-    squared distance from the even marginal of the same sum.
+    Noise of variance v in k counts with width shares w adds v (k - 2 + k norm(w)^2) to the squared
+    distance from the even marginal.
     """
     widths = np.diff(edges) / (edges[-1] - edges[0])
     apart = float(((mass - mass.sum() * widths) ** 2).sum())
@@ -160,10 +142,7 @@ def fill(
     *,
     rng: np.random.Generator,
 ) -> ScaledTable:
-    """Turn codes, shape (rows, d), into scaled values: by splines, else uniform inside each bin.
-
-    `domain.codes(fill(domain, c, ...)) == c`.
-    """
+    """Turn codes, (rows, d), into scaled values of these codes: by splines, else uniform."""
     scaled = domain.fill(codes, rng=rng)
     names = [column.name for column in domain.schema.released]
     spline_columns = {names[j]: spline.draw(codes[:, j], rng=rng) for j, spline in splines.items()}

@@ -18,11 +18,7 @@ COUNT_NOISES = {kind.value: kind for kind in (NoiseKind.GAUSSIAN, NoiseKind.LAPL
 
 
 def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
-    """Settings with `noise` as a kind: as asked, or laplace where delta is 0, or gaussian.
-
-    Raises:
-        SpecError: another kind, or gaussian noise where delta is 0.
-    """
+    """Return settings with `noise` as a kind (default laplace if `pure`), or raise SpecError."""
     noise = settings.get("noise", "laplace" if pure else "gaussian")
     if not isinstance(noise, str) or noise not in COUNT_NOISES:
         raise SpecError("generator.settings.noise: expected gaussian or laplace")
@@ -32,15 +28,7 @@ def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
 
 
 def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings, each of its default's type: numbers may be whole, and a bool is no number.
-
-    Args:
-        method: a dataclass of settings, all with defaults.
-        settings: known ones.
-
-    Raises:
-        SpecError: a setting is of another type than its default.
-    """
+    """Check types against each default (whole numbers pass as float, bools do not) or SpecError."""
     kinds = {setting.name: type(setting.default) for setting in fields(method)}
     for key, value in settings.items():
         kind = kinds[key]
@@ -52,12 +40,7 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def stated(method: Any, **noise: str) -> dict[str, Any]:
-    """A method's settings and calibrated constants, as JSON values.
-
-    Args:
-        method: a dataclass of settings and `calibrated`, a dataclass or None.
-        noise: fields of `calibrated`, by their stated names.
-    """
+    """Return settings, and fields of `calibrated` by their stated names, as JSON values."""
     settings = {setting.name: getattr(method, setting.name) for setting in fields(method)}
     ready = settings.pop("calibrated")
     values = {k: v.value if isinstance(v, NoiseKind) else v for k, v in settings.items()}
@@ -67,8 +50,7 @@ def stated(method: Any, **noise: str) -> dict[str, Any]:
 def marginal_multiplier(kind: NoiseKind, *, rho: float, share: float, count: int) -> float:
     """Noise multiplier of each of `count` marginals that together get `share` of the effort.
 
-    A Gaussian mechanism of multiplier m costs 1/(2 m^2). With Laplace noise the pure epsilon
-    sqrt(2 rho) is shared instead, and a mechanism of multiplier m costs 1/m of it.
+    A Gaussian of multiplier m costs 1/(2 m^2) of rho; Laplace costs 1/m of epsilon = sqrt(2 rho).
     """
     if kind is NoiseKind.LAPLACE:
         return count / (share * sqrt(2 * rho))
@@ -78,7 +60,7 @@ def marginal_multiplier(kind: NoiseKind, *, rho: float, share: float, count: int
 def selection_epsilon(kind: NoiseKind, *, rho: float, share: float, count: int) -> float:
     """Epsilon of each of `count` exponential mechanisms that together get `share` of the effort.
 
-    Beside Gaussian noise: epsilon^2/8 each, by bounded range (Cesar & Rogers 2021, lemma 3.2).
+    With Gaussian noise each costs epsilon^2/8 (Cesar & Rogers 2021, lemma 3.2).
     """
     if kind is NoiseKind.LAPLACE:
         return share * sqrt(2 * rho) / count
@@ -86,10 +68,10 @@ def selection_epsilon(kind: NoiseKind, *, rho: float, share: float, count: int) 
 
 
 def marginal_sensitivity(unit: PrivacyUnit, kind: NoiseKind) -> float:
-    """How far one unit moves one marginal: L2 for Gaussian noise, L1 for Laplace.
+    """Most that one unit moves one marginal: L2 for Gaussian noise, L1 for Laplace.
 
-    Add/remove: k = max_rows rows, at worst in one cell: L1 = L2 = k. Replace-one: k rows leave one
-    cell for another: L1 = 2 k, L2 = sqrt(2) k.
+    Add/remove: L1 = L2 = k = max_rows (worst in one cell). Replace-one, k rows change cell:
+    L1 = 2 k, L2 = sqrt(2) k.
     """
     if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
         return float(unit.max_rows)
@@ -133,6 +115,6 @@ def noise_variance(kind: NoiseKind, scale: float) -> float:
 def useful_bins(most: int, nominal_rows: int) -> int:
     """Bins that a table of that public size can fill: nominal_rows^(1/3), from 2 to `most`.
 
-    The rate at which a histogram's bias and variance balance. Source: Scott (1979), section 3.
+    Source: Scott (1979), section 3.
     """
     return max(2, min(most, round(cbrt(nominal_rows))))

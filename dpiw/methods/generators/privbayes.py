@@ -1,9 +1,8 @@
 """PrivBayes on mixed types: a Bayesian network from noisy low-dimensional marginals.
 
-Source: Zhang, Cormode, Procopiuc, Srivastava, Xiao (2017), PrivBayes, TODS 42(4). Differences, all
-in the open: one-way marginals are measured first and serve the score; the score is compared with
-a penalty for the noise of measuring it (AIM, McKenna et al. 2022); noise is discrete Gaussian by
-default; tables are made consistent before sampling. Bins, levels and sizes are public.
+Differences: measures one-way marginals first and scores by them; penalises a score by its noise
+(AIM, McKenna et al. 2022); discrete Gaussian noise by default; makes tables consistent. Bins,
+levels and sizes are public. Source: Zhang et al. (2017), PrivBayes, TODS 42(4).
 """
 
 from __future__ import annotations
@@ -70,14 +69,7 @@ MOST_CANDIDATES = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class PrivBayesNoise:
-    """Calibrated constants, all public.
-
-    Attributes:
-        one_way: noise multiplier (scale / sensitivity) of each one-way marginal.
-        selection: epsilon of each exponential mechanism (one column: none takes place).
-        family: noise multiplier of each family's marginal (one column: there is none).
-        schema, unit, nominal_rows: calibrated for these.
-    """
+    """Calibrated multipliers (scale / sensitivity) and epsilon of each selection; all public."""
 
     one_way: float
     selection: float
@@ -93,20 +85,17 @@ class PrivBayes(Synthesizer):
 
     Attributes:
         degree: most parents of a column.
-        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small
-            nominal sizes get fewer (`useful_bins`).
-        noise: `gaussian`, or `laplace` where delta must be 0.
-        max_cells: no family has more cells than this.
-        usefulness: PrivBayes' theta: the average cell of a family at the nominal size is at
-            least `usefulness` times the expected noise in a cell.
-        noise_penalty: share of a family's expected L1 noise that lowers its score; below 1, as
-            consistency and non-negativity remove much of the noise.
+        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
+        noise: `gaussian`, or `laplace` if delta is 0.
+        max_cells: most cells of a family.
+        usefulness: PrivBayes' theta: least average cell of a family at the nominal size, in units
+            of the expected noise in a cell.
+        noise_penalty: share of a family's expected L1 noise that lowers its score; below 1, because
+            consistency removes much of the noise.
         one_way_share, selection_share: of the effort; families get the rest.
-        calibrated: set by `calibrate`.
 
-    Formal guarantees:
-        Bins, levels, caps and the number of mechanisms follow from schema and settings. The
-        number of rows is never read: totals come from noisy marginals.
+    Privacy: bins, levels, caps and the number of mechanisms are public. The number of rows is never
+    read: totals come from noisy marginals.
     """
 
     degree: int = 2
@@ -158,11 +147,7 @@ class PrivBayes(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort `rho` over marginals and selections; see `marginal_noise`.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or the schema is too wide.
-        """
+        """Split the effort `rho` over marginals and selections (`marginal_noise`)."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(schema.released)
         if candidate_count(columns, self.degree) > MOST_CANDIDATES:
@@ -186,7 +171,7 @@ class PrivBayes(Synthesizer):
         return replace(self, calibrated=noise)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, families: as many as columns allow, whatever is chosen."""
+        """One-way marginals, selections, families; their number does not depend on selections."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         columns = len(schema.released)
         law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
@@ -214,10 +199,7 @@ class PrivBayes(Synthesizer):
         return Running(seconds=seconds, held_bytes=32 * self.max_cells * len(schema.released))
 
     def cell_cap(self) -> int:
-        """Most cells of a family: `max_cells`, or fewer for theta-usefulness. Public.
-
-        Source: PrivBayes (2017), definition 4.7, with the expected noise of this run.
-        """
+        """Most cells of a family: `max_cells` or theta-usefulness (PrivBayes, def. 4.7); public."""
         if self.calibrated is None:
             raise UncalibratedError("privbayes: the cap on cells follows from the noise")
         noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.family))
@@ -231,7 +213,7 @@ class PrivBayes(Synthesizer):
 
         Privacy:
             Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
-            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
+                replace-one; k = max_rows. Selections: score sensitivity k or 2 k.
             Event: `events`, in that order, each adaptive only on earlier noisy output.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)

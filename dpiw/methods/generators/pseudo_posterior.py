@@ -1,27 +1,18 @@
 """The censored pseudo posterior on a public grid, as integers: sensitivities are exact.
 
-**Grid.** A column's codes are drawn in *parts*. A split says whether a code lies in the left or the
-right half of a run of codes; splits of splits, a finite Polya tree (Lavine 1992), describe any law,
-in ceil(log2 codes) parts of a code's own. A shape gives a numeric column's bins the masses of a
-normal law within the bounds, in one part. A record meets at most `depth` parts. A column's parts
-are one point of a product grid, drawn part by part. The grid follows from schema and settings.
-
-**Posterior.** A record with outcome x gives the parameter theta the log contribution
+A column's law has *parts*: splits in halves (a finite Polya tree, Lavine 1992), or a normal shape.
+A row meets at most `depth` of them. A row with outcome x adds to theta's log posterior
 
     h_x(theta) = max(-w, alpha_x (log p(x|theta) - M_x)),   M_x = max over the grid of log p(x|.),
 
-which lies in a window of width w for every theta and is a function of x and of public quantities
-alone. One draw of theta with probability proportional to prior(theta) exp(sum of h) is then an
-exponential mechanism of privacy-loss range w (add/remove) or 2 w (replace-one). Positions of the
-windows cancel; only widths matter. For log p <= 0 the symmetric window [-w/2, w/2] of the papers
-would use half of its width, and for densities it would depend on units.
+which lies in a window of width w. A draw of theta in proportion to prior(theta) exp(sum of h) is an
+exponential mechanism of range w (add/remove) or 2 w (replace-one).
 
-**Weights.** alpha_x may depend on x and on public quantities, never on other records: weights
-scaled by the data, as in the papers' software, leak up to (number of rows) times more than they
-claim (counterexample: tests/proof/test_pseudo_posterior.py).
+alpha_x may depend on x and public quantities, never on other rows: weights scaled by the data leak
+up to (number of rows) times the claim (tests/proof/test_pseudo_posterior.py).
 
-Source: docs/method.md section 16; Savitsky, Williams & Hu (2022) for the pseudo posterior; Hu,
-Williams & Savitsky (2022) for censoring; McSherry & Talwar (2007).
+Source: docs/method.md section 16; Savitsky, Williams & Hu (2022); Hu, Williams & Savitsky (2022)
+for censoring; McSherry & Talwar (2007).
 """
 
 from __future__ import annotations
@@ -52,10 +43,11 @@ UNIFORM_SHARE = 0.01
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """One factor of a column's law, with parameters of its own.
+    """One factor of a column's law, with its own parameters.
 
     Attributes:
-        starts: outcome i is the codes starts[i] .. starts[i+1] - 1; other codes do not meet it.
+        starts: outcome i is the codes starts[i] .. starts[i+1] - 1; other codes do not meet the
+            part.
         log_pmf: log probability of each outcome, shape (points, outcomes), finite.
         log_prior: of each point, shape (points,), of a proper distribution.
     """
@@ -66,23 +58,17 @@ class Part:
 
     @property
     def codes(self) -> slice:
-        """Those that meet it."""
+        """The codes that meet it."""
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
     def tally(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Records of each outcome, shape (outcomes,), from records of each code."""
+        """Rows of each outcome, shape (outcomes,), from rows of each code."""
         return np.add.reduceat(counts[: self.starts[-1]], self.starts[:-1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnLaw:
-    """A column's parts.
-
-    Attributes:
-        parts: in a fixed order.
-        size: number of codes.
-        depth: most parts that one code meets, >= 1.
-    """
+    """A column's parts in a fixed order; a code meets at most `depth` >= 1 of them."""
 
     parts: Sequence[Part]
     size: int
@@ -97,7 +83,7 @@ class ColumnLaw:
 
 
 def column_law(bins: Bins, *, shaped: bool, prior: float, smallest: float) -> ColumnLaw:
-    """The law of one column.
+    """Return the law of one column.
 
     Args:
         bins: the column's codes.
@@ -156,8 +142,7 @@ SMALLEST_WIDTH = 2.0**-24
 """Of a window, in nats: narrower ones have no room on the lattice of `mechanisms.select`."""
 
 PILOT_MARGIN = 2.0
-"""Nats. With less, a parameter at which a rare outcome is cut off gains more from the frequent ones
-than it loses: the posterior then flees to the end of the grid."""
+"""Nats. A smaller margin cuts off rare outcomes, and the posterior flees to the end of the grid."""
 
 _UNIT_BITS, _LATTICE_BITS = 20, 30
 """A window has 2^20 units, or fewer where the lattice of `mechanisms.select` is coarser."""
@@ -165,12 +150,7 @@ _UNIT_BITS, _LATTICE_BITS = 20, 30
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Bound on how far a unit's rows move one draw.
-
-    Attributes:
-        epsilon: privacy-loss range of the draw, > 0.
-        unit: whose rows enter or leave.
-    """
+    """Bound on how far a unit's rows move one draw; `epsilon` is its privacy-loss range, > 0."""
 
     epsilon: float
     unit: PrivacyUnit
@@ -197,16 +177,11 @@ class Window:
         return self.units / self.width
 
     def draw(self, scores: Array, *, noise: NoiseSource) -> int:
-        """Index of a point, with probability proportional to exp(score / per_nat).
-
-        Args:
-            scores: whole units, from `posterior_scores`.
-            noise: where the draw comes from.
+        """Draw a point's index with probability proportional to exp(score / per_nat).
 
         Privacy:
-            Unit: `unit`. One row's scores lie in an interval of `units`, so neighbours' scores
-            differ within an interval of `moves` times that, which is `select`'s 2 S: bounded range
-            needs the interval's length alone.
+            Unit: `unit`. A row's scores lie in an interval of `units`, so neighbours' differ within
+                `moves` times that: `select`'s 2 S (bounded range needs only the length).
             Event: `ExponentialMechanismEvent(epsilon)`.
         """
         return mechanisms.select(
@@ -215,30 +190,17 @@ class Window:
 
 
 def public_weights(log_pmf: Array, *, width: float) -> Array:
-    """Weights under which the window cuts nothing on the grid, shape (outcomes,).
-
-    min(1, w / range of log p(x|.) over the public grid).
-
-    Args:
-        log_pmf: shape (points, outcomes), finite.
-        width: w > 0, in nats.
-    """
+    """Weights that avoid cuts on the grid: min(1, w / range of log p(x|.)), w in nats."""
     swing: Array = log_pmf.max(axis=0) - log_pmf.min(axis=0)
     return np.asarray(width / np.maximum(swing, width))
 
 
 def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
-    """Weights under which the window cuts nothing near a point drawn before, shape (outcomes,).
+    """Weights, (outcomes,), under which the window cuts nothing near a paid pilot point.
 
-    Near: down to `PILOT_MARGIN` nats below the log probabilities there. All outcomes share the
-        weight of the least likely one
-    at the pilot: weights that differ by outcome would tilt the posterior away from rare ones. Never
-        below the least public weight.
-
-    Args:
-        log_pmf: shape (points, outcomes), finite.
-        pilot: index of a point that a first, paid draw has chosen.
-        width: w > 0 of the draw that follows, in nats.
+    Near means within `PILOT_MARGIN` nats. All outcomes share the pilot's least likely one's weight,
+    at
+    least the public one: different weights would tilt the posterior away from rare outcomes.
     """
     top = log_pmf.max(axis=0)
     loss = float((top - log_pmf[pilot]).max()) + PILOT_MARGIN
@@ -249,17 +211,10 @@ def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
 def contributions(
     log_pmf: Array, weights: Array, *, units: int, per_nat: float
 ) -> NDArray[np.int64]:
-    """One record's censored log contributions in whole units, from -`units` to 0.
+    """Return a row's censored log contributions, shape (points, outcomes).
 
-    Args:
-        log_pmf: shape (points, outcomes), finite.
-        weights: alpha of each outcome, shape (outcomes,).
-        units: the window's width.
-        per_nat: units in one nat of log probability.
-
-    Returns:
-        shape (points, outcomes): every entry in [-units, 0] exactly, whatever the rounding, so
-        one record moves the difference of two points' scores by at most `units`.
+    Entries are whole units in [-units, 0] exactly, whatever the rounding: one row moves the
+    difference of two points' scores by at most `units`.
     """
     below = weights * (log_pmf.max(axis=0) - log_pmf) * per_nat
     return np.asarray(-np.minimum(np.rint(below), units), dtype=np.int64)
@@ -268,16 +223,10 @@ def contributions(
 def posterior_scores(
     counts: NDArray[np.int64], entries: NDArray[np.int64], log_prior: Array, *, per_nat: float
 ) -> Array:
-    """Log pseudo posterior of every point in whole units, shape (points,).
-
-    Args:
-        counts: exact records of each outcome, shape (outcomes,).
-        entries: from `contributions`.
-        log_prior: public and proper, shape (points,).
-        per_nat: as for `contributions`.
+    """Return the log pseudo posterior of every point in whole units, shape (points,).
 
     Privacy:
-        Exact, hence confidential, and whole numbers below 2^53, so nothing is rounded. One record
-        more moves all points' scores by amounts in an interval of `units`. Only for `Window.draw`.
+        Exact, hence confidential, and whole numbers below 2^53, so not rounded. One row moves all
+        scores by amounts in an interval of `units`. Only for `Window.draw`.
     """
     return (entries @ counts).astype(np.float64) + np.rint(log_prior * per_nat)

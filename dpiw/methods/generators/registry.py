@@ -44,16 +44,10 @@ def finds_levels(method: str) -> bool:
 
 
 def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> Synthesizer:
-    """Build an uncalibrated generator from a spec's words.
-
-    Args:
-        method: a key of `GENERATORS`.
-        settings: fields of that generator; `noise` as text.
-        pure: whether delta is 0.
+    """Build an uncalibrated generator from a spec's words; `pure` if delta is 0.
 
     Raises:
-        SpecError: unknown method or setting, a setting of the wrong type or out of range, or noise
-            that is not pure where it has to be.
+        SpecError: unknown method or setting, wrong type or range, or noise that is not pure.
     """
     if method not in GENERATORS:
         raise SpecError(f"generator.method: {one_of(method, GENERATORS)}")

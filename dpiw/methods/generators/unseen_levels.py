@@ -1,9 +1,7 @@
-"""Levels of columns whose levels nobody knows, found under differential privacy.
+"""Levels of columns whose levels are unknown, found under differential privacy.
 
-Each text that occurs gets a noisy count. Texts at or above a public threshold become levels, the
-rest is `other`. The release also publishes rows of these columns, each column by itself.
-
-Source: `dpiw.privacy.events`, docs/method.md section 19.
+Texts whose noisy count reaches a public threshold become levels, the rest is `other`; rows of these
+columns are drawn independently. Source: `dpiw.privacy.events`, docs/method.md section 19.
 """
 
 from __future__ import annotations
@@ -44,15 +42,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, kw_only=True)
 class LevelNoise:
-    """Calibrated constants.
-
-    Attributes:
-        multiplier: noise scale over sensitivity.
-        scale: of the noise on a count, in rows.
-        threshold: least noisy count of a level that is shown, in rows.
-        delta: of each column's threshold.
-        nominal_rows: the public nominal size.
-    """
+    """Calibrated constants; scale and threshold (least published noisy count) in rows."""
 
     multiplier: float
     scale: float
@@ -65,12 +55,7 @@ class LevelNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class UnseenLevels(Synthesizer):
-    """Partition selection before it has seen data; it has no settings.
-
-    Attributes:
-        delta: the release's total, set by `within`.
-        calibrated: set by `calibrate`.
-    """
+    """Partition selection before it has seen data; `within` sets the release's total `delta`."""
 
     delta: Decimal | None = None
     calibrated: LevelNoise | None = None
@@ -85,11 +70,7 @@ class UnseenLevels(Synthesizer):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`.
-
-        Raises:
-            SpecError: a setting, or a delta of 0.
-        """
+        """As `Synthesizer.from_settings`; SpecError for any setting, or a delta of 0."""
         if settings:
             raise SpecError("generator.settings: levels has none; the dictionary says `unseen`")
         if pure:
@@ -112,12 +93,7 @@ class UnseenLevels(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Split the effort evenly over the unseen columns.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
-            UncalibratedError: `within` was not called, or no column is unseen.
-        """
+        """Split the effort evenly over the unseen columns; UncalibratedError before `within`."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(_unseen(schema))
         if self.delta is None or columns == 0:
@@ -155,13 +131,13 @@ class UnseenLevels(Synthesizer):
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
-        The count of empty cells is always kept. Inadmissible texts
-        (`dpiw.data.columns.Column.unlisted_level`) are not counted.
+        Always keeps the count of empty cells. Does not count inadmissible texts
+        (`dpiw.data.columns.Column.unlisted_level`).
 
         Privacy:
-            Unit: `calibrated.unit`; a column's counts are a marginal of L2 = k = max_rows under
-            add/remove, sqrt(2) k under replace-one. Only texts that occur get noise, which the
-            delta of the threshold pays for.
+            Unit: `calibrated.unit`. A column's counts have L2 = k = max_rows under add/remove,
+                sqrt(2) k under replace-one. Only texts that occur get noise; the threshold's delta
+                pays for that.
             Event: `events`, both for each column.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
@@ -200,10 +176,7 @@ class UnseenLevels(Synthesizer):
         )
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
-        """As `FindsLevels.level_files`: `levels-001.csv` and so on, without the bucket.
-
-        A text that a spreadsheet would compute has an apostrophe before it (`guarded`).
-        """
+        """As `FindsLevels.level_files`, without the bucket; `guarded` against spreadsheets."""
         files = {}
         for place, name in enumerate(measurement.facts["columns"]):
             text = io.StringIO(newline="")
@@ -240,7 +213,7 @@ def _unseen(schema: PublicSchema) -> list[Column]:
 def _frequent_levels(
     texts: NDArray[Any], *, ready: LevelNoise, noise: NoiseSource
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
-    """Levels that reach the threshold, by text, their noisy counts, and that of missing cells."""
+    """Return levels that reach the threshold, their noisy counts, and that of missing cells."""
     exact = pd.Series(texts, dtype=object).value_counts(dropna=True)
     missing = int(exact.pop("")) if "" in exact.index else 0
     exact = exact.sort_index()

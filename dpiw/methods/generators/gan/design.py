@@ -20,28 +20,24 @@ from dpiw.methods.neural.networks import Architecture, Layered
 Array = NDArray[np.float64]
 
 IMAGE_LAYOUT = 2
-"""Version of the parameter order of image networks. Stored networks of another order have the same
-size; this number refuses them."""
+"""Version of image networks' parameter order; other versions, of the same size, are refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Shapes of generator and discriminator on a schema; public.
+    """Public shapes of generator and discriminator on a schema.
 
     Attributes:
-        schema: the public schema.
-        conditional: whether the target is given to the generator instead of made by it.
+        conditional: whether the generator gets the target as input instead of making it.
         latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers.
         temperature: of the relaxed draws (`heads`).
-        label_scale: what the one-hot label is multiplied by where the discriminator sees it.
-        image: rows and columns of pixels, whose networks are convolutions
-            (`dpiw.methods.generators.gan.images`); empty: there is no image.
-        distributions: known laws of the columns that are made; None: the networks learn them, too.
+        label_scale: factor on the one-hot label that the discriminator sees.
+        image: rows and columns of pixels for convolutions (`images`); empty: no image.
+        distributions: known laws of the made columns; None: the networks learn them.
 
     Raises:
-        SpecError: conditional, and the target is not a column of levels or the only column; an
-            image, and the other columns are not its pixels.
+        SpecError: the target or the columns do not suit `conditional` or `image`.
     """
 
     schema: PublicSchema
@@ -55,7 +51,6 @@ class Design:
     distributions: ColumnDistributions | None = None
 
     def __post_init__(self) -> None:
-        """See the class."""
         if self.conditional:
             self._check_target()
         if self.image:

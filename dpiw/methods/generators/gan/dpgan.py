@@ -1,22 +1,11 @@
 """A differentially private GAN, `dpgan`, and conditional on the target's level, `dpcgan`.
 
-Only the discriminator reads private rows, in Poisson lots of a public rate, clipped row by row,
-with one draw of noise per lot and a public divisor (`dpiw.methods.neural.dp_sgd`). Synthetic rows
-enter its gradient without noise; the generator learns from its noisy parameters: post-processing.
-A histogram of every column, an event of its own, is drawn first: rows have its marginals, and the
-networks learn dependence alone (`heads`). Every discriminator step is accounted, and none depends
-on a result. Generator and final discriminator are both released.
-
-With the logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`), the logit
-estimates log p_real/p_synthetic + log(N_D/n0) for the final generator, which rests in the last
-steps. Lag, noise and regularisation make it approximate. A Wasserstein critic is no ratio
-(docs/method.md section 12).
-
-`dpcgan` gives the target's level to both networks, which make the other columns. The levels'
-proportions are public in the spec, or a noisy histogram's, drawn first.
-
-Source: Xie et al. (2018), Torkzadehmahani et al. (2019), with the corrections of docs/method.md
-section 12.
+Only the discriminator reads private rows: Poisson lots of a public rate, clipped row by row, one
+draw of noise per lot, a public divisor (`neural.dp_sgd`). Synthetic rows need no noise. Every step
+is accounted and none depends on a result; the generator is post-processing; both networks are
+released. Histograms are events of their own, drawn first. The logit is a log ratio only with the
+logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`).
+Source: Xie et al. (2018), Torkzadehmahani et al. (2019), corrected in docs/method.md section 12.
 """
 
 from __future__ import annotations
@@ -76,14 +65,7 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 @dataclass(frozen=True, kw_only=True)
 class DPGANNoise:
-    """Calibrated constants.
-
-    Attributes:
-        schema: calibrated for this schema.
-        training: every constant of the discriminator's DP-SGD.
-        histogram: noise multiplier of the labels' histogram; None where none is drawn.
-        marginals: calibrated histogram of every column; None where none is drawn.
-    """
+    """Calibrated constants of the discriminator's DP-SGD, and of histograms (None if not drawn)."""
 
     schema: PublicSchema
     training: PrivateTraining
@@ -101,15 +83,12 @@ class DPGAN(GANSettings):
     """A differentially private GAN before it has seen data.
 
     Attributes:
-        clip: C, bound on the norm of one private row's part of the discriminator's gradient.
-        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
-            the steps in advance.
-        proportions: of `dpcgan` alone: public shares of the target's levels, in the schema's order,
-            missing last if nullable; empty (default): those of a noisy histogram.
-        proportions_share: of `dpcgan` alone: share of the effort that a histogram of the target
-            gets where `marginals_share` is 0; otherwise the target's is one of those of every
-            column.
-        calibrated: set by `calibrate`.
+        clip: C, bound on the norm of one private row's gradient.
+        resumes: checkpoints to resume from; each is charged a twentieth of the steps in advance.
+        proportions: `dpcgan` only: public shares of the target's levels, in the schema's order,
+            missing last if nullable; empty uses a noisy histogram.
+        proportions_share: `dpcgan` only: share of the effort for the target's histogram if
+            `marginals_share` is 0.
     """
 
     clip: float = 2.0
@@ -122,7 +101,6 @@ class DPGAN(GANSettings):
     private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         super().__post_init__()
         object.__setattr__(self, "clip", check_real("clip", self.clip, above=0, at_most=1e6))
         check_whole("resumes", self.resumes, low=0, high=20)
@@ -174,12 +152,7 @@ class DPGAN(GANSettings):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set rate and divisor from the public size, and the noise for effort `rho`.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, the unit's relation is replace-one,
-                or the schema has not the target that the method needs.
-        """
+        """Set rate and divisor from the public size, and the noise for effort `rho`."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         check_installed(f"generator.method={self.method}")
         self.design(schema)
@@ -239,7 +212,6 @@ class DPGAN(GANSettings):
 
     @property
     def _histogram_share(self) -> float:
-        """Share of the effort that a histogram of the labels gets; 0 where none is drawn."""
         known = self.proportions or self.marginals_share != 0
         return 0.0 if known else self.proportions_share or 0.0
 
@@ -269,21 +241,15 @@ class DPGAN(GANSettings):
     ) -> Measurement:
         """Draw the discriminator's steps, and train the generator on them.
 
-        Args:
-            table: private rows.
-            noise: draws the lots and their noise.
-            watch: holds the checkpoint to resume from, and receives new ones.
-
         Privacy:
-            Unit: `training.unit`, add/remove. L2 of a lot's sum: max_rows C; of one column's
-                histogram: max_rows.
-            Event: `events`: the networks are functions of the noisy sums, the noisy histograms and
-            public facts. Ranks of private rows are functions of a row and of noisy counts, taken
-            before clipping. A resumed training repeats steps that `events` counts, and no
-            histogram.
+            Unit: `training.unit`, add/remove. L2: max_rows C for a lot's sum, max_rows for a
+                histogram.
+            Event: `events`. Networks are functions of noisy sums, noisy histograms and public
+                facts. Ranks of a private row depend on that row and noisy counts, before clipping.
+                A resumed run repeats only steps that `events` counts, and no histogram.
 
         Raises:
-            PrivacyError: a checkpoint of other settings, or no step is reserved to be repeated.
+            PrivacyError: a checkpoint of other settings, or `resumes` is 0.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         training, design = ready.training, self.design(table.schema)
@@ -338,11 +304,7 @@ class DPGAN(GANSettings):
         return PublicRandom.of(facts | layout)
 
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> GameState:
-        """Both players at a checkpoint that the game may resume from.
-
-        Raises:
-            PrivacyError: no step is reserved to be repeated, or the state is of other settings.
-        """
+        """Read both players from the checkpoint; PrivacyError if it may not be resumed."""
         ready = ready_for(self.calibrated, schema, method=self.method)
         ready.training.check_resumable()
         state = GameState.from_bytes(data)

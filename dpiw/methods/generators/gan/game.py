@@ -64,40 +64,29 @@ class GANSettings(Synthesizer):
     """Public settings of a game of generator and discriminator.
 
     Attributes:
-        loss: `logistic` (default): the discriminator's logit is a log ratio; or `wasserstein`:
-            its critic is none (docs/method.md section 12).
+        loss: `logistic` (default; the logit is a log ratio) or `wasserstein` (it is not).
         steps: discriminator steps, each on a lot of private rows.
-        marginals_share: share of the effort for a noisy histogram, drawn first, whose marginals the
-            rows then have (`generators.column_distributions`); None (default): by public facts
-            (`dpiw.methods.generators.gan.marginals.share_of`), and 0 for images; 0: no histogram,
-            the networks learn marginals, too.
+        marginals_share: share of the effort for a noisy histogram, whose marginals the rows then
+            have. None (default): by public facts (`marginals.share_of`), 0 for images. 0: no
+            histogram.
         lot: expected private rows in a lot, at the public nominal size.
-        batch: synthetic rows in a step, of the discriminator's and of the generator's.
+        batch: synthetic rows in a step of either player.
         latent: normal inputs of the generator.
-        generator, discriminator: widths of the hidden layers. A generator without any (default) is
-            linear, a factor copula where marginals are known: under noise, and on many levels even
-            without, deeper ones learnt less on four tables. Where they are not known it wants
-            layers, as [64, 64].
+        generator, discriminator: widths of the hidden layers. Empty (default) is a linear
+            generator, best with known marginals; without them use layers, as [64, 64].
         learning_rate, discriminator_rate: of the two Adams.
-        generator_steps: generator steps after every `discriminator_steps` steps; they cost nothing.
-        discriminator_steps: see there.
-        settle: share of the steps, at the end, in which the generator rests and the discriminator
-            learns to tell its final rows; the discriminator's parameters are averaged over them.
-        penalty: weight of the discriminator's gradient penalty at synthetic rows; it costs nothing,
-            and ends when the generator rests.
+        generator_steps: generator steps after every `discriminator_steps` steps; free.
+        settle: share of the last steps in which the generator rests and the discriminator is
+            averaged.
+        penalty: weight of the gradient penalty at synthetic rows until the generator rests; free.
         weight_bound: largest absolute parameter of a Wasserstein critic.
         temperature: of the relaxed draws of levels.
-        label_scale: what a conditional method multiplies the one-hot label by where the
-            discriminator sees it. A row of many columns drowns the label: its share of the
-            gradient, and so of what clipping leaves and noise spares, goes down with their number.
-            For images the square root of the number of pixels does well.
-        start: which of the public starts: first parameters, and the synthetic rows of every step,
-            follow from it and the other public settings. A training depends on its start, so a
-            study should vary it; no privacy noise follows from it.
+        label_scale: factor on the one-hot label that the discriminator sees. Many columns drown the
+            label's gradient; for images use about the square root of the number of pixels.
+        start: seed of public randomness, not of privacy noise; studies should vary it.
         device: `cpu`, `cuda` or `auto`, for the discriminator.
-        image: lines of an image and pixels in each, [28, 28]: the columns beside the target are its
-            pixels, line by line, `generator` and `discriminator` the channels of convolutions, each
-            of which doubles or halves the image. Empty (default): none.
+        image: lines and pixels per line, as [28, 28]; all columns but the target are pixels, and
+            widths are channels of convolutions. Empty (default): none.
     """
 
     loss: str = "logistic"
@@ -138,7 +127,6 @@ class GANSettings(Synthesizer):
         return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.NONE
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         if self.loss not in LOSSES:
             raise SpecError(f"generator.settings.loss: expected one of {', '.join(LOSSES)}")
         if self.device not in DEVICES:
@@ -220,7 +208,7 @@ PublicGradient = Callable[[Network, int], AnyArray]
 """Gradient of public rows at a network and a step, in the unit of the private sum."""
 
 Advance = Callable[[TrainingState, PublicGradient], TrainingState]
-"""One step of the discriminator: on private rows as its owner sees fit, and on public ones."""
+"""One step of the discriminator, on private and public rows."""
 
 
 _KIND = "game_state"
@@ -228,14 +216,12 @@ _KIND = "game_state"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GameState:
-    """Both players between two steps of the discriminator.
+    """Both players between two discriminator steps: functions of noisy sums and public values.
 
     Attributes:
-        discriminator: a function of noisy sums and public values.
-        generator: learns from the discriminator alone.
         proportions: shares of the labels' levels, public or noised, shape (levels,).
-        marginals: the histogram drawn before the training, if any.
-        settings: digest of the run's public facts; a state of other facts is refused.
+        marginals: the histogram drawn before training, or None.
+        settings: digest of the run's public facts; states of other facts are refused.
     """
 
     discriminator: TrainingState
@@ -263,11 +249,7 @@ class GameState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GameState:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            PrivacyError: the bytes are no state.
-        """
+        """Read what `to_bytes` wrote; PrivacyError for other bytes."""
         stored = read_checkpoint(data, kind=_KIND)
         arrays: dict[str, NDArray[np.float64]] = dict(stored.arrays)
         return cls(
@@ -302,13 +284,9 @@ class Game:
     """The order of play; public.
 
     Attributes:
-        settings: of both players.
         training: the generator's.
-        proportions: of the labels, shape (levels,).
-        marginals: the measured histogram, if one was drawn.
         backend: device of the discriminator.
-        public_sum: from network and synthetic rows to the discriminator's gradient, in the unit of
-            the private sum.
+        public_sum: network and synthetic rows to the gradient, in the unit of the private sum.
         unit: factor from a mean over rows to that unit.
     """
 
@@ -332,10 +310,9 @@ class Game:
 
         Args:
             state: the discriminator's, before its first step.
-            advance: one accounted step of the discriminator, given the gradient of public rows.
-            resumed: both players at the checkpoint of `watch`, if there is one.
-            watch: receives both players' state before the first step and every twentieth of the
-                steps.
+            advance: one accounted discriminator step, given the gradient of public rows.
+            resumed: both players at the checkpoint of `watch`, or None.
+            watch: receives the state before the first step and after every twentieth of the steps.
         """
         settings, player, resting = self.settings, self.training.start(), self.resting
         training = self.training
@@ -363,7 +340,6 @@ class Game:
         return final, self._bounded(replace(state, parameters=state.average)).parameters
 
     def _levels(self, step: int) -> bool:
-        """Whether to level marginals before a step; always where a resumed game begins."""
         settings = self.settings
         often = LEVELLING_EVERY * settings.discriminator_steps
         return step < self.resting and (step % often == 0 or step % interval(settings.steps) == 0)
@@ -381,7 +357,7 @@ class Game:
         return self.settings.steps - math.floor(self.settings.settle * self.settings.steps)
 
     def _public(self, rows: AnyArray, network: Network, step: int) -> AnyArray:
-        """Without the penalty once the generator rests: it would flatten the log ratio."""
+        """Drops the penalty while the generator rests: it would flatten the log ratio."""
         gradient = self.public_sum(network, rows)
         if self.settings.penalty == 0 or step >= self.resting:
             return gradient

@@ -1,25 +1,12 @@
-"""Between rows of a public schema and the numbers a network reads and writes.
+"""Maps between rows of a public schema and the numbers that networks read and write.
 
-**Coordinates.** A number (continuous, integer, date, datetime, ordinal) is one coordinate in
-[-1, 1]; levels (categorical, boolean) are one-hot. A nullable column has one more coordinate, 1
-where the cell is missing; a missing number is then 0.
-
-**Draws.** A generator has one output per coordinate: a number is tanh of half its output, widened
-by a margin and clamped; levels have softmax probabilities, a missing number a sigmoid one. Levels
-and missing cells are drawn exactly by those probabilities (Gumbel noise, then the largest). The
-discriminator sees drawn rows on the column's grid, as released: it would recognise shares of levels
-as synthetic. The derivative is that of the relaxed row: softmax at a temperature, no rounding (the
-straight-through estimator of Jang et al. 2017, the concrete law of Maddison et al. 2017).
-
-**Known distributions.** A network trained under noise learns shares and shapes badly; a noisy
-histogram gives them cheaply. With its laws known, a number's coordinate is its *rank* in the noisy
-distribution, uniform on [-1, 1], and the outputs are levelled on public draws so that every column
-has the noisy law: numbers by quantiles of the outputs, levels and missing cells by one offset each.
-The network learns dependence alone (a copula, by Sklar's theorem); outputs of zero give the
-histogram's independent rows. Source: docs/method.md section 20.
+A number is one coordinate in [-1, 1], levels are one-hot; nullable columns add a flag, 1 if missing
+(the number is then 0). The discriminator must see rows on the released grid, because it recognises
+shares of levels as synthetic; derivatives are straight-through (Jang et al. 2017, Maddison et al.
+2017). With known distributions, numbers are ranks in noisy laws (docs/method.md section 20).
 
 Privacy: layout and grid are public, laws are post-processing of released counts, and a row's
-coordinates depend on that row alone, to the last bit.
+coordinates depend on that row only, to the last bit.
 """
 
 from __future__ import annotations
@@ -48,17 +35,16 @@ _LEAST = 1e-6
 """Smallest share of a code: laws are strictly positive, and can be inverted."""
 
 _ROUNDS, _CLOSE, _ROWS = 100, 1e-4, 8192
-"""Most rounds of levelling, the step at which it ends, and rows read at once: offsets are found on
-the first of them and corrected on all."""
+"""Limits of levelling: rounds, step at which it ends, rows read at once (all correct it later)."""
 
 _GRID = np.linspace(0.0, 1.0, KNOTS)
 _LOGISTIC = np.log(np.maximum(_GRID, 1e-4) / np.maximum(1 - _GRID, 1e-4))
 
 
 def line(values: Array, start: Array, end: Array) -> Array:
-    """Piecewise linear from the increasing `start` to `end`, constant beyond; value by value.
+    """Piecewise linear map from increasing `start` to `end`, constant beyond, value by value.
 
-    Unlike `np.interp`, a value's image has the same bits whatever the other values are.
+    Do not use `np.interp`: a value's bits must not depend on the other values (privacy).
     """
     clipped = np.clip(values, start[0], start[-1])
     place = np.minimum(np.searchsorted(start, clipped, side="right") - 1, len(start) - 2)
@@ -68,15 +54,14 @@ def line(values: Array, start: Array, end: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NumberLaw:
-    """The noisy distribution of one number where it is not missing.
+    """The noisy distribution of one number among present cells.
 
     Attributes:
-        place: its coordinate in a row.
-        nullable: whether the next coordinate flags missing cells.
-        edges: of the bins, as `Bins.edges`; levels in order are whole numbers.
+        place: its coordinate in a row; `nullable` if the next one flags missing cells.
+        edges: of the bins, as `Bins.edges`; ordered levels are whole numbers.
         cumulative: share below each edge, from 0 to 1, increasing.
-        whole: whether it lies on whole numbers, from 0 to `steps`.
-        steps: of its grid; 0 where it has none that a network can see.
+        whole: whether values are whole numbers from 0 to `steps`.
+        steps: of its grid; 0 if a network cannot see the grid.
     """
 
     place: int
@@ -126,7 +111,7 @@ class ColumnDistributions:
         numbers: law of each number, in the heads' order.
         shares: of levels and of missing numbers, shape (width,); 0 at numbers.
         offsets: added to the network's outputs, shape (width,); 0 at numbers.
-        knots: quantiles of each number's perturbed output, shape (numbers, KNOTS), increasing.
+        knots: increasing quantiles of each number's perturbed output, shape (numbers, KNOTS).
     """
 
     numbers: tuple[NumberLaw, ...]
@@ -136,13 +121,7 @@ class ColumnDistributions:
 
     @classmethod
     def of(cls, heads: Heads, domain: Domain, laws: Sequence[Array]) -> Self:
-        """Level for a network whose outputs are zero.
-
-        Args:
-            heads: of some of the domain's columns.
-            domain: the histogram's codes.
-            laws: non-negative counts of every released column's codes.
-        """
+        """Level for a network whose outputs are zero; `laws` are counts of released columns."""
         names = [column.name for column in domain.schema.released]
         shares, numbers = np.zeros(heads.width), []
         for part in heads.parts:
@@ -199,13 +178,7 @@ class ColumnDistributions:
         return grid_ranks
 
     def levelled(self, heads: Heads, outputs: Array, noise: Array) -> Self:
-        """With the offsets and quantiles that give public outputs the known laws.
-
-        Args:
-            heads: of these columns.
-            outputs: of a network, shape (n, width).
-            noise: of `Heads.draw_noise`, same shape.
-        """
+        """Level public outputs and `Heads.draw_noise`, shape (n, width) each, to the known laws."""
         offsets = np.zeros(heads.width)
         for start, stop in heads.groups:
             offsets[start:stop] = _offsets(outputs[:, start:stop], self.shares[start:stop])
@@ -238,10 +211,7 @@ def _softmax(logits: Array) -> Array:
 
 
 def _offsets(logits: Array, shares: Array) -> Array:
-    """What to add to logits, shape (n, s), so that the mean softmax is `shares`, shape (s,).
-
-    Coordinate ascent on the concave dual: each round moves every offset by its log error.
-    """
+    """Find offsets, (s,), whose mean softmax over logits (n, s) is `shares` (concave dual)."""
     offsets = np.log(shares)
     for part in (logits[:_ROWS], logits)[: 1 + (len(logits) > _ROWS)]:
         for _ in range(_ROUNDS):
@@ -279,12 +249,9 @@ _FINEST_GRID = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """Where one column lies in a row.
+    """Where one column lies in a row: from `start` to before `stop`.
 
-    Attributes:
-        column: the column.
-        start, stop: half-open range of coordinates.
-        numeric: one number, and a flag if nullable; otherwise levels, missing last if nullable.
+    A `numeric` head has one number, and a flag if nullable; others have levels, missing last.
     """
 
     column: Column
@@ -338,10 +305,10 @@ class Heads:
     """The heads of some released columns, in order.
 
     Attributes:
-        columns: the columns.
         temperature: of the relaxed draws, > 0.
-        levels: whether ordinal columns are levels, too, instead of numbers; those of one level are.
-        distributions: known ones of the columns; numbers are then ranks, drawn by logistic noise.
+        levels: whether ordinal columns are levels instead of numbers (those of one level always
+            are).
+        distributions: known laws; numbers are then ranks, drawn by logistic noise.
     """
 
     columns: tuple[Column, ...]
@@ -350,7 +317,6 @@ class Heads:
     distributions: ColumnDistributions | None = None
 
     def __post_init__(self) -> None:
-        """Raises SpecError: the temperature is out of range."""
         if not 0 < self.temperature <= 10:
             raise SpecError("heads.temperature: expected above 0, at most 10")
 
@@ -372,7 +338,7 @@ class Heads:
         return self.parts[-1].stop if self.parts else 0
 
     def encode(self, scaled: ScaledTable) -> Array:
-        """Rows of scaled values, shape (n, width); row i depends on row i alone.
+        """Encode scaled values, shape (n, width); row i depends on row i only.
 
         Privacy:
             Releases nothing: the rows are as confidential as the table.
@@ -399,12 +365,7 @@ class Heads:
         return Drawn(heads=self, outputs=outputs, noise=noise)
 
     def relaxed(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """The differentiable rows: shares of levels, numbers before clamping.
-
-        Args:
-            outputs: of the generator's network, a tensor of shape (n, width).
-            noise: of `draw_noise`, same shape.
-        """
+        """Return differentiable rows: shares of levels, unclamped numbers; all (n, width)."""
         numbers, flags, laws = self._numbers, self.flags, self.distributions
         perturbed = outputs + noise
         if laws is None:
@@ -444,12 +405,7 @@ class Heads:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """Rows drawn from a generator's outputs.
-
-    Attributes:
-        heads: meaning of the coordinates.
-        outputs, noise: shape (n, width).
-    """
+    """Rows drawn from a generator's outputs and noise, shape (n, width) each."""
 
     heads: Heads
     outputs: Array

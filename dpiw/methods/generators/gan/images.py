@@ -1,10 +1,7 @@
 """Convolutional networks of a GAN for small grey images; every pixel is a column.
 
-Strided convolutions down to the discriminator's output, transposed ones up to the generator's
-pixels (Radford et al. 2016), without batch normalisation, which mixes rows. A label enters the
-discriminator as a projection of its features (Miyato & Koyama 2018), written as one output per
-label of which the row's own is taken: so the first logits are of order one. The generator has it
-as inputs.
+No batch normalisation, which mixes rows. The label selects one output per label, so first logits
+are of order one. Source: Radford et al. (2016); Miyato & Koyama (2018).
 """
 
 from __future__ import annotations
@@ -41,13 +38,7 @@ def _convolution(module: Any, pixels: int) -> Convolution:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageDiscriminator(Layered):
-    """From a row, its pixels line by line and then its label, to one output.
-
-    Attributes:
-        sides: lines of the image, and pixels in each.
-        labels: width of the one-hot label; 0 for none.
-        channels: of each layer, which halves the image.
-    """
+    """From pixels, line by line, then a label of width `labels` (0: none), to one output."""
 
     sides: tuple[int, ...]
     labels: int
@@ -90,13 +81,7 @@ class ImageDiscriminator(Layered):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageGenerator(Layered):
-    """From latents and a label to the pixels, line by line, of any size.
-
-    Attributes:
-        sides: lines of the image, and pixels in each; divisible by 2 for each layer.
-        given: latents and the width of the label.
-        channels: at the input of each layer, which doubles the image.
-    """
+    """From latents and a label, of width `given`, to unbounded pixels, line by line."""
 
     sides: tuple[int, ...]
     given: int

@@ -1,7 +1,6 @@
 """The histogram of every column that a network gets before training: share, draw and storage.
 
-The counts are drawn once, first, as `dpiw.methods.generators.histogram` draws them: an event of
-their own. A resumed training reads them from its checkpoint.
+An event of its own, drawn once; a resumed training reads it from its checkpoint.
 """
 
 from __future__ import annotations
@@ -47,14 +46,11 @@ def check_share(value: object) -> float | None:
 
 
 def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int) -> float:
-    """Share of the effort for a histogram, by public facts alone.
+    """Share of the effort for a histogram, by public facts only, in [`LEAST`, `MOST`].
 
-    Counts of a column of b codes with noise of standard deviation s are off by about b E|noise|/(2
-    n) in total variation. Keeping this at `WANTED` costs an effort of d k^2/(2 s^2) over d columns,
-    cut to `LEAST` and `MOST`.
-
-    Exact for Gaussian noise. With Laplace noise, where the share is one of a pure epsilon, it is a
-    rule of thumb.
+    A column of b codes under noise of deviation s is off by b E|noise|/(2 n) in total variation.
+    `WANTED` bounds this, at an effort of d k^2/(2 s^2) over d columns (a rule of thumb for Laplace
+    noise).
     """
     sizes = Domain.from_schema(schema, bins=useful_bins(BINS, nominal_rows)).sizes
     per_stddev = statistics.fmean(sizes) * noise_size(NoiseKind.GAUSSIAN, 1.0) / 2
@@ -73,7 +69,7 @@ def plan_marginals(
     unit: PrivacyUnit,
     nominal_rows: int,
 ) -> tuple[Histogram | None, float]:
-    """The calibrated histogram, None where the share is 0, and the remaining share.
+    """Return the calibrated histogram, None if the share is 0, and the remaining share.
 
     Laplace noise shares the pure epsilon sqrt(2 rho), as `marginal_multiplier` does.
     """
@@ -91,11 +87,7 @@ def plan_marginals(
 def marginals_events(
     histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
 ) -> tuple[PrivacyEvent, ...]:
-    """One event per column of one draw each, so that `Resumption` tells them from steps.
-
-    Raises:
-        UncalibratedError: as `Histogram.events`.
-    """
+    """One single-draw event per column: `Resumption` must tell these from steps."""
     if histogram is None:
         return ()
     (all_columns,) = histogram.events(schema=schema, unit=unit)

@@ -32,14 +32,12 @@ class GANModel:
     """A generator with its discriminator: a pure function of a measurement.
 
     Attributes:
-        design: shapes.
         generator, discriminator: parameters, shapes (p_G,) and (p_D,).
         proportions: of the label's levels, shape (levels,); empty without a label.
-        ratio: whether the discriminator's output is a log ratio, up to a constant: trained with the
-            logistic loss on private rows. Not a Wasserstein critic or a PATE student
-            (docs/method.md section 12).
-        one_way: measured one-way distributions of its rows, or None. Without the label's where its
-            shares are the spec's: those are no measurement of the table.
+        ratio: whether the output is a log ratio up to a constant: logistic loss on private rows,
+            not a Wasserstein critic or PATE student (docs/method.md section 12).
+        one_way: measured distributions of its rows, or None. Excludes the label's if its shares are
+            the spec's, which measure nothing.
     """
 
     design: Design
@@ -58,11 +56,7 @@ class GANModel:
 
     @computing()
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
-
-        Raises:
-            SpecError: a negative number of rows.
-        """
+        """Draw `rows` >= 0 independent synthetic rows; the same `rng` state gives the same rows."""
         if rows < 0:
             raise SpecError(f"rows={rows}: expected a whole number >= 0")
         parts, most = [], min(_CHUNK, self.design.generator_architecture.rows_at_once)
@@ -87,11 +81,7 @@ class GANModel:
 
 
 def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> GANModel:
-    """Build the model of a measurement from its facts and arrays.
-
-    Raises:
-        SpecError: the measurement is of another method or schema.
-    """
+    """Build the model of a measurement; SpecError if it has another method or schema."""
     if measurement.kind != kind:
         raise SpecError(f"measurement.kind: expected {kind}")
     facts, arrays = measurement.facts, measurement.arrays

@@ -1,30 +1,20 @@
-"""PATE-GAN: a student discriminator that learns from noisy votes of teachers on disjoint rows.
+"""PATE-GAN: a student discriminator learns from noisy votes of teachers on disjoint rows.
 
-Every private row goes to one teacher. Teachers learn, without noise, to tell their rows from
-synthetic ones; neither they nor their exact votes leave the stage. The student sees synthetic rows
-only, each labelled by a noisy count of the teachers that call it real. The generator learns from
-the student. Only noisy counts are released: the planned votes and, unless `marginals_share` is 0,
-a histogram of every column before them (docs/method.md section 20).
+Only noisy counts leave the stage: planned votes and, unless `marginals_share` is 0, a histogram
+drawn first (docs/method.md section 20). Teachers and exact votes stay. Source: Jordon et al. (2019)
+with the following deal, sensitivity and accounting.
 
-**Deal.** Each row's teacher is drawn independently and uniformly. A deal by place in the table
-would fail under add/remove: a removed row moves every later one to another teacher. Drawn, the rows
-that two neighbours share can have the same teachers in both; the hockey-stick divergence is jointly
-convex, so what holds for every deal holds for the mixture over deals.
+Deal: each row's teacher is an independent uniform draw. Dealing by position fails under add/remove,
+because a removed row moves all later rows. Neighbours share the deal of common rows, and
+hockey-stick divergence is jointly convex, so a bound for every deal holds for the mixture.
 
-**Sensitivity.** Given the deal, a unit's rows lie with at most max_rows teachers. A teacher's
-parameters depend on its own rows and on earlier releases, so only those teachers' votes may
-differ, each by one: at most min(max_rows, k) votes for `real`, in L1 and in L2. Votes for
-`synthetic` are k minus those, and are not drawn. Under replace-one with one row a unit, the new row
-keeps the old one's teacher, and one vote moves; with more, up to max_rows rows leave and as many
-come.
+Sensitivity: a unit's rows reach at most max_rows teachers. A teacher depends on its own rows and
+earlier releases, so at most min(max_rows, k) votes change, by one each (L1 and L2); votes for
+`synthetic` are not drawn. Replace-one: one row keeps its teacher; with more rows, twice as many
+teachers may change.
 
-**Resuming.** No teacher is stored. A resumed run deals the rows again and teaches new teachers on
-the student's synthetic rows: further adaptive steps, charged in advance.
-
-Every query is one event, whatever the votes: the data-dependent bounds of Papernot et al. (2018)
-are functions of the private votes, and would need noise of their own.
-
-Source: Jordon et al. (2019); deal, count and accounting as above.
+Resuming deals rows again and trains new teachers: adaptive steps, charged in advance. Every query
+is one event: data-dependent bounds (Papernot et al. 2018) depend on private votes.
 """
 
 from __future__ import annotations
@@ -81,15 +71,14 @@ from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interv
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 
 ROWS_PER_TEACHER = 5
-"""Few: noise is that of one vote whatever k, so the votes' signal grows with the square of k,
-faster than a single teacher's knowledge shrinks (docs/method.md section 20)."""
+"""Few: noise is one vote's for any k; signal grows with k squared (docs/method.md section 20)."""
 
 MOST_TEACHERS = 1000
-"""More are only time."""
+"""Above this, teachers cost only time."""
 
 
 def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
-    """Most votes of a query that one unit can move (derived above)."""
+    """Most votes of a query that one unit can move (module docstring)."""
     reach = unit.max_rows
     if unit.relation is NeighbouringRelation.REPLACE_ONE and unit.max_rows > 1:
         reach *= 2
@@ -98,14 +87,7 @@ def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class VoteNoise:
-    """Calibrated noise of the votes.
-
-    Attributes:
-        schema, unit: calibrated for these.
-        teachers: k.
-        multiplier: noise scale of one count over its sensitivity.
-        marginals: calibrated histogram of every column; None where none is drawn.
-    """
+    """Calibrated multiplier (scale of a count over its sensitivity), and histogram or None."""
 
     schema: PublicSchema
     unit: PrivacyUnit
@@ -125,13 +107,13 @@ class PATEGAN(Synthesizer):
     """PATE-GAN before it has seen data.
 
     Attributes:
-        noise: of votes and histogram, `gaussian`, or `laplace` where delta must be 0.
-        marginals_share, start, generator: as of `GANSettings`.
+        noise: of votes and histogram: `gaussian`, or `laplace` if delta is 0.
+        marginals_share, start, generator: as in `GANSettings`.
         teachers: k; None (default): one per `ROWS_PER_TEACHER` rows of the public nominal size,
             from 2 to `MOST_TEACHERS`.
-        rounds: how often teachers, student and generator take turns.
+        rounds: turns of teachers, student and generator.
         queries: labelled synthetic rows per round; rounds times queries counts are charged.
-        memory: rounds whose labelled rows the student still learns from; they cost nothing again.
+        memory: rounds whose labelled rows the student still learns from; free.
         teacher_steps, student_steps, generator_steps: gradient steps of each in a round.
         teacher_lot: own rows in one gradient step of a teacher.
         batch: synthetic rows in a generator step.
@@ -139,11 +121,9 @@ class PATEGAN(Synthesizer):
         student: widths of the hidden layers.
         teacher: width of a teacher's hidden layer.
         learning_rate, student_rate, teacher_rate: of their Adams.
-        penalty: weight of the student's gradient penalty; it costs nothing.
+        penalty: weight of the student's gradient penalty; free.
         temperature: of the relaxed draws of levels.
-        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
-            the rounds in advance.
-        calibrated: set by `calibrate`.
+        resumes: checkpoints to resume from; each is charged a twentieth of the rounds in advance.
     """
 
     noise: NoiseKind = NoiseKind.GAUSSIAN
@@ -181,7 +161,6 @@ class PATEGAN(Synthesizer):
         return cls(**with_noise(settings, pure=pure))
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
             raise SpecError("generator.settings.noise: expected gaussian or laplace")
         if self.teachers is not None:
@@ -336,21 +315,15 @@ class PATEGAN(Synthesizer):
     ) -> Measurement:
         """Draw the noisy votes of every round, and train student and generator on them.
 
-        Args:
-            table: private rows.
-            noise: draws the deal and the noise of the votes.
-            watch: holds the checkpoint to resume from, and receives new ones.
-
         Privacy:
-            Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query; of a column's histogram
-                as `Histogram.measure`.
-            Event: `events`: the histogram, drawn before any teacher learns and not again in a
-            resumed run, and one count per query. Teachers and exact votes stay here. Ranks of
-            private rows are
-            functions of a row and of noisy counts: only the row's teacher sees them.
+            Unit: `calibrated.unit`. L1 = L2 = `vote_sensitivity` per query; histograms as
+                `Histogram.measure`.
+            Event: `events`: one count per query, and the histogram, drawn before teachers learn and
+                not repeated in a resumed run. Teachers and exact votes stay here. Ranks of a
+                private row depend on that row and noisy counts, and only its teacher sees them.
 
         Raises:
-            PrivacyError: a checkpoint of other settings, or no round is reserved to be repeated.
+            PrivacyError: a checkpoint of other settings, or `resumes` is 0.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         design, chance = self.design(table.schema), self._chance(table.schema)
@@ -402,11 +375,7 @@ class PATEGAN(Synthesizer):
         return PublicRandom.of({"own": self.parameters(), "schema": schema.to_mapping()})
 
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> PATEState:
-        """The state of a checkpoint that the training may resume from.
-
-        Raises:
-            PrivacyError: no round is reserved to be repeated, or the state is of other settings.
-        """
+        """Read the checkpoint's state; PrivacyError if it may not be resumed."""
         ready = ready_for(self.calibrated, schema, method=self.method)
         if self.resumes == 0:
             raise PrivacyError("training: no round is reserved to be repeated from a checkpoint")
@@ -420,7 +389,6 @@ class PATEGAN(Synthesizer):
         marginals: Measurement | None,
         publishable: bool = True,
     ) -> PATEState:
-        """The state before the first round."""
         full_design = with_distributions(design, marginals)
         return PATEState(
             turn=0,
@@ -440,7 +408,6 @@ class PATEGAN(Synthesizer):
         *,
         publishable: bool,
     ) -> PATEState:
-        """The state of a checkpoint, or the first one, with a histogram that `draw` draws."""
         checkpoint = watch.resumed()
         if checkpoint is None:
             start = self._first(design, chance, draw(), publishable)
@@ -459,7 +426,7 @@ class PATEGAN(Synthesizer):
         state: PATEState,
         watch: TrainingWatch,
     ) -> PATEState:
-        """Student and generator, from noisy counts alone: post-processing of what `ask` returns."""
+        """Train student and generator on noisy counts only: post-processing of `ask`."""
         training, none = self.generator_training(design, chance), np.zeros(0)
         student, player = state.student, state.player
         often = max(1, LEVELLING_EVERY // self.generator_steps)

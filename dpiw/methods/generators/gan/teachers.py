@@ -28,14 +28,9 @@ from dpiw.privacy.randomness import NoiseSource
 
 
 def deal(rows: int, teachers: int, *, noise: NoiseSource) -> NDArray[np.int64]:
-    """Which teacher each row goes to, shape (rows,): independent and uniform draws.
+    """Draw each row's teacher, shape (rows,), independently and uniformly.
 
-    Independent of the rows and their order, for the reason in `pategan`.
-
-    Args:
-        rows: how many there are.
-        teachers: k; public.
-        noise: where the draws come from.
+    Must not depend on rows or their order (see `pategan`).
     """
     return np.array([draw_below(teachers, noise=noise) for _ in range(rows)], dtype=np.int64)
 
@@ -44,19 +39,15 @@ def deal(rows: int, teachers: int, *, noise: NoiseSource) -> NDArray[np.int64]:
 class Teachers:
     """All teachers (hot): k networks with one hidden layer, trained side by side.
 
-    Every array is stacked along the teachers and of public shape: a lot has as many rows for a
-    teacher of few rows as for one of many, in turn and again. No operation runs across the stack,
-    so a teacher is a function of its own rows, bit for bit, and of public values.
+    Arrays are stacked along the teachers and have public shapes. No operation may run across the
+    stack: a teacher is then a function of its own rows, bit for bit, and of public values.
 
     Attributes:
         rows: private rows, shape (n, width).
         order: row numbers, teacher by teacher, shape (n,).
-        starts, sizes: where a teacher's part of `order` starts, and its length, shape (k,).
-        hidden: width of the hidden layer.
+        starts, sizes: start and length of each teacher's part of `order`, shape (k,).
         parameters: shape (k, p).
         moments: of the optimiser, shape (2, k p).
-        optimiser: of all.
-        step: gradient steps taken.
     """
 
     rows: Array
@@ -80,16 +71,7 @@ class Teachers:
         rate: float,
         chance: PublicRandom,
     ) -> Self:
-        """Untrained teachers.
-
-        Args:
-            rows: private rows, shape (n, width).
-            dealt: each row's teacher, shape (n,).
-            count: k.
-            hidden: width of the hidden layer.
-            rate: learning rate.
-            chance: initial parameters, public.
-        """
+        """Create untrained teachers with public parameters; `dealt` is each row's teacher."""
         architecture = Architecture(widths=(rows.shape[1], hidden, 1), activation="tanh")
         rng = chance.rng("teachers")
         initial = np.stack([architecture.initial(rng) for _ in range(count)])
@@ -132,13 +114,7 @@ class Teachers:
         return CPU.to_numpy(library().autograd.grad(outputs, parameters, slopes)[0])
 
     def taught(self, made: Array, *, steps: int, lot: int) -> Teachers:
-        """Train every teacher on its own rows against the same synthetic ones, weighed equally.
-
-        Args:
-            made: public rows, shape (m, width).
-            steps: gradient steps.
-            lot: own rows in a step.
-        """
+        """Train each teacher on its own rows, `lot` per step, against public rows `made`."""
         teachers = self
         for _ in range(steps):
             rows, weights = teachers._lot(lot)
@@ -164,12 +140,8 @@ class Student:
     """The student (cold): a function of synthetic rows and of noisy labels.
 
     Attributes:
-        network: the discriminator.
-        moments: of its optimiser.
-        optimiser: the rule.
         rows: remembered synthetic rows, by round.
-        labels: their labels, noisy shares of the teachers (below 0 or above 1 at times), by round.
-        step: gradient steps taken.
+        labels: noisy shares of the teachers (may leave [0, 1]), by round.
     """
 
     network: Network
@@ -226,15 +198,12 @@ _KIND = "pate_state"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PATEState:
-    """State after some rounds: a function of noisy votes and public values.
+    """State after `turn` rounds: a function of noisy votes and public values.
 
     Attributes:
-        turn: rounds taken.
-        student: with the rows and noisy labels that it remembers.
-        player: the generator.
-        marginals: the histogram drawn before the first round, if any.
-        settings: digest of the run's public facts; a state of other facts is refused.
-        publishable: whether all noise in it came from a publishable source.
+        marginals: the histogram drawn before the first round, or None.
+        settings: digest of the run's public facts; states of other facts are refused.
+        publishable: whether all noise came from a publishable source.
     """
 
     turn: int
@@ -272,16 +241,7 @@ class PATEState:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, start: PATEState, marginals: bool) -> PATEState:
-        """Read what `to_bytes` wrote.
-
-        Args:
-            data: a checkpoint.
-            start: the state before the first round, of the same settings.
-            marginals: whether the settings draw a histogram.
-
-        Raises:
-            PrivacyError: the bytes are no state, or one of other settings.
-        """
+        """Read a checkpoint into `start`'s settings; PrivacyError for other bytes or settings."""
         stored = read_checkpoint(data, kind=_KIND)
         arrays, facts = stored.arrays, stored.facts
         if facts["settings"] != start.settings or ("marginals" in arrays) != marginals:

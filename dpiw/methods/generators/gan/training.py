@@ -1,13 +1,8 @@
-"""The generator's side of an adversarial game: public from beginning to end.
+"""The generator's side of an adversarial game: public throughout.
 
-A generator learns from a discriminator alone and never meets a private row. Where the
-discriminator's parameters are the output of an accounted mechanism, everything here is their
-post-processing, for any number of steps.
-
-Initial parameters, latents and minibatches follow from public facts (`PublicRandom`), so a resumed
-run repeats them. `start`, one of these facts, is chosen before the data are read; no privacy noise
-follows from it.
-
+Generators learn from discriminators only, so they post-process accounted outputs. All randomness
+follows from public facts (`PublicRandom`), so a resumed run repeats it; `start` is chosen before
+data are read, and no privacy noise follows from it.
 Source: Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014).
 """
 
@@ -42,16 +37,11 @@ LEVELLING_EVERY = 10
 """Approximate generator steps between two levellings."""
 
 SHRINKAGE = 1.0
-"""Decay towards independence of a generator with known marginals, per step and unit of its rate:
-it shrinks what a noisy discriminator says only once."""
+"""Decay of a generator with known marginals towards independence, per step and unit of its rate."""
 
 
 def loss_of(name: str, *, real: bool) -> RowLoss:
-    """Loss of a row: `real` for the discriminator's private rows and for the generator.
-
-    `logistic`: binary cross-entropy (non-saturating for the generator). `wasserstein`: a high or a
-        low output.
-    """
+    """Return the loss of a row; `real` for private rows and for the generator."""
     if name == "logistic":
         return Logistic(label=int(real))
     return Critic(sign=-1 if real else 1)
@@ -59,11 +49,7 @@ def loss_of(name: str, *, real: bool) -> RowLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicRandom:
-    """Random generators that follow from public facts, so anyone can repeat them.
-
-    Attributes:
-        facts: SHA-256 of the facts, hexadecimal.
-    """
+    """Random generators that anyone can repeat from public facts (SHA-256, hexadecimal)."""
 
     facts: str
 
@@ -81,15 +67,7 @@ class PublicRandom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Rows of a generator, with what its derivative needs.
-
-    Attributes:
-        network: the generator.
-        inputs: latents and labels, shape (n, latent + given).
-        labels: one-hot, shape (n, given).
-        drawn: the made part.
-        label_scale: of the design.
-    """
+    """Generated rows and their derivative's inputs: latents and labels, (n, latent + given)."""
 
     network: Network
     inputs: Array
@@ -103,11 +81,7 @@ class Batch:
         return np.hstack([self.drawn.rows, self.label_scale * self.labels])
 
     def gradient(self, slopes: Array) -> Array:
-        """Derivative of a loss of the rows by the generator's parameters, shape (p,).
-
-        Args:
-            slopes: derivative of the loss by the rows, shape (n, width).
-        """
+        """Derivative by the generator's parameters, (p,), from slopes by the rows, (n, width)."""
         network = self.network.learning()
         outputs = network.outputs(CPU.array(self.inputs))
         relaxed = self.drawn.heads.relaxed(outputs, CPU.array(self.drawn.noise))
@@ -132,14 +106,7 @@ def make_batch(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GeneratorState:
-    """State of a generator.
-
-    Attributes:
-        step: updates taken.
-        parameters: shape (p,).
-        moments: of the optimiser.
-        average: running mean of the parameters, weighting the last updates most, shape (p,).
-    """
+    """State of a generator; `average` is a running mean weighting the last updates most, (p,)."""
 
     step: int
     parameters: Array
@@ -149,16 +116,9 @@ class GeneratorState:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorTraining:
-    """Training of a generator against a discriminator: public settings.
+    """Public settings of training a generator against a discriminator.
 
-    Attributes:
-        design: shapes.
-        loss: `logistic` or `wasserstein`.
-        batch: rows per update.
-        learning_rate: of its Adam.
-        chance: latents and initial parameters.
-        memory: an update replaces max(memory, 10/(step + 10)) of the average, which forgets the
-            beginning.
+    An update replaces max(memory, 10/(step + 10)) of the average.
     """
 
     design: Design
@@ -244,14 +204,10 @@ def row_slopes(discriminator: Network, rows: Array, loss: RowLoss) -> Array:
 
 
 def gradient_penalty(discriminator: Network, rows: AnyArray) -> AnyArray:
-    """Derivative by the parameters, shape (p,), of the mean of |d output/d row|^2 / 2.
+    """Derivative by the parameters, (p,), of the mean of |d output/d row|^2 / 2 at synthetic rows.
 
-    On synthetic rows alone, so public and free. It keeps the discriminator flat near the generator;
-    without it the two circle each other (the R2 penalty of Mescheder et al. 2018).
-
-    Args:
-        discriminator: at its current parameters.
-        rows: synthetic rows, shape (n, width), on the discriminator's device.
+    Reads no private row: public and free. Keeps the discriminator flat near the generator (the R2
+    penalty of Mescheder et al. 2018).
     """
     grad, network = library().autograd.grad, discriminator.learning()
     seen = rows.detach().clone().requires_grad_()

@@ -1,12 +1,10 @@
-"""AIM: two-way marginals chosen one after the other, where the model of all earlier ones is worst.
+"""AIM: repeatedly measures the two-way marginal where the model of earlier ones is worst.
 
-Source: McKenna, Mullins, Sheldon & Miklau (2022), AIM, algorithms 1 to 3, for the workload of all
-pairs of columns. Differences: the number of rows comes from noisy marginals and is never read. The
-effort is counted in equal parts: every one-way marginal has one, a round one at first and four
-times as many after a round that taught the model less than its noise. A round's cost depends on
-earlier noisy output, so parts are of Gaussian differential privacy, which has a filter for that
-(docs/method.md section 18). Where a killed run may resume, no round takes more than a twentieth of
-the rounds' effort, so that a repetition has a known price.
+Source: McKenna, Mullins, Sheldon & Miklau (2022), algorithms 1 to 3, on all pairs. Differences: the
+number of rows is never read, and effort comes in equal parts. A round's parts depend on earlier
+noisy output, so they are of Gaussian differential privacy, which has a filter for that
+(docs/method.md section 18). If runs may resume, a round takes at most a twentieth of the rounds'
+effort.
 """
 
 from __future__ import annotations
@@ -70,14 +68,7 @@ MOST_COLUMNS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class AIMNoise:
-    """Calibrated constants, all public.
-
-    Attributes:
-        part: noise multiplier of a Gaussian mechanism that costs one part of the effort.
-        parts: of the effort, for rounds.
-        bins: of numeric columns that declare none.
-        schema, unit: calibrated for these.
-    """
+    """Calibrated constants, all public; `part` is the multiplier that costs one part of effort."""
 
     part: float
     parts: int
@@ -91,19 +82,14 @@ class AIM(Synthesizer):
     """AIM before it has seen data.
 
     Attributes:
-        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small nominal
-            sizes get fewer (`useful_bins`).
-        max_cells: a pair of columns with more cells is not measured.
-        max_model_cells: of the model's junction tree at the end; proportionally fewer at a share of
-            the effort.
-        resumes: how often a killed run may resume after its last round; each costs a twentieth in
-            advance. 0: rounds may take any share of the effort, and a killed run is lost.
-        calibrated: set by `calibrate`.
+        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
+        max_cells: pairs of columns with more cells are not measured.
+        max_model_cells: of the final junction tree; proportionally fewer at a share of the effort.
+        resumes: resumes after the last round, each charged a twentieth in advance. 0: no limit on a
+            round's effort, and a killed run is lost.
 
-    Formal guarantees:
-        Candidates and total effort follow from schema and settings; which rounds there are, and
-        their costs, from noisy output. The number of rows is never read. The fitting process
-        receives noisy output alone.
+    Privacy: candidates and total effort are public; rounds and their costs follow from noisy
+    output. The number of rows is never read. The fitting process receives only noisy output.
     """
 
     bins: int = 16
@@ -157,12 +143,7 @@ class AIM(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Share the effort among 16 equal parts a column, and those that a resume may repeat.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or there are more columns, or more
-                codes, than a model may hold, or rounds may hold more than `MOST_BYTES`.
-        """
+        """Share the effort among 16 equal parts a column, and those that a resume may repeat."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
@@ -209,7 +190,7 @@ class AIM(Synthesizer):
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
-        """Of the one-way marginals together, and of one part of a round.
+        """Return noise of the one-way marginals together, and of one part of a round.
 
         A round of p parts draws its marginal with this scale over sqrt((1 - `SELECTION`) p).
         """
@@ -221,7 +202,7 @@ class AIM(Synthesizer):
         return (replace(part, values="one_way", sensitivity=reach, event=0), part)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """Two rounds a column count every pair and fit; noise may ask for more.
+        """Forecast two rounds per column, though noise may ask for more.
 
         15 columns of 10,000 rows took 75 s and 320 MiB, 30 took 130 s and 490 MiB.
         """
@@ -239,21 +220,17 @@ class AIM(Synthesizer):
     ) -> Measurement:
         """Draw the one-way marginals, then rounds: a selection and the noisy marginal it chose.
 
-        Args:
-            table: private rows.
-            noise: draws everything.
-            watch: holds the checkpoint to resume from, and receives new ones.
-
         Privacy:
-            Unit: `calibrated.unit`. Marginals: L2 = k add/remove, sqrt(2) k replace-one, with k =
+            Unit: `calibrated.unit`. Marginals: L2 = k add/remove, sqrt(2) k replace-one; k =
                 max_rows.
             Selections: score sensitivity k or 2 k times the largest weight.
-            Event: `events`: the rounds' parts, chosen by noisy output, sum to at most theirs (Smith
-            & Thakurta 2022). A resumed run repeats at most one round, which `events` counts.
+            Event: `events`. Parts of the rounds, chosen by noisy output, sum to at most theirs
+                (Smith & Thakurta 2022). A resumed run repeats at most one round, which `events`
+                counts.
 
         Raises:
             PrivacyError: a checkpoint, and no part is reserved to be repeated.
-            StageFailedError: the fitting process ended; before any draw where it never works.
+            StageFailedError: the fitting process ended; before any draw if it never works.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)

@@ -36,8 +36,7 @@ SELECTION = 0.1
 """Share of a round that its selection gets. Source: AIM, algorithm 2."""
 
 PARTS = 16
-"""Parts of the effort per column: one for its one-way marginal, the rest for rounds. Source: AIM,
-algorithm 2, where they are the most rounds."""
+"""Parts of the effort per column: one for its marginal, the rest for rounds (AIM, algorithm 2)."""
 
 
 MOST_BYTES = 2 << 30
@@ -50,12 +49,7 @@ MOST_MEMBERS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """Price and noise of a round.
-
-    Attributes:
-        part: noise multiplier of a Gaussian mechanism that costs one part.
-        parts: cost of the round, >= 1.
-    """
+    """Price (`parts` >= 1) and noise of a round; `part` is the multiplier that costs one part."""
 
     part: float
     parts: int
@@ -72,13 +66,7 @@ class Round:
         return gaussian_multiplier(1.0) * sqrt(SELECTION * self.parts) / self.part
 
     def next(self, *, left: int, most: int, taught: bool) -> Round:
-        """The next round.
-
-        Args:
-            left: parts that are left, >= 1.
-            most: parts of a round at most.
-            taught: whether this one moved the model by more than its noise.
-        """
+        """Return the next round; `left` parts remain, `taught` if the model moved beyond noise."""
         parts = min(self.parts if taught else 4 * self.parts, most)
         if left < 2 * parts:
             parts = min(left, most)
@@ -87,13 +75,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """All admissible pairs of columns, and their candidate marginals.
-
-    Attributes:
-        sizes: codes of each column.
-        max_cells: of a pair.
-        max_model_cells: of a model, once all effort is spent.
-    """
+    """All admissible pairs of columns, and their candidate marginals; limits are in cells."""
 
     sizes: tuple[int, ...]
     max_cells: int
@@ -109,9 +91,7 @@ class Workload:
     def held_bytes(self) -> int:
         """Public bound on the memory of rounds besides the table.
 
-        The model before and after a round, the latter also as bytes and twice in transit; the
-        answers for one first column; and the
-        counts of every round: drawn, pooled, asked and written, each twice.
+        Counts models before and after (twice in transit), one column's answers, and all counts.
         """
         sizes = self.sizes
         largest = min(MOST_CELLS, prod(sizes))
@@ -125,12 +105,7 @@ class Workload:
         return list(admissible_pairs(self.sizes, self.max_cells))
 
     def affordable(self, cliques: Sequence[Columns], *, share: float) -> Iterator[Columns]:
-        """Candidates whose model, beside earlier ones, is small enough.
-
-        Args:
-            cliques: measured so far.
-            share: of the effort that is spent after this round; models may grow with it.
-        """
+        """Return candidates whose model, with measured cliques, fits this share of the effort."""
         inside = [set(family.members) for family in families_of(self.sizes, cliques)]
         for columns in self.weights():
             if any(family.issuperset(columns) for family in inside):
@@ -151,14 +126,8 @@ def score(
 ) -> float:
     """AIM's quality of a candidate: the model's distance beyond the noise of measuring it.
 
-    Args:
-        counts: exact.
-        expected: of the model, public.
-        weight: of the candidate.
-        stddev: of its cells' noise.
-
     Privacy:
-        Exact, hence confidential; one row moves it by at most `weight`, two by twice that. Only for
+        Exact, hence confidential; one row moves it by at most `weight`. Only for
         `mechanisms.select`.
 
     Source: McKenna et al. (2022), equation 1.
@@ -253,20 +222,10 @@ def draw_round(
     unit: PrivacyUnit,
     noise: NoiseSource,
 ) -> Measurement:
-    """Draw one selection and the noisy marginal that it chose, and append them.
-
-    Args:
-        counter: exact counts of the private table.
-        drawn: before this round.
-        expected: the fitted model's counts of every candidate, in rows; public.
-        price: of the round.
-        weights: of every candidate.
-        unit: protected.
-        noise: draws both.
+    """Draw one selection and the noisy marginal that it chose, and append them to `drawn`.
 
     Privacy:
-        Unit: `unit`. Selection: a score moves by at most its weight for each row that comes or
-            goes.
+        Unit: `unit`. Selection: one row moves a score by at most its weight.
         Marginal: L2 of `dpiw.methods.generators.marginal_noise.marginal_sensitivity`.
         Event: together at most `price.parts` Gaussian mechanisms of multiplier `price.part`.
     """

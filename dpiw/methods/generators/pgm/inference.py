@@ -1,10 +1,7 @@
-"""Graphical models of noisy marginals: fitted in a process of its own, read without it.
+"""Graphical models of noisy marginals, fitted in a separate process (`inference_process`).
 
-The process is `dpiw.methods.generators.pgm.inference_process`. It alone loads mbi and jax, and
-receives only noisy counts and public facts: its answers are post-processing and cost nothing.
-
-A model of marginals over cliques factorises along a triangulation of their graph: each column given
-its neighbours that come before it. The tables of these families are what a fit holds in memory.
+The process alone loads mbi and jax, and receives only noisy counts and public facts: free
+post-processing. Models factorise along a triangulation of the cliques' graph.
 Source: Koller & Friedman (2009), section 9.4.3 (greedy elimination by the size of the new table).
 """
 
@@ -42,14 +39,9 @@ def cells_of(family: Family, sizes: Sequence[int]) -> int:
 
 
 def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple[Family, ...]:
-    """Every column with its parents, parents first; each clique lies within one family.
+    """Return a junction tree: each column with its parents, parents first; cliques fit in families.
 
-    The parents of a column are joined with each other, so they lie within the family of the last of
-    them: the families are a junction tree.
-
-    Args:
-        sizes: codes of each column.
-        cliques: columns of each marginal.
+    Joins the parents of a column, so that they lie within the family of the last of them.
     """
     near: list[set[int]] = [set() for _ in sizes]
     for clique in cliques:
@@ -94,48 +86,28 @@ def check_installed(method: str) -> None:
 
 @cache
 def check_fits() -> None:
-    """Let a process fit public counts, once, before a method's first draw.
-
-    Raises:
-        StageFailedError: it cannot.
-    """
+    """Fit public counts once before a method's first draw; StageFailedError if that fails."""
     with Inference() as process:
         process.probe()
 
 
 def pairs_cells(model_cells: int, largest: int) -> int:
-    """Most numbers that `FittedModel.pairs` holds besides its answer. Public.
-
-    Args:
-        model_cells: of all families.
-        largest: cells of the largest family.
-    """
+    """Most numbers that `FittedModel.pairs` holds besides its answer; public."""
     return max(model_cells, BLOCK_CELLS) + 4 * largest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FittedModel:
-    """A distribution, as the joint tables of a junction tree's families.
-
-    Attributes:
-        families: parents before children.
-        tables: of each family, shape (*parents, child), summing to 1.
-    """
+    """Tables of a junction tree's families, parents first, (*parents, child), summing to 1."""
 
     families: tuple[Family, ...]
     tables: tuple[Array, ...] = field(repr=False)
 
     def pairs(self, column: int, others: Collection[int]) -> dict[int, Array]:
-        """Joint shares of a column with some others, shape (its size, the other's).
+        """Return joint shares of a column with some others, shape (its size, the other's).
 
-        From the column's family outwards through the tree, for some of its codes at a time.
-        Families that hold the column are read directly; those behind them by P(a, X) = sum over S
-        of P(a, S) P(X | S), S the columns that two neighbours share. Besides the answer it holds at
-        most `pairs_cells` numbers.
-
-        Args:
-            column: whose codes are the first axis.
-            others: each but the column itself.
+        Walks outwards from families that hold the column: P(a, X) = sum over S of P(a, S) P(X | S),
+        S the columns that neighbours share. Holds at most `pairs_cells` numbers besides the answer.
         """
         alone = _over(self._table(column), (column,))
         laws = {other: _over(self._table(other), (other,)) for other in others}
@@ -158,7 +130,6 @@ class FittedModel:
 
     @cached_property
     def _near(self) -> list[list[int]]:
-        """Neighbours of each family in the tree: a family hangs on that of its last parent."""
         near: list[list[int]] = [[] for _ in self.families]
         for i, family in enumerate(self.families):
             if family.parents:
@@ -174,7 +145,6 @@ class FittedModel:
     def _outwards(
         self, column: int, codes: slice, others: Collection[int]
     ) -> Iterator[tuple[int, Array]]:
-        """Each of the others that the tree connects with a column, and its joint with its codes."""
         first = self._place[column]
         waiting: list[tuple[int, int, _Table | None]] = [(first, first, None)]
         while waiting:
@@ -197,35 +167,26 @@ _LETTERS = ascii_letters[1:]  # "a": the codes of one column
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Table:
-    """Shares over some columns, in axis order."""
-
     columns: tuple[int, ...]
     values: Array
 
 
 def _over(table: _Table, columns: Sequence[int]) -> Array:
-    """The marginal of some columns, in their order."""
     return np.asarray(
         np.einsum(f"{_axes(table.columns, table)}->{_axes(columns, table)}", table.values)
     )
 
 
 def _axes(columns: Sequence[int], table: _Table) -> str:
-    """A letter for each column, by its axis in a table, as `einsum` reads them."""
     return "".join(_LETTERS[table.columns.index(j)] for j in columns)
 
 
 def _joint(
     table: _Table, wanted: tuple[int, ...], column: int, codes: slice, message: _Table | None
 ) -> Array:
-    """P(a, wanted) for some codes a of a column, shape (codes, *wanted).
+    """Return P(a, wanted) for some codes a of a column, shape (codes, *wanted).
 
-    Args:
-        table: of a family that holds `wanted`.
-        wanted: columns without the one of the codes.
-        column: of the codes.
-        codes: which.
-        message: P(a, S) of the neighbour nearer to the column; None: the table holds the column.
+    `message` is P(a, S) of the neighbour nearer to the column; None if the table holds the column.
     """
     if message is None:
         before = (slice(None),) * table.columns.index(column)
@@ -247,7 +208,7 @@ class Inference:
         self._process: Any = None
 
     def __enter__(self) -> Self:
-        """Start it; it hears and inherits no more than its parent."""
+        """Start the process; it inherits and receives no more than its parent has."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dpiw.methods.generators.pgm.inference_process"],
             stdin=subprocess.PIPE,
@@ -261,16 +222,11 @@ class Inference:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it."""
         self._process.kill()
         self._process.communicate()
 
     def probe(self) -> None:
-        """Fit two codes of public counts.
-
-        Raises:
-            StageFailedError: the process ended, or its library is another one, or broken.
-        """
+        """Fit two codes of public counts; StageFailedError if the process or its library fails."""
         marginal = NoisyMarginal(columns=(0,), values=np.array([3.0, 1.0]), variance=0.01)
         (table,) = self.fit([marginal], (2,), total=4.0, iterations=PROBE_ITERATIONS).tables
         if not np.allclose(table, (0.75, 0.25), atol=0.01):
@@ -284,13 +240,7 @@ class Inference:
         total: float,
         iterations: int = ITERATIONS,
     ) -> FittedModel:
-        """The model of maximal entropy whose marginals are nearest to the noisy ones.
-
-        Args:
-            marginals: every column in at least one; noise of each cell known.
-            sizes: codes of each column.
-            total: noisy number of rows, > 0.
-            iterations: of mirror descent.
+        """Return the maximal-entropy model whose marginals are nearest to the noisy ones.
 
         Raises:
             StageFailedError: the process ended, or its answer is no distribution.
@@ -325,14 +275,7 @@ class Inference:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GraphicalModel:
-    """A graphical model of noisy marginals: a pure function of a measurement.
-
-    Attributes:
-        domain: the public discretisation.
-        marginals: fitted to these, in merged codes.
-        merging: of each column.
-        one_way: the measured one-way distributions; known without the fit.
-    """
+    """A graphical model of noisy marginals in merged codes: a pure function of a measurement."""
 
     domain: Domain
     marginals: Sequence[NoisyMarginal] = field(repr=False)
@@ -344,9 +287,9 @@ class GraphicalModel:
 
     @cached_property
     def network(self) -> NetworkModel:
-        """The fit, in the order of its junction tree, from which rows are drawn independently.
+        """The fit as a network in junction-tree order.
 
-        mbi's own rows are not used: its default gives the children of one parent the same ranks.
+        Rows are drawn from it, not by mbi, whose default gives children of one parent equal ranks.
         """
         with Inference() as process:
             fitted = process.fit(
@@ -372,11 +315,7 @@ class GraphicalModel:
         return self.network.sample_codes(rows, rng=rng)
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows.
-
-        Raises:
-            StageFailedError: the process of the fit ended without an answer.
-        """
+        """Draw `rows` independent rows, reproducible by `rng`; StageFailedError without a fit."""
         return self.network.sample(rows, rng=rng)
 
 

@@ -1,11 +1,7 @@
-"""The one door to private-pgm (mbi) and jax: fits asked on a pipe, in a process of its own.
+"""The only module that loads private-pgm (mbi) and jax: answers fits on a pipe, as a process.
 
-    python -m dpiw.methods.generators.pgm.inference_process
-
-Reads questions from standard input and writes answers to standard output, each the length in eight
-bytes and the bytes of a `Measurement`, until the input ends. Questions hold released values or
-functions of them: nothing confidential reaches this process.
-
+Run with `python -m`. Messages are a length in eight bytes and the bytes of a `Measurement`; they
+hold only released values or functions of them, nothing confidential.
 Source: McKenna, Sheldon & Miklau (2019), graphical-model based estimation and inference.
 """
 
@@ -40,14 +36,11 @@ def receive(stream: BinaryIO) -> Measurement | None:
 
 
 def fit(asked: Measurement) -> Measurement:
-    """The joint table of each family in the model that fits the noisy marginals best.
-
-    Least squares in units of the noise, by mirror descent over the marginal polytope.
+    """Fit noisy marginals by mirror descent, least squares in units of the noise.
 
     Args:
-        asked: `values_i` and `stddev_i`, noisy counts of the columns `facts["cliques"][i]` and
-            their standard deviations, both flat; `facts`: `sizes`, `total`, `iterations`, and the
-            `families` of a junction tree of the cliques, members in axis order.
+        asked: `values_i` and `stddev_i`, flat, of the columns `facts["cliques"][i]`; facts `sizes`,
+            `total`, `iterations`, and the junction tree's `families`, members in axis order.
 
     Returns:
         `table_i`: of the family i, >= 0, summing to 1.

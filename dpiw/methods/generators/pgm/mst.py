@@ -1,9 +1,7 @@
 """MST: a maximum spanning tree of noisy two-way marginals, and the graphical model of it.
 
-Source: McKenna, Miklau & Sheldon (2021), Winning the NIST contest, section 4 and algorithm 2.
-Differences: the number of rows comes from noisy marginals and is never read; selections are
-accounted by their bounded range and everything by privacy loss distributions; tables of more than
-`max_cells` cells are no candidates; each row is drawn independently from the fit.
+Source: McKenna, Miklau & Sheldon (2021), section 4 and algorithm 2. Differences: the number of rows
+is never read, selections are accounted by bounded range, and rows are drawn independently.
 """
 
 from __future__ import annotations
@@ -75,16 +73,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class MSTNoise:
-    """Calibrated constants, all public.
-
-    Attributes:
-        one_way: noise multiplier of each one-way marginal.
-        selection: epsilon of each exponential mechanism.
-        pair: noise multiplier of each two-way marginal.
-        pairs: how many are selected and measured; 0 where no two columns may be.
-        bins: of numeric columns that declare none.
-        schema, unit: calibrated for these.
-    """
+    """Calibrated multipliers of marginals, epsilon of a selection, number of pairs; all public."""
 
     one_way: float
     selection: float
@@ -100,15 +89,11 @@ class MST(Synthesizer):
     """MST before it has seen data.
 
     Attributes:
-        bins: most bins of a numeric column that declares neither `bins` nor `cuts`; small nominal
-            sizes get fewer (`useful_bins`).
-        noise: `gaussian`, or `laplace` where delta must be 0.
-        max_cells: a pair of columns with more cells is not measured.
-        calibrated: set by `calibrate`.
+        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
+        noise: `gaussian`, or `laplace` if delta is 0.
+        max_cells: pairs of columns with more cells are not measured.
 
-    Formal guarantees:
-        Bins, levels, candidates and the number of mechanisms follow from schema and settings. The
-        number of rows is never read.
+    Privacy: candidates and the number of mechanisms are public; the row count is never read.
     """
 
     bins: int = 16
@@ -156,12 +141,7 @@ class MST(Synthesizer):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """A third of the effort each for one-way marginals, selections and two-way marginals.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or a column has more codes than a
-                model may hold.
-        """
+        """Give one-way marginals, selections and two-way marginals a third of the effort each."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
@@ -202,10 +182,10 @@ class MST(Synthesizer):
         return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """Every admissible pair is counted, and the tree of pairs is fitted.
+        """Forecast counts of every admissible pair, and the fit of the tree.
 
-        The fit took 37 s for 20 columns of 8 codes and 79 s for 60, on one of two shared cores;
-        twelve minutes for 300. Its process held 400 MiB for 15 and 850 for 45.
+        Fits took 37 s for 20 columns of 8 codes, 79 s for 60 and 12 min for 300, on one of two
+        shared cores; their process held 400 MiB for 15 and 850 MiB for 45.
         """
         ready = ready_for(self.calibrated, schema, method=self.method)
         sizes = Domain.from_schema(schema, bins=ready.bins).sizes
@@ -226,7 +206,7 @@ class MST(Synthesizer):
 
         Privacy:
             Unit: `calibrated.unit`. Marginals: L1 = L2 = k add/remove; 2 k and sqrt(2) k
-            replace-one, with k = max_rows. Selections: score sensitivity k or 2 k.
+                replace-one; k = max_rows. Selections: score sensitivity k or 2 k.
             Event: `events`, in that order, each adaptive only on earlier noisy output.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
@@ -266,7 +246,6 @@ class MST(Synthesizer):
         ready: MSTNoise,
         noise: NoiseSource,
     ) -> list[Pair]:
-        """A spanning forest of the pairs that the one-way model misses most."""
         rows = rows_of(marginals)
         shares = [
             project_to_total(merger.summed(marginal.values), rows) / rows

@@ -1,20 +1,9 @@
-"""Tables of two columns for MST and AIM: which are admissible, rare levels merged, and scores.
+"""Pairs of columns for MST and AIM: candidates, merged rare levels, and scores.
 
-    score = || c_ab - N q_ab ||_1
-
-with c exact counts, and N q the model's, made of earlier releases: public.
-
-Sensitivity: a row adds 1 to one cell of c and nothing to the rest, so the score moves by at most 1
-per row. Add/remove: max_rows. Replace-one is one removal and one addition: 2 max_rows. Public
-counts are whole numbers over 2^20, so scores are too and no rounding enters
-(`dpiw.methods.generators.bayesian_network.score_sensitivity` has the same bound).
-
-Merging: levels whose noisy count is below three standard deviations of its noise become one, so
-that tables spend no noise on nearly empty cells; rows of the merged level are dealt evenly. It
-reads noisy counts alone: post-processing.
-
-Source: McKenna, Miklau & Sheldon (2021), algorithm 2 and section 4.3; McKenna et al. (2022),
-section 4.1.
+The score is || c - N q ||_1, c exact counts and N q the public model's, in whole numbers over 2^20:
+exact, of sensitivity max_rows (add/remove) or 2 max_rows (replace-one; docs/method.md section 18).
+Merging reads noisy counts only: post-processing.
+Source: McKenna, Miklau & Sheldon (2021), algorithm 2, section 4.3; McKenna et al. (2022), 4.1.
 """
 
 from __future__ import annotations
@@ -37,14 +26,10 @@ _MOST = 2.0**41
 
 
 def distance(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> int:
-    """The score, in rows over `UNIT`.
-
-    Args:
-        counts: exact, of any shape.
-        expected: the model's, public, of the same shape.
+    """Return the score, in rows over `UNIT`; `expected` is public, both have the same shape.
 
     Privacy:
-        Exact, hence confidential; of the module's sensitivity. Only for `mechanisms.select`.
+        Exact, hence confidential; sensitivity above. Only for `mechanisms.select`.
     """
     public = np.rint(np.clip(expected, 0.0, _MOST) * UNIT).astype(np.int64)
     return int(np.abs(counts * UNIT - public).sum())
@@ -61,7 +46,6 @@ class Forest:
     """Columns connected by the pairs taken so far."""
 
     def __init__(self, columns: int) -> None:
-        """Take their number; none is connected."""
         self._tree = list(range(columns))
 
     def connects(self, pair: tuple[int, int]) -> bool:
@@ -92,11 +76,7 @@ RARE = 3.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Merging:
-    """A column's old codes and their new ones.
-
-    Attributes:
-        codes: the new code of each, shape (old codes,).
-    """
+    """A column's merged codes: the new code of each old one."""
 
     codes: NDArray[np.int32] = field(repr=False)
 
