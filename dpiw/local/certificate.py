@@ -1,6 +1,6 @@
-"""The signed folder of a local collection: its certificate, its manifest, and their verification.
+"""Certificate, manifest and verification of a local collection's signed folder.
 
-The certificate differs from a curator's: nobody was trusted with a table and no ledger paid.
+Unlike a curator's release, no one held the true table and no ledger paid.
 """
 
 from __future__ import annotations
@@ -104,15 +104,15 @@ class LocalCertificate:
         release_id: name of the collection.
         unit: one record, replaced by any other.
         epsilon: of one person's whole report, decimal text.
-        delta: the same.
+        delta: of one person's whole report, decimal text.
         rows: number of reports; public.
         mechanisms: what each client ran, as `client:mechanism`.
         noise: the laws of the noise, JSON values.
-        unprotected: features that are told as they are; the promise is for the rest.
+        unprotected: features reported without noise; the promise excludes them.
         parameters_digest: SHA-256 of `parameters.json`, which every report named.
-        trust: sentences: who was trusted with what.
-        assumptions: sentences; the promise holds under these.
-        caveats: sentences: what an analyst may and may not assume.
+        trust: who was trusted with what.
+        assumptions: the promise holds under these.
+        caveats: what an analyst may and may not assume.
         versions: of the software that collected.
     """
 
@@ -184,12 +184,7 @@ class LocalCertificate:
 
     @classmethod
     def from_json(cls, data: bytes) -> LocalCertificate:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ManifestError: not canonical JSON, a key that is unknown or missing, or a value of the
-                wrong kind.
-        """
+        """Read what `to_json` wrote; ManifestError for other JSON, keys or kinds of values."""
         value = parse_canonical(data, what=CERTIFICATE, error=ManifestError)
         names = [field.name for field in fields(cls)]
         return cls(**record(value, names, what=CERTIFICATE, error=ManifestError))
@@ -226,10 +221,7 @@ _FILES = {REPORTS, PARAMETERS, CERTIFICATE}
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLocal:
-    """A folder of reports that passed every check.
-
-    `pinned`: whether the caller gave the public key.
-    """
+    """A folder of reports that passed every check; `pinned`: the caller gave the public key."""
 
     folder: Path
     manifest: LocalManifest
@@ -268,8 +260,7 @@ def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = Non
 
     Args:
         folder: the release.
-        public_key: the collector's public key file, known from elsewhere; or several, one of
-            which must have signed.
+        public_key: the collector's public key file, known from elsewhere; of several, any one.
 
     Raises:
         ReleaseError: as `dpiw.release.verification.verify`.

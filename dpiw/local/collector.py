@@ -1,4 +1,4 @@
-"""The collector: check the reports, and publish them in a signed folder, once.
+"""Check the reports, and publish them in a signed folder, once.
 
 Reports are private already. A message names a refused report by its file or row, never its values.
 """
@@ -45,12 +45,9 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reports:
-    """Checked reports, each person's once.
+    """Checked reports, one per person: features (n, features) with noise, labels (n,) as indices.
 
-    Attributes:
-        parameters: that every report names.
-        features: with noise, shape (n, features).
-        labels: indices of levels, shape (n,); (0,) where there is no label.
+    Labels have shape (0,) without a label.
     """
 
     parameters: LocalParameters
@@ -65,8 +62,7 @@ def read_reports(spec: LocalSpec) -> Reports:
     arrived twice counts once.
 
     Raises:
-        SourceError: unreadable, another collection's report, or a value that no client sends;
-            names the reports by their files or rows.
+        SourceError: unreadable, another collection's report, or a value that no client sends.
         SpecError, ReleaseError, PrivacyError: as `read_parameters`.
     """
     parameters = read_parameters(spec)
@@ -198,8 +194,8 @@ def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
     """Publish reports in a signed folder, sorted by value; return the folder.
 
     Raises:
-        SourceError: they are fewer than the spec waits for.
-        ReleaseError: the folder is there with something else in it, or cannot be written.
+        SourceError: fewer reports than `least_reports`.
+        ReleaseError: the folder exists with other content, or cannot be written.
     """
     if len(reports.features) < spec.least_reports:
         raise SourceError(
