@@ -1,10 +1,8 @@
 """Matrix of a regression, from columns by name or from a formula (library formulaic).
 
-Models, posteriors and rank decisions use centred and scaled columns (`standardised`,
-`orthonormal`), because cross-products of raw units lose the digits of a calendar year, of money
-around a million, or of two columns whose scales differ by 10^6. Coefficients are moved back to the
-columns' own units. Columns are centred only if some columns, such as an intercept, add up to one in
-every row; otherwise a shift would change the model.
+Fits use centred and scaled columns (`standardised`, `orthonormal`), because cross-products of raw
+units lose digits. Columns are centred only if some, such as an intercept, add up to one in every
+row; otherwise a shift would change the model.
 """
 
 from __future__ import annotations
@@ -41,11 +39,9 @@ class Design:
 
     Attributes:
         names: of the columns, `intercept` first if there is one.
-        shifted: columns after subtraction by `shift`, shape (n, p); zero in rows with a missing
-            value.
+        shifted: columns after subtraction by `shift`, shape (n, p); zero where a value is missing.
         shift: shape (p, p), nilpotent: `matrix` is `shifted` @ (identity + `shift`).
-        constant: coefficients of a combination that is one in every row, shape (p,): of the
-            intercept, or of a full set of levels; zeros if there is none, and then no shift.
+        constant: coefficients of a combination that is one in every row, shape (p,); zeros: none.
         grain: absolute rounding error of each column's cells, shape (p,).
         response: the target less `origin`, shape (n,); zero in rows with a missing value.
         origin: number subtracted from the target.
@@ -76,11 +72,7 @@ class Design:
         return np.where(self.present, self.response + self.origin, 0.0)
 
     def kept(self, rows: NDArray[np.bool_]) -> Design:
-        """The design of some rows, shape (n,).
-
-        Raises:
-            ReleaseError: a number in one of them is not finite.
-        """
+        """Return the design of some rows, shape (n,); ReleaseError if a number is not finite."""
         bad = int((self.undefined & rows).sum())
         if bad:
             raise ReleaseError(
@@ -98,13 +90,11 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
 
     Args:
         table: the rows.
-        target: numeric or boolean column; or, with `features` None, a formula such as
-            `ill ~ age * smoker` (`formula_design`).
+        target: numeric or boolean column; a formula if `features` is None (`formula_design`).
         features: columns, and products of two; one name alone is one column.
 
     Raises:
-        ReleaseError: no such column, a target that is neither a number nor a truth value, or as
-            `formula_design`.
+        ReleaseError: no such column, a target of text, or as `formula_design`.
     """
     if not isinstance(target, str):
         raise ReleaseError(
@@ -142,15 +132,13 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
 def formula_design(table: pd.DataFrame, formula: str) -> Design:
     """Design matrix of a formula in Wilkinson's notation, as in R and formulaic.
 
-    Truth values are 0 and 1, dates days since the earliest in the table; text has one indicator for
-    each level but the first in alphabetical order, `region[T.south]`. Formulaic's functions (`log`,
-    `poly`, `bs`, `C`) are allowed; their centres and knots come from the unweighted rows, and
+    Text has one indicator for each level but the first in alphabetical order, `region[T.south]`.
+    Centres and knots of formulaic's functions (`poly`, `bs`) come from the unweighted rows, and
     intervals hold them fixed.
 
     Raises:
-        ReleaseError: formulaic is not installed, no such column, not a formula of one target,
-            arithmetic on the left side or a power outside `I(...)`, or the target among the
-            features.
+        ReleaseError: no formulaic, no such column, not a formula of one target, arithmetic on the
+            left side or a power outside `I(...)`, or the target among the features.
     """
     library = optional("formulaic", extra="formula")
     check_left(formula)
@@ -305,8 +293,7 @@ class Standard:
 def standardised(parts: Design, weights: Array) -> Standard:
     """Columns less their weighted mean, over their weighted standard deviation.
 
-    The columns of the constant stay unchanged. Without a constant nothing is centred, and columns
-    are divided by their root mean square. `weights`: shape (n,), >= 0.
+    Without a constant nothing is centred, and columns are divided by their root mean square.
     """
     present, constant = parts.present, parts.constant
     share = weights * present / (weights * present).sum()
@@ -330,9 +317,7 @@ def standardised(parts: Design, weights: Array) -> Standard:
 def orthonormal(parts: Design, weights: Array) -> Standard:
     """`standardised` columns made orthonormal under the weights, each by those before it.
 
-    Raises:
-        WeightError: a column is constant in the rows that count, or a combination of others; names
-            them.
+    Raises WeightError if a column is constant in the rows that count, or a combination of others.
     """
     standard = standardised(parts, weights)
     root = np.sqrt(weights * parts.present / (weights * parts.present).sum())[:, None]

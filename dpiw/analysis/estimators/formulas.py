@@ -58,13 +58,7 @@ def as_in_r(formula: str) -> str:
 
 
 def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
-    """Check that the right side has a term, and none with the target.
-
-    `parsed` is formulaic's result with two sides, `names` the columns by private name.
-
-    Raises:
-        ReleaseError: no term, or the target is in one.
-    """
+    """Raise ReleaseError unless the right side of `parsed` has a term, and none with the target."""
     targets = {str(factor) for term in parsed.lhs for factor in term.factors}
     repeated = targets & {str(factor) for term in parsed.rhs for factor in term.factors}
     if repeated:

@@ -27,23 +27,16 @@ _FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 def fit_sklearn(
     estimator: Any, source: Source, target: str, features: Sequence[str] | None = None
 ) -> Any:
-    """Fit a scikit-learn estimator on weighted rows, through `sample_weight`.
+    """Fit a scikit-learn estimator in place on weighted rows, through `sample_weight`; return it.
 
-    A penalty such as C counts rows, so weights of mean one keep its meaning.
+    Weights have mean one, so that a penalty such as C keeps its meaning. Every part whose fit takes
+    weights, and the scores of a search, get them by metadata routing and request them from then on.
 
     Args:
-        estimator: anything with `fit(X, y, sample_weight=...)`, or made of such: a pipeline, a
-            search, votes, stacks. It is fitted in place. Every part whose fit takes weights gets
-            them by scikit-learn's metadata routing, and so do the scores of a search; the parts
-            request them from then on (`set_fit_request`). Transformers that take none are fitted
-            without.
+        estimator: anything with `fit(X, y, sample_weight=...)`; or a pipeline, search or stack.
         source: a release, or (table, weights).
         target: the column to predict.
-        features: columns to predict from; None: all others. They are passed unchanged (a
-            DataFrame): encode text and fill missing values in the estimator's pipeline.
-
-    Returns:
-        The estimator.
+        features: columns to predict from, passed unchanged (a DataFrame); None: all others.
 
     Raises:
         ReleaseError: not an estimator, no such column, a missing target, or a model (the estimator
@@ -111,9 +104,8 @@ def _hands_on(estimator: Any) -> bool:
 def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
     """Refuse a model that would be fitted without weights.
 
-    A model's fit takes them, or it is a router. A model made of models that is no router, such as
-    AdaBoost, must be scikit-learn's own, and its models' fits must take weights: others may drop
-    them.
+    A model made of models that is no router, such as AdaBoost, must be scikit-learn's own: others
+    may drop the weights.
     """
     for part in parts:
         is_model = part is estimator or hasattr(part, "predict")
@@ -171,13 +163,11 @@ def to_statsmodels(
     *,
     family: str = "gaussian",
 ) -> Any:
-    """Fit with statsmodels and return its results, with a sandwich covariance.
+    """Fit with statsmodels and return its results, with a sandwich covariance (HC0).
 
-    `gaussian` is WLS, others are GLM with `var_weights`. Both with covariance HC0, which equals
-    this package's sandwich: statsmodels' default treats weights as known inverse variances, and
-    `freq_weights` would count a row of weight 3 as three people. Its intervals ignore the privacy
-    noise, and that a person may have several rows, and so are too narrow; see
-    `dpiw.analysis.confidence_interval`.
+    `gaussian` is WLS, others are GLM with `var_weights`: `freq_weights` would count a row of weight
+    3 as three people. Its intervals ignore the privacy noise, and that a person may have several
+    rows, and so are too narrow; see `dpiw.analysis.confidence_interval`.
 
     Args:
         source: a release, or (table, weights).
@@ -186,8 +176,8 @@ def to_statsmodels(
         family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
 
     Raises:
-        ReleaseError: statsmodels is not installed, unknown family, a column whose digits
-            statsmodels would lose in raw units, or as `linear_regression`.
+        ReleaseError: no statsmodels, unknown family, a column whose digits statsmodels would lose
+            in raw units, or as `linear_regression`.
         WeightError: dependent features.
     """
     if family not in _FAMILIES:

@@ -38,8 +38,7 @@ def mean(
 
     Args:
         source: a release, or (table, weights).
-        column: a numeric or boolean column, or a function of the table. Missing values are left
-            out.
+        column: a numeric or boolean column, or a function of the table; missing values left out.
         where: rows that count: a condition such as `age > 40 and region == 'south'`, a boolean
             column, or a function of the table (`dpiw.analysis.conditions.condition`).
         by: a column; one value for each of its levels.
@@ -97,17 +96,15 @@ def total(
     Args:
         source: a release, or (table, weights).
         column: as in `mean`.
-        rows: public number of rows of the confidential table: the total is this times the mean.
-            None: n0 times mean(w h), which needs a release with `unnormalised` weights
-            (docs/method.md sections 2 and 5).
+        rows: public number of confidential rows, times the mean. None: n0 times mean(w h), which
+            needs a release with `unnormalised` weights (docs/method.md sections 2 and 5).
         population: the same as a number of people; only if a person has one row.
         where: as in `mean`.
         name: of the estimate.
 
     Raises:
-        ReleaseError: `rows` or `population` is not a finite number > 0, both are given,
-            `population` where a person may have several rows, or neither and the weights have no
-            scale; or as `mean`.
+        ReleaseError: `rows` or `population` not a finite number > 0, both, `population` where a
+            person may have several rows, or neither and the weights have no scale; or as `mean`.
     """
     sample = weighted_sample(source)
     given = cells(sample, column)
@@ -148,10 +145,7 @@ def total(
 
 
 def _reach(given: pd.Series, declared: Declared | None, values: Array) -> Array:
-    """Least and largest contribution of one row to a total, shape (2, 1).
-
-    From public bounds; without them, zero is the least if no row is below zero.
-    """
+    """Least and largest contribution of one row to a total, shape (2, 1), from public bounds."""
     if (known := bounds(given, declared)) is not None:
         return np.array([np.minimum(known[0], 0.0), np.maximum(known[1], 0.0)])
     return np.array([[0.0 if values.min() >= 0 else -np.inf], [np.inf]])

@@ -1,11 +1,7 @@
-"""Weighted linear, logistic, Poisson and gamma regression in NumPy, with the rows' influence.
-
-Weighted least squares and Newton's method (iteratively reweighted least squares), unpenalised. For
-other models use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmodels`.
+"""Weighted linear, logistic, Poisson and gamma regression, with the rows' influence; unpenalised.
 
 A fit is infinite if, along some direction, every row whose linear predictor moves becomes more
-likely or stays as likely (Albert and Anderson 1984). `separation` looks for the cheap directions:
-one column, one level, one number's threshold.
+likely or stays as likely (Albert and Anderson 1984); `separation` looks for the cheap directions.
 """
 
 from __future__ import annotations
@@ -34,8 +30,7 @@ Rows = NDArray[np.bool_]
 def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.DataFrame) -> str:
     """Describe what separates the target; empty if no single column or level does.
 
-    `ends` are the values of the target that the model's mean never reaches, the least first;
-    `table` gives the names of levels.
+    `ends`: values of the target that the mean never reaches, least first; `table`: levels' names.
     """
     if not ends:
         return ""
@@ -58,10 +53,7 @@ def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.D
 def _levels(
     parts: Design, x: Array, target: Array, ends: Sequence[float]
 ) -> Iterator[tuple[str, Rows, str]]:
-    """Where the target has one value of `ends`: a column's name, rows, and words for them.
-
-    Looks at rows beyond a column's least or largest value, and at the level that a term leaves out.
-    """
+    """Yield where the target has one value of `ends`: a column's name, rows, and words for them."""
     shifts = bool(parts.constant.any())
     for name, column in zip(parts.names, x.T, strict=True):
         for end in () if name == INTERCEPT else _bare_ends(column, shifts=shifts):
@@ -139,13 +131,12 @@ class Family:
     """A generalised linear model: a row's log likelihood, concave in its linear predictor t.
 
     Attributes:
-        name: for messages.
         likelihood: of (y, t), up to a constant in y.
         mean: of y at t.
         score: derivative of the likelihood by t.
         curvature: minus its second derivative, >= 0.
         takes: which y are possible, shape of y.
-        expected: the same in words.
+        expected: the possible y in words.
         log_link: whether the mean is exp(t).
         ends: values of y that the mean never reaches, the least first.
     """
@@ -251,11 +242,7 @@ def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Est
 
 
 def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard, Array, Array]:
-    """Orthonormal columns, the coefficients in own units and those of these columns.
-
-    Raises:
-        WeightError: dependent features, or as `fit_glm`.
-    """
+    """Orthonormal columns, the coefficients in own units and those of these columns."""
     columns = orthonormal(parts, weights)
     mass = weights * parts.present
     if family is None:
@@ -313,9 +300,8 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float 
 def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
     """Two groups of rows for each coefficient, shape (2, n, p) (`Estimate.sides`).
 
-    For a level: its rows, and those of the level left out. For a number with one value in half of
-    the rows or more, such as a product with a level: those rows, and the others. For every other
-    number, and the intercept: all rows, twice. `weights`: shape (n,), >= 0.
+    A level: its rows, and the level left out. A number equal in half of the rows or more: those
+    rows, and the others. Other numbers, and the intercept: all rows, twice.
     """
     rows = parts.present & (weights > 0)
     sides = np.empty((2, *parts.matrix.shape), dtype=bool)
@@ -355,19 +341,16 @@ def linear_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted least squares of `target` on `features` with an intercept.
+    """Weighted least squares of `target` on `features` with an intercept; coefficients by name.
+
+    Influence: H^{-1} x s, with s the derivative of a row's log likelihood by its linear predictor
+    (here y - x.b) and H the weighted mean of -s' x x'.
 
     Args:
         source: a release, or (table, weights).
-        target: numeric or boolean column; or a formula such as `income ~ age * smoker`, which takes
-            no `features`.
-        features: columns, and products of two such as `a:b`. Rows with a missing value are left
-            out.
+        target: numeric or boolean column; or, without `features`, `income ~ age * smoker`.
+        features: columns, and products such as `a:b`; rows with a missing value are left out.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Returns:
-        Coefficients by name. Influence: H^{-1} x s, with s the derivative of a row's log likelihood
-        by its linear predictor (here y - x.b) and H the weighted mean of -s' x x'.
 
     Raises:
         ReleaseError: no such column, not a valid formula or target, or not a condition.
@@ -397,10 +380,9 @@ def poisson_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted Poisson regression of counts with a logarithmic link.
+    """Weighted Poisson regression of counts with a logarithmic link, for any variance.
 
-    Arguments, result and errors as `linear_regression`; logarithms of rates. Intervals follow from
-    the influence, so the variance need not be Poisson's.
+    Arguments, result and errors as `linear_regression`; logarithms of rates.
     """
     return _regression(source, target, features, where, POISSON)
 

@@ -40,11 +40,9 @@ def quantile(
 ) -> Estimate:
     """Return the weighted quantile: the smallest value that a share of the weight reaches.
 
-    Its interval goes from the quantile at the share's lower end to that at its upper end (Woodruff
-    1952), so it spans gaps and ties. The standard error divides the share's by the density between
-    neighbouring quantiles; among ties, the share at or below the quantile, or below it, whichever
-    is nearer to `probability`. The position inside the generator's bin is uncertain (`INSIDE`):
-    declared cuts near the quantile make the interval narrower. `where` and `by` as in `mean`.
+    Its interval runs between the quantiles at the ends of the share's interval (Woodruff 1952), so
+    it spans gaps and ties. The position in the generator's bin is uncertain (`INSIDE`): declared
+    cuts near the quantile make the interval narrower. `where` and `by` as in `mean`.
 
     Raises:
         ReleaseError: `probability` is not inside (0, 1), or as `mean`.
@@ -125,9 +123,9 @@ def _quantile(
 
 
 def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below: bool) -> float:
-    """Standard deviation of the share below `value`, from the positions of its bin's values.
+    """Standard deviation of the share below `value`, from positions in its bin; all shapes (n,).
 
-    Values, weights and bins have shape (n,); `below`: ties count as above.
+    `below`: ties count as above.
     """
     same_bin = bins == bins[int(np.argmax(values == value))]
     bin_weight = float(weights[same_bin].sum())
