@@ -68,7 +68,7 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
 
     Args:
         sample: the rows.
-        column: name of a numeric or boolean column, one number or truth value per row (a Series by
+        column: a numeric or boolean column's name, one number or truth value per row (a Series by
             its index, anything else by position), or a function from the table to them.
 
     Raises:
@@ -207,14 +207,10 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
 
     With a schema: its levels, truth values, bins between `cuts`, or the whole numbers between
     bounds that hold at most `MOST_LEVELS`; then `missing` if nullable; then undeclared values of
-    the rows. Without: levels of the type (truth values, pandas categories), else the rows' values,
-    sorted.
+    the rows. Without: levels of the type, else the rows' values, sorted.
 
-    Args:
-        sample: the rows.
-        name: the column.
-        bins: for numbers or dates. A bin of numbers includes its upper edge (the first bin both
-            edges); a bin of dates, or between declared cuts, includes its lower edge.
+    `bins` is for numbers or dates. A bin of numbers includes its upper edge (the first bin both
+    edges); a bin of dates, or between declared cuts, includes its lower edge.
 
     Raises:
         ReleaseError: no such column, too many different values, bins of text, or invalid edges.
@@ -271,14 +267,9 @@ def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> L
 def moment(text: str, values: pd.Series) -> pd.Timestamp:
     """Return a moment that compares with those of a column.
 
-    Args:
-        text: an ISO date, `2025-07-01`, or date and time, `2025-07-01T14:30`. An offset, as in
-            `2025-07-01T14:30+02:00`, needs a column with a time zone; without one the text is read
-            in the column's zone, as the data dictionary reads cells (docs/spec.md).
-        values: the column.
-
-    Raises:
-        ReleaseError: anything else; `01/07/2025` is ambiguous between countries.
+    `text` is an ISO date, or date and time, `2025-07-01T14:30`. An offset needs a column with a
+    time zone; text without one is read in the column's zone, as the data dictionary does
+    (docs/spec.md). Raises ReleaseError for other text: `01/07/2025` is ambiguous between countries.
     """
     zone = values.dt.tz
     clock = zoneinfo.ZoneInfo(str(zone)) if is_zone(str(zone)) else zone or dt.UTC  # not pytz's own
@@ -332,9 +323,7 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
 def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
     """Edges of the bins between declared `cuts`, with both bounds; None without cuts.
 
-    Args:
-        column: of numbers or dates.
-        zone: time zone of a released column's moments, or None.
+    `zone`: time zone of a released column's moments, or None.
     """
     if not column.cuts:
         return None

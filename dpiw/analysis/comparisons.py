@@ -66,13 +66,11 @@ def kind_of(values: pd.Series) -> Kind:
 class Comparisons:
     """Checks which parts of a condition may be compared, and evaluates it for each row.
 
-    Text compared with dates is a moment; ordered levels compare by their places.
-
     Attributes:
         text: the condition, for messages.
         table: the rows; the condition's tree has the columns' own names.
         declared: levels of columns of text.
-        ordered: columns whose levels have an order.
+        ordered: columns whose levels have an order, and compare by their places.
     """
 
     text: str
@@ -150,11 +148,7 @@ class Comparisons:
         return ReleaseError(f"where={self.text!r}: {fault}")
 
     def truth(self, node: ast.expr, word: str = "") -> pd.Series:
-        """Return one truth value per row; `word` is the operator that joins `node` to others.
-
-        Raises:
-            ReleaseError: numbers, text or dates alone, or kinds that do not compare.
-        """
+        """Return one truth value per row; `word` is the operator that joins `node` to others."""
         match node:
             case ast.BoolOp():
                 joined = [self.truth(part, _SIGNS[type(node.op)]) for part in node.values]

@@ -128,7 +128,7 @@ def condition(
         table: the rows.
         text: the condition.
         declared: levels of columns of text; of other columns, the levels in the rows.
-        ordered: columns whose levels `<` compares by their order; pandas' ordered categories, too.
+        ordered: columns that `<` compares by their levels' order, besides pandas' ordered ones.
 
     Raises:
         ReleaseError: other syntax, no such column, text that is no level of its column or no ISO

@@ -53,7 +53,7 @@ class NameRule:
 def renamed(
     columns: Sequence[Column], names: Mapping[str, str], *, weights: Iterable[str], rule: NameRule
 ) -> list[Column]:
-    """Columns by the names that they have in a file; a renamed column's old name is its label.
+    """Rename columns for a file; a renamed column without description gets its old name as label.
 
     Args:
         columns: of a release.
@@ -62,8 +62,8 @@ def renamed(
         rule: of the format.
 
     Raises:
-        ReleaseError: `names` has an unknown column or an inadmissible name, two names differ
-            only in case, or the format cannot hold a name; the message then suggests names.
+        ReleaseError: an unknown column, an inadmissible name, two names that differ only in case,
+            or names that the format cannot hold; the message then suggests names.
     """
     _check_new(columns, names)
     new = {column.name: names.get(column.name, column.name) for column in columns}
@@ -207,36 +207,26 @@ def export(
     replicates: bool = False,
     names: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write rows and weights to a file for another package.
+    """Write rows and weights to a file for another package; return its path.
 
     `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their UTC offset.
     `.dta` (Stata 14 and later) and `.sav` (SPSS, needs pyreadstat): levels are numbers from 1 with
-    labels, in the schema's order; truth values are 0 and 1; moments show the clock of the column's
-    time zone, named in its label; columns have the schema's descriptions as labels. No format can
-    bind weights to rows: the column `weight` follows the data, and the file's label says what to
-    type.
-
-    The file is read back and compared with the rows before it takes its place.
+    labels; truth values are 0 and 1; moments show the clock of the column's time zone. The column
+    `weight` follows the data; no format binds it, so the file's label says what to type. The file
+    is read back and compared with the rows before it takes its place.
 
     Args:
         release: a verified release.
-        path: of the file; missing folders are created. An existing file is replaced only by a
-            complete new one.
-        replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels give the
-            scale.
-        names: from old to new, for columns whose names the format cannot hold. A renamed column
-            without a description has its old name as its label.
-
-    Returns:
-        The path.
+        path: missing folders are created; only a complete new file replaces an existing one.
+        replicates: whether replicate weights follow as `r1`, `r2`, ..., with the scale as label.
+        names: from old to new, for columns whose names the format cannot hold.
 
     Raises:
-        ReleaseError: not a release, another ending, no replicate weights, names that the format
-            cannot hold or that differ only in case, columns whose values it cannot hold (names all
-            of them), a path that cannot be written, or pyreadstat is not installed.
+        ReleaseError: not a release, another ending, no replicate weights, names or columns that the
+            format cannot hold, a path that cannot be written, or no pyreadstat.
 
     Warns:
-        UserWarning: CSV: readers change columns of text or digits unless told otherwise.
+        UserWarning: CSV: readers change columns of text or digits by default.
     """
     if not isinstance(getattr(release, "schema", None), Mapping):
         raise ReleaseError(

@@ -29,19 +29,16 @@ _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
 def histogram(source: Source, column: str, *, bins: Bins = None, ax: Any = None) -> Any:
-    """Draw the weighted shares of a column of numbers or dates, or of a column's levels.
+    """Draw the weighted shares of a column of numbers or dates, or of levels; return the Axes.
 
     Includes every level that the schema declares (`dpiw.analysis.columns.levels`).
 
     Args:
         source: a release, or (table, weights).
         column: its name.
-        bins: number of equal parts, for numbers and dates; or increasing edges, dates as ISO text.
+        bins: for numbers and dates: number of equal parts, or increasing edges (dates as ISO text).
             None: the `cuts` that the schema declares, else 30 parts.
         ax: Matplotlib Axes; None: a new figure.
-
-    Returns:
-        The Matplotlib Axes.
 
     Raises:
         ReleaseError: Matplotlib is not installed, no such column, or invalid `bins`.
@@ -124,7 +121,7 @@ def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> An
 
 
 def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -> Any:
-    """Draw weighted quantiles: a box from 25% to 75% with the median, whiskers at 5% and 95%.
+    """Draw weighted quantiles, 5, 25, 50, 75 and 95%, as box and whiskers; return the Axes.
 
     No points are drawn beyond the whiskers: an extreme synthetic row is no person.
 
@@ -133,9 +130,6 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
         column: a column of numbers.
         by: a column; one box for each of its levels.
         ax: Matplotlib Axes; None: a new figure.
-
-    Returns:
-        The Matplotlib Axes.
 
     Raises:
         ReleaseError: Matplotlib is not installed, no such column, or not numbers.
@@ -172,15 +166,12 @@ def _quantiles(values: Array, weights: Array) -> Array:
 
 
 def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
-    """Draw each pair of columns of numbers: weighted counts below, histograms on the diagonal.
+    """Draw pairs of columns, weighted counts below histograms on the diagonal; return the Figure.
 
     Args:
         source: a release, or (table, weights).
         columns: two or more columns of numbers.
         bins: along each axis.
-
-    Returns:
-        The Matplotlib Figure.
 
     Raises:
         ReleaseError: Matplotlib is not installed, fewer than two columns, or not numbers.

@@ -1,7 +1,4 @@
-"""Exported files, read back and compared with their rows; what readers of CSV change by default.
-
-A `changed_...` function returns the columns whose cells or labels differ from the rows.
-"""
+"""Exported files, read back; `changed_...` returns the columns that differ from the rows."""
 
 from __future__ import annotations
 
@@ -64,10 +61,7 @@ def changed_stata(
 def changed_spss(
     path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
 ) -> list[str]:
-    """Return the columns of an SPSS file whose values, levels or labels differ.
-
-    Arguments as `changed_stata`.
-    """
+    """Return the columns of an SPSS file that differ; arguments as `changed_stata`."""
     library = optional("pyreadstat", extra="export")
     frame, about = library.read_sav(str(path), disable_datetime_conversion=True)
     clock = {ColumnKind.DATE: 1.0, ColumnKind.DATETIME: 1.0}

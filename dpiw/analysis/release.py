@@ -3,7 +3,6 @@
 >>> from dpiw import load_release
 >>> release = load_release("census-2027-q1", public_key="curator.pub")  # doctest: +SKIP
 >>> release.mean("age")  # doctest: +SKIP
->>> release.mean(lambda table: table["sex"] == "female")  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class Release:
     """A verified release.
 
     Attributes:
-        weights: shape (rows,), mean one; if the certificate says `unnormalised`, as estimated, for
-            totals. Read-only.
+        weights: shape (rows,), mean one; as estimated if the certificate says `unnormalised`.
+            Read-only.
         log_weights: shape (rows,), natural logs as estimated, not normalised. Read-only.
         certificate: the guarantee, its cost, and the quality of the weights.
         schema: the public data dictionary, JSON values.
@@ -60,10 +59,7 @@ class Release:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The synthetic rows in declared types, without weights.
-
-        A copy: changing it changes no estimate, since estimates use the verified rows.
-        """
+        """The synthetic rows in declared types, without weights; changes to this copy affect nothing."""
         return copied(self._table)
 
     def __repr__(self) -> str:
@@ -76,13 +72,10 @@ class Release:
 
     @cached_property
     def sample(self) -> WeightedSample:
-        """Rows, weights and the law of the weights' noise, as `dpiw.analysis` takes them.
+        """Rows, weights and the law of the weights' noise, computed on first use.
 
-        Computed on first use, in seconds for Fourier features. Unnormalised weights are debiased
-        for totals, not for ratios (docs/method.md section 5).
-
-        Raises:
-            ReleaseError: the weights contradict certificate and rows.
+        Unnormalised weights are debiased for totals, not for ratios (docs/method.md section 5).
+        Raises ReleaseError if the weights contradict certificate and rows.
         """
         top, law = float(self.log_weights.max()), law_of_release(self)
         scaled_weights, factor = np.exp(self.log_weights - top), np.exp(top)
@@ -95,8 +88,7 @@ class Release:
     def replicate_weights(self) -> ReplicateWeights | None:
         """Replicate weights in the order of `table`'s rows, with their scale; None: not published.
 
-        Raises:
-            ChecksumError: the file changed after the release was loaded.
+        Raises ChecksumError if the file changed after the release was loaded.
         """
         from dpiw.release.replicate_weights import read_replicates
 
@@ -170,8 +162,8 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
 
     Args:
         folder: the release.
-        public_key: file of the curator's public key, obtained apart from the release. None: the
-            folder's integrity is checked, but not who made it.
+        public_key: file of the curator's public key, obtained apart from the release. None: checks
+            the folder's integrity, but not who made it.
 
     Raises:
         ReleaseError: as `dpiw.release.verification.verify`; nothing is read from such a folder.

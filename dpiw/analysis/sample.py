@@ -1,7 +1,7 @@
-"""The input of every estimator: a release, or a table with weights; and the estimator's result.
+"""The input of every estimator, and its result.
 
-Estimators are smooth in the weighted rows. Their `influence`, how much each row moves the value,
-gives every standard error: of synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
+An estimate's `influence`, how much each row moves the value, gives every standard error: of
+synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ _WEIGHTS = "weights: expected one finite number >= 0 per row, not all zero"
 def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
     """Return weights as floats, shape (n,), in row order; ones if None.
 
-    Raises:
-        WeightError: not one finite weight >= 0 per row, all weights zero, or a Series with another
-            index than the table's.
+    Raises WeightError: not one finite weight >= 0 per row, all zero, or another index.
     """
     if not isinstance(table, pd.DataFrame):
         found = type(table).__name__
@@ -65,8 +63,7 @@ def in_row_order(weights: Any, table: pd.DataFrame) -> NDArray[np.float64]:
 def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
     """Return numbers or truth values with the table's index, in row order.
 
-    Raises:
-        ReleaseError: not one per row, or a Series with another index than the table's.
+    Raises ReleaseError: not one per row, or a Series with another index than the table's.
     """
     if np.ndim(given) > 1:
         raise ReleaseError(
@@ -86,10 +83,8 @@ def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
 def by_label(values: Any, table: pd.DataFrame, expected: str, error: type[DPIWError]) -> Any:
     """Put a Series in the order of the table's rows; anything else is taken by position.
 
-    A Series of another length is returned unchanged, for the caller to refuse.
-
-    Raises:
-        error: another index than the table's, or another order with repeated labels.
+    A Series of another length is returned unchanged, for the caller to refuse. Raises `error` for
+    another index, or another order with repeated labels.
     """
     if not isinstance(values, pd.Series) or len(values) != len(table):
         return values
@@ -197,7 +192,6 @@ class WeightedSample:
         scale: the mean of the weights before scaling, for totals.
         law: law of the weights' noise; None: no noise, or unknown.
         totals: unnormalised weights, of mean one with `scale`.
-        release: the release that the rows come from, if any.
         schema: of rows made in memory; otherwise the release's.
     """
 
@@ -290,16 +284,14 @@ class Values:
     Attributes:
         names: of the values, length p.
         values: shape (p,).
-        influence: shape (n, p). With weights w of mean one, a change dw changes the values by
-            mean(dw * influence). Zero in rows that do not take part.
+        influence: shape (n, p), zero in rows that do not take part. A change dw of weights of mean
+            one changes the values by mean(dw * influence).
         refit: values at other weights, (n,) to (p,).
-        sample: the rows and weights.
         group: rows that each value rests on, shape (n, p) or (n, 1); None: all.
         sides: two groups that each value compares, shape (2, n, p); None: none.
         level: rows that a share counts, shape (n, p); None: no shares.
         limits: possible range of each value, shape (2, p) or (2, 1); None: unknown.
         ends: from half widths by linearisation, (p,), to interval ends, (2, p); None: symmetric.
-        facts: further facts of the estimator, by name.
     """
 
     names: tuple[str, ...]
@@ -326,9 +318,9 @@ class Values:
         return np.broadcast_to(limits, (2, self.values.size))
 
     def covariance(self) -> Array:
-        """Sandwich covariance over the synthetic rows alone, shape (p, p).
+        """Sandwich covariance mean((w g)(w g)') / n over the synthetic rows alone, shape (p, p).
 
-        mean((w g)(w g)') / n with g the influence, weights held fixed (docs/method.md section 12).
+        g is the influence; weights are held fixed (docs/method.md section 12).
         """
         pushed = self.sample.weights[:, None] * self.influence
         pushed = pushed - pushed.mean(axis=0)

@@ -1,24 +1,9 @@
-"""Confidence intervals for population parameters, from weighted synthetic rows.
+"""Confidence intervals for population parameters, from weighted synthetic rows (docs/analysts.md).
 
-An estimate's error has parts, each with a variance that follows from released values. Weights of
-`measured` have three: `rows`, `means`, and `prior`, a guess at what the features do not see
-(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here; their
-intervals cover the synthetic rows alone and are `not assessed`.
-
-If a person may have k rows, the part `people` adds k - 1 times the sampling variance of the
-confidential rows. With the sampling in `means` it is the worst case: k times fewer people whose
-rows are all alike (the design effect of such clusters is at most k). Verdicts about the share of
-the guess leave this bound out.
-
-`support` is the share of the estimate that the weights' features see. `verdicts` say whether it is
-enough, whether the guess is small, whether the weights are stable enough for linearisation, and
-whether enough people are behind the value (`dpiw.analysis.errors.verdicts`). On simulated
-populations the noise-aware interval mostly covers where they say `use`, and can fail badly below;
-coefficients of logistic regressions on columns with heavy tails failed where they said `use`
-(docs/analysts.md). The thresholds were chosen after such simulations.
-
-The release's own verdict answers another question: whether weights improve on unweighted rows.
-Weights that are only noise improve nothing, and their noise-aware interval is still right.
+An estimate's error has parts: `rows`, `means`, and `prior`, a guess at what the features do not see
+(`dpiw.methods.weights.measured.law`). If a person may have k rows, `people` adds k - 1 times the
+sampling variance, a worst-case bound: the design effect of such clusters is at most k. Verdicts
+about the share of the guess leave it out. Weights other than `measured` have no law here.
 """
 
 from __future__ import annotations
@@ -60,8 +45,7 @@ class Interval:
         method: as in `confidence_interval`.
         parts: variance by source, shape (p,) each; empty for the bootstraps.
         support: share of each estimate that the weights can correct, shape (p,); NaN if unknown.
-        verdicts: of noise-aware intervals `use`, `use with care` or `do not use`; of others
-            `not assessed`.
+        verdicts: noise-aware: `use`, `use with care` or `do not use`; others: `not assessed`.
         reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
         cut: whether an end was moved into the possible range, such as a share below zero.
         max_rows: most rows of one person; above one, the caption says so.
@@ -148,11 +132,7 @@ def _levels(names: tuple[str, ...]) -> list[str]:
 
 
 def variance_parts(estimate: Values) -> dict[str, Array]:
-    """Return each value's variance by source, shape (p,) each (see the module's text).
-
-    Raises:
-        ReleaseError: the weights' law is unknown.
-    """
+    """Return each value's variance by source, shape (p,) each; ReleaseError without a law."""
     return estimate.sample.known_law.parts(estimate)
 
 
@@ -161,9 +141,6 @@ def noise_aware_covariance(estimate: Values) -> Array:
 
     Every part is a quadratic form of the influence, so cov(a, b) = (var(a + b) - var(a - b)) / 4,
     and laws of weights need variances only. The position of quantiles in their bins is independent.
-
-    Raises:
-        ReleaseError: the weights' law is unknown.
     """
     variances = np.asarray(sum(variance_parts(estimate).values()))
     scale = np.where(variances > 0, np.sqrt(variances), 1.0)  # or one value's unit hides the others
@@ -249,17 +226,15 @@ def confidence_interval(
         estimate: of this package.
         level: nominal coverage, in (0, 1).
         method: `noise_aware` (the default if the weights' law is known): all parts, by
-            linearisation. `noise_aware_bootstrap`: the same errors drawn and the estimator
-            recomputed; slower, for estimates far from linear. `sandwich`: the synthetic rows alone,
-            by linearisation (the default for a pair (table, weights)). `bootstrap`: the same by
-            resampling rows. The last two ignore the privacy noise and are too narrow for the
-            population.
+            linearisation. `noise_aware_bootstrap`: the same errors drawn, for estimates far from
+            linear. `sandwich` (the default for a pair): the synthetic rows alone. `bootstrap`: the
+            same by resampling rows. The last two ignore the privacy noise and are too narrow.
         replicates: of the bootstraps.
         rng: of the bootstraps.
 
     Raises:
-        ReleaseError: not an estimate, invalid level, unknown method, the weights' law is needed and
-            unknown, no `rng`, or fewer than two replicates.
+        ReleaseError: not an estimate, invalid level, unknown method, unknown law of the weights
+            where it is needed, no `rng`, or fewer than two replicates.
     """
     check_estimate(estimate, "confidence_interval")
     _check_level(level)

@@ -1,8 +1,6 @@
 """People and rows behind a value, and the verdicts and interval ends that they allow.
 
-A condition may choose a handful of people, whom the weights see as a shape in a density. The
-release's size is public and the group's share is an estimate with an error, so both are tested. A
-handful of synthetic rows shows no spread, and one row has none. The thresholds are our choice.
+The thresholds are our choice.
 """
 
 from __future__ import annotations
@@ -56,10 +54,7 @@ def size_objections(estimate: Values) -> list[list[Objection]]:
     `few`: fewer than 100 people expected. `EMPTY`: the noise-aware 95% interval of the group's
     share reaches zero. Fewer than ten effective synthetic rows: `do not use`. `LEVEL`: a share
     counts fewer than ten effective rows in a larger group; `NONE`: it counts none. Of two compared
-    groups the smaller one counts.
-
-    Raises:
-        ReleaseError: the weights' law is unknown.
+    groups the smaller one counts. Raises ReleaseError if the weights' law is unknown.
     """
     grades = np.max([_grades(estimate.sample, group) for group in _behind(estimate)], axis=0)
     rows, effective = _rows(estimate)
@@ -103,13 +98,13 @@ def widened(estimate: Values, low: Array, high: Array, *, miss: float, noisy: bo
     """Return interval ends, shape (2, p), widened where few or equal rows show no spread.
 
     An interval of width zero reaches as far as `left_open` allows; a share with fewer than ten
-    effective rows, or all but so few, reaches at least as far on that side. A group of fewer than
-    ten effective rows without spread, or without rows, gets the whole possible range.
+    effective rows, or all but so few, at least as far on that side. A group of fewer than ten
+    effective rows without spread, or without rows, gets the whole possible range.
 
     Args:
         estimate: of p values.
         low: lower ends by linearisation or replicates, shape (p,).
-        high: upper ends.
+        high: upper ends, shape (p,).
         miss: probability that one side may miss.
         noisy: whether the interval includes privacy noise and the sampling of people.
     """
@@ -131,29 +126,18 @@ def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
     """Bound the share of each value's group that may be unlike all of its rows, shape (p,).
 
     A kind of person that no row of a group shows has at most this share of the population's group,
-    except with probability `miss`. Three bounds use a third of it each, b; let L = ln(1/b):
+    except with probability `miss`, split equally between three bounds, b each; L = ln(1/b). Not
+    `noisy`: only the first bound, with b = `miss`.
 
-    - rows: the generator's share is at most q = 1 - b^(1/m), as m effective rows show none (the
-    rule
-      of three, with another constant).
-    - noise: among the N people it is at most c/N more common. c is z_b times the standard deviation
-    of
+    - rows: the generator's share is at most q = 1 - b^(1/m), as m effective rows show none.
+    - noise: among N people it is at most c/N more common: c is z_b times the standard deviation of
       the generator's noisy counts if known; else L/epsilon, since no output of a release of that
       epsilon can exclude so few people at b.
-    - people: they are a sample. By Chernoff's bound of a lower tail the population's share is at
-    most
+    - people: by Chernoff's bound of a lower tail the population's share is at most
       (sqrt(L/2N) + sqrt(L/2N + q + c/N))^2.
 
-    If a person has up to r rows, the bounds are of shares of rows: N rows stand for at least N/r
-    people, and c people for at most r c rows.
-
-    None covers what a generator's model leaves out, such as a combination of columns that it does
-    not keep; hence a share without rows is `do not use`.
-
-    Args:
-        estimate: of p values.
-        miss: probability that the bound is too small.
-        noisy: whether the second and third bound count; otherwise only the first.
+    With up to r rows a person, N rows stand for at least N/r people, c people for at most r c rows.
+    No bound covers what a generator's model leaves out; hence a share without rows is `do not use`.
     """
     part = miss / 3 if noisy else miss
     rows, odds = _rows(estimate)[1], -math.log(part)
@@ -187,10 +171,7 @@ def _rows(estimate: Values) -> tuple[Array, Array]:
 
 
 def _at_level(estimate: Values, *, beside: bool = False) -> Array:
-    """Effective rows that a share counts, or (`beside`) rows of its group that it does not count.
-
-    Shape (p,); infinite for values that are no shares.
-    """
+    """Effective rows that a share counts, or (`beside`) does not, shape (p,); infinite if no share."""
     if estimate.level is None:
         return np.full(estimate.values.shape, np.inf)
     rows = estimate.groups & ~estimate.level if beside else estimate.level

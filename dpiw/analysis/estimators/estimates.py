@@ -170,7 +170,7 @@ def grouped(
 
 
 def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
-    """Estimate of a group without rows, like `other`: NaN, its interval the whole possible range."""
+    """Estimate of a group without rows, like `other`: NaN, the whole possible range as interval."""
     unknown = {"inside": np.array([np.nan])} if "inside" in other.facts else {}
     return Estimate(
         names=(name,), values=np.array([np.nan]), influence=np.zeros((sample.rows, 1)),
