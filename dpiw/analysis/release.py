@@ -59,7 +59,7 @@ class Release:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The synthetic rows in declared types, without weights; changes to this copy affect nothing."""
+        """The synthetic rows in declared types, without weights; a copy."""
         return copied(self._table)
 
     def __repr__(self) -> str:

@@ -171,7 +171,7 @@ def _rows(estimate: Values) -> tuple[Array, Array]:
 
 
 def _at_level(estimate: Values, *, beside: bool = False) -> Array:
-    """Effective rows that a share counts, or (`beside`) does not, shape (p,); infinite if no share."""
+    """Effective rows that a share counts, or (`beside`) does not, shape (p,); else infinite."""
     if estimate.level is None:
         return np.full(estimate.values.shape, np.inf)
     rows = estimate.groups & ~estimate.level if beside else estimate.level
