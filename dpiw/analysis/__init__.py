@@ -1,4 +1,7 @@
-"""Estimates from weighted synthetic rows, with noise-aware intervals: what analysts import."""
+"""Estimates from weighted synthetic rows, with noise-aware intervals: what analysts import.
+
+Invalid arguments raise ReleaseError; invalid weights, and fits without a solution, WeightError.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -51,7 +51,6 @@ _OFFSET = re.compile(r":\d\d(Z|[+-]\d\d:\d\d)\s*$")
 
 
 def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> Any:
-    """Apply the analyst's function; a misspelt column gives the usual error."""
     try:
         return function(table)
     except (KeyError, AttributeError) as reason:
@@ -64,15 +63,10 @@ def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> A
 
 
 def cells(sample: WeightedSample, column: Column) -> pd.Series:
-    """Return one number or truth value per row.
+    """Return one number or truth value per row; ReleaseError for an unknown column or other values.
 
-    Args:
-        sample: the rows.
-        column: a numeric or boolean column's name, one number or truth value per row (a Series by
-            its index, anything else by position), or a function from the table to them.
-
-    Raises:
-        ReleaseError: no such column, not numbers, or another index than the table's.
+    `column`: a numeric or boolean column's name, one number or truth value per row (a Series by its
+    index, anything else by position), or a function from the table to them.
     """
     if isinstance(column, str):
         values = checked_column(sample._frame, column)
@@ -211,9 +205,6 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
 
     `bins` is for numbers or dates. A bin of numbers includes its upper edge (the first bin both
     edges); a bin of dates, or between declared cuts, includes its lower edge.
-
-    Raises:
-        ReleaseError: no such column, too many different values, bins of text, or invalid edges.
     """
     values = checked_column(sample._frame, name)
     kind = pd.api.types
@@ -251,7 +242,6 @@ def _domain(values: pd.Series, declared: Declared | None) -> list[Any] | None:
 
 
 def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> Levels:
-    """Levels of a domain, followed by other values in the rows."""
     is_declared = domain is not None
     if domain is None and isinstance(values.dtype, pd.CategoricalDtype):
         domain, is_declared = values.cat.categories.tolist(), True
@@ -386,7 +376,6 @@ def _equal_moments(values: pd.Series, bins: int) -> pd.Index:
 
 
 def _texts(edges: pd.Index) -> list[str]:
-    """Shortest texts that distinguish the edges."""
     if isinstance(edges, pd.DatetimeIndex):
         days = edges.tz is None and bool((edges == edges.normalize()).all())
         return [f"{edge:%Y-%m-%d}" if days else edge.isoformat() for edge in edges]

@@ -66,11 +66,7 @@ def kind_of(values: pd.Series) -> Kind:
 class Comparisons:
     """Checks which parts of a condition may be compared, and evaluates it for each row.
 
-    Attributes:
-        text: the condition, for messages.
-        table: the rows; the condition's tree has the columns' own names.
-        declared: levels of columns of text.
-        ordered: columns whose levels have an order, and compare by their places.
+    `ordered` names columns whose levels have an order, and compare by their places.
     """
 
     text: str
@@ -179,7 +175,6 @@ class Comparisons:
         )
 
     def _number(self, node: ast.expr) -> Any:
-        """Numbers of one row or of each; refuses text and dates."""
         match node:
             case ast.BinOp():
                 if isinstance(node.op, ast.Div) and _is_zero(node.right):
@@ -233,7 +228,6 @@ class Comparisons:
         return self._compared_with_each(node, [node.left, *last.elts])
 
     def _compared_with_each(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
-        """Evaluate a comparison by the kinds of its columns; items of a list are sides."""
         kinds = [self.kind(side) for side in sides]
         columns = [side for side in sides if isinstance(side, ast.Name)]
         texts = [side for side in sides if _is_text(side)]
@@ -270,7 +264,6 @@ class Comparisons:
         return self._related(node, [self._number(side) for side in sides])
 
     def _check_beside(self, column: ast.Name, sides: Sequence[ast.expr], how: str) -> None:
-        """Refuse sides of another kind than the column's."""
         kind = self.kind(column)
         for side in sides:
             if _is_text(side) or (isinstance(side, ast.Name) and self.kind(side) is kind):
@@ -315,7 +308,6 @@ class Comparisons:
         )
 
     def _moments(self, column: ast.Name, sides: Sequence[ast.expr]) -> list[Any]:
-        """Moments of columns, and of text as `column` writes them."""
         try:
             return [
                 moment(str(self._value(side)), self.table[column.id])

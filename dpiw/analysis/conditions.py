@@ -49,15 +49,10 @@ _INSTEAD = (
 
 
 def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
-    """Return which rows a condition chooses, shape (n,).
+    """Return which rows a condition chooses, shape (n,); ReleaseError if none of them has weight.
 
-    Args:
-        sample: the rows.
-        where: None: all rows. Else a boolean column's name, a condition in pandas' notation
-            (`condition`), a truth value per row, or a function from the table to them.
-
-    Raises:
-        ReleaseError: not a condition, not one truth value per row, or no row with weight meets it.
+    `where` is None (all rows), a boolean column's name, a condition in pandas' notation
+    (`condition`), a truth value per row, or a function from the table to them.
     """
     if where is None:
         return np.ones(sample.rows, dtype=bool)
@@ -122,17 +117,13 @@ def condition(
     Allowed: columns (in backticks unless the name is one plain word), numbers, text in quotes,
     `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
     Dates and moments are ISO text (`dpiw.analysis.columns.moment`). Rows with a missing value in a
-    column of the condition are left out.
+    column of the condition are left out. Raises ReleaseError for anything else.
 
     Args:
         table: the rows.
         text: the condition.
         declared: levels of columns of text; of other columns, the levels in the rows.
         ordered: columns that `<` compares by their levels' order, besides pandas' ordered ones.
-
-    Raises:
-        ReleaseError: other syntax, no such column, text that is no level of its column or no ISO
-            date, values of different kinds compared, or not one truth value per row.
     """
     tree = _parsed(table, text, declared or {})
     comparisons = Comparisons(text=text, table=table, declared=declared or {}, ordered=ordered)
@@ -155,7 +146,6 @@ def _columns(tree: ast.expr) -> list[str]:
 
 
 def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
-    """A condition's tree, with the table's own column names."""
     stem, quoted = unused_stem([text]), list[str]()
 
     def replaced(match: re.Match[str]) -> str:
@@ -217,7 +207,6 @@ def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
 
 
 def _instead(text: str) -> str:
-    """Advice for the first operator of another language; empty without one."""
     bare = TOKENS.sub(lambda match: match[0] if match[0] in "&|" else " ", text)
     for pattern, advice in _INSTEAD:
         if re.search(pattern, bare):

@@ -55,15 +55,8 @@ def renamed(
 ) -> list[Column]:
     """Rename columns for a file; a renamed column without description gets its old name as label.
 
-    Args:
-        columns: of a release.
-        names: from old to new, where the two differ.
-        weights: names of the columns of weights in the same file.
-        rule: of the format.
-
-    Raises:
-        ReleaseError: an unknown column, an inadmissible name, two names that differ only in case,
-            or names that the format cannot hold; the message then suggests names.
+    Raises ReleaseError for an unknown column, an inadmissible name, two names that differ only in
+    case, or names that the format cannot hold; the message then suggests names.
     """
     _check_new(columns, names)
     new = {column.name: names.get(column.name, column.name) for column in columns}
@@ -263,8 +256,6 @@ def export(
 
 @dataclass(frozen=True, kw_only=True)
 class _Format:
-    """How a format is written and read back, its names, and by kind the values it holds."""
-
     names: NameRule
     write: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], None]
     changed: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], list[str]]
@@ -316,7 +307,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _warn_of_readers(table: pd.DataFrame, columns: Sequence[Column]) -> None:
-    """Warn of columns that readers of CSV change by default, and say what to type."""
     readings = {column.name: (column, why) for column, why in plain_readings(table, columns)}
     if not readings:
         return
@@ -415,7 +405,6 @@ def _spss_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
 def _texts(
     columns: Iterable[Column], weights: _Weights, *, room: int, size: Callable[[str], int]
 ) -> dict[str, str]:
-    """Labels of columns within `room`; of moments with their time zone."""
     texts = {}
     for column in columns:
         moment = column.kind is ColumnKind.DATETIME

@@ -71,7 +71,6 @@ def no_column(table: pd.DataFrame, name: str) -> ReleaseError:
 
 
 def _alike(table: pd.DataFrame, name: str) -> list[str]:
-    """Return the table's names with the same normal form, each once."""
     if not isinstance(name, str):
         return []
     form = _normal(name)

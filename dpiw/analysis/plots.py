@@ -31,17 +31,12 @@ _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 def histogram(source: Source, column: str, *, bins: Bins = None, ax: Any = None) -> Any:
     """Draw the weighted shares of a column of numbers or dates, or of levels; return the Axes.
 
-    Includes every level that the schema declares (`dpiw.analysis.columns.levels`).
-
     Args:
         source: a release, or (table, weights).
-        column: its name.
+        column: its name; every level that the schema declares has a bar.
         bins: for numbers and dates: number of equal parts, or increasing edges (dates as ISO text).
             None: the `cuts` that the schema declares, else 30 parts.
         ax: Matplotlib Axes; None: a new figure.
-
-    Raises:
-        ReleaseError: Matplotlib is not installed, no such column, or invalid `bins`.
     """
     sample = weighted_sample(source)
     ax = _axes() if ax is None else ax
@@ -57,7 +52,6 @@ def _name_axes(ax: Any, x: str, y: str) -> None:
 
 
 def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) -> Any:
-    """Return a whole number, or edges of `values`: numbers, or moments from ISO text."""
     if isinstance(bins, int | np.integer) and not isinstance(bins, bool) and bins >= 1:
         return bins
     example = ""
@@ -110,7 +104,6 @@ def _check_told_apart(column: str, values: Array, bins: Any) -> None:
 
 
 def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> Any:
-    """Edges between declared cuts, dates as ISO text; else a number of parts."""
     declared = declared_as(sample, column)
     edges = None if declared is None else declared_edges(declared)
     if edges is None or values.dtype.kind not in "fiuM":
@@ -130,9 +123,6 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
         column: a column of numbers.
         by: a column; one box for each of its levels.
         ax: Matplotlib Axes; None: a new figure.
-
-    Raises:
-        ReleaseError: Matplotlib is not installed, no such column, or not numbers.
     """
     sample = weighted_sample(source)
     values = numbers(sample, column)
@@ -172,9 +162,6 @@ def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
         source: a release, or (table, weights).
         columns: two or more columns of numbers.
         bins: along each axis.
-
-    Raises:
-        ReleaseError: Matplotlib is not installed, fewer than two columns, or not numbers.
     """
     sample = weighted_sample(source)
     if isinstance(columns, str) or len(columns) < 2:

@@ -146,7 +146,6 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _seconds(cell: str) -> int:
-    """Seconds since the epoch of an ISO moment with offset; ValueError without one."""
     moment = dt.datetime.fromisoformat(cell)
     if moment.tzinfo is None:
         raise ValueError
@@ -209,7 +208,6 @@ def _with_labels(
     texts: Mapping[str, str | None],
     meant: Mapping[str, str],
 ) -> list[str]:
-    """Add columns with wrong labels, or wrong labels of levels, to `changed`."""
     wrong = {name for name, named in value_labels(columns).items() if labels.get(name) != named}
     wrong |= {name for name, text in meant.items() if texts.get(name) != text}
     return changed + [name for name in texts if name in wrong - {*changed}]

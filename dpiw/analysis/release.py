@@ -142,7 +142,6 @@ def _own_names() -> list[str]:
 
 
 def _lies(name: str) -> str:
-    """Say where an analyst finds a name that a release lacks; empty for private names."""
     from dpiw import analysis
 
     if name.startswith("_"):

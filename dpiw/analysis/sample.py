@@ -114,7 +114,6 @@ def _columns_of(values: Any) -> str:
 
 
 def _count(given: Any, values: Any, table: pd.DataFrame) -> str:
-    """How many values were given for how many rows, with advice for a Series."""
     hint = ": write .reindex(table.index)" if isinstance(given, pd.Series) else ""
     return f"{values.size:,} for {len(table):,} rows{hint}"
 
@@ -254,9 +253,6 @@ def weighted_sample(source: Source) -> WeightedSample:
     Args:
         source: a `Release`; a pair of a pandas table and one weight >= 0 per row (None: all one);
             or a `WeightedSample`, which is returned unchanged.
-
-    Raises:
-        WeightError: not one finite weight >= 0 per row, or all weights zero.
     """
     if isinstance(source, WeightedSample):
         return source

@@ -101,19 +101,13 @@ class LocalCertificate:
 
     Attributes:
         model: `local`: each report was noised before it left its person.
-        release_id: name of the collection.
         unit: one record, replaced by any other.
-        epsilon: of one person's whole report, decimal text.
-        delta: of one person's whole report, decimal text.
-        rows: number of reports; public.
+        epsilon: of one person's whole report, decimal text; so is `delta`.
         mechanisms: what each client ran, as `client:mechanism`.
         noise: the laws of the noise, JSON values.
         unprotected: features reported without noise; the promise excludes them.
         parameters_digest: SHA-256 of `parameters.json`, which every report named.
-        trust: who was trusted with what.
-        assumptions: the promise holds under these.
         caveats: what an analyst may and may not assume.
-        versions: of the software that collected.
     """
 
     model: str
@@ -258,9 +252,7 @@ def is_local(folder: Path) -> bool:
 def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedLocal:
     """Check signature, manifest, files and facts of a folder of reports, in this order.
 
-    Args:
-        folder: the release.
-        public_key: the collector's public key file, known from elsewhere; of several, any one.
+    `public_key`: the collector's key file, known from elsewhere; of several, one must have signed.
 
     Raises:
         ReleaseError: as `dpiw.release.verification.verify`.
@@ -335,7 +327,6 @@ def _agree(one: Any, other: Any) -> bool:
 
 
 def _columns(parameters: LocalParameters) -> tuple[ArrowField, ...]:
-    """Of `reports.parquet`: numbers, then the label's level."""
     kinds = dict.fromkeys(parameters.names, "double")
     if parameters.label is not None:
         kinds[parameters.label] = "string"

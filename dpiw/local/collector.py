@@ -59,11 +59,7 @@ def read_reports(spec: LocalSpec) -> Reports:
     """Read all reports; refuse them if an honest client cannot have made one of them.
 
     A folder holds one JSON file a report; CSV and Parquet have one column a key. A report that
-    arrived twice counts once.
-
-    Raises:
-        SourceError: unreadable, another collection's report, or a value that no client sends.
-        SpecError, ReleaseError, PrivacyError: as `read_parameters`.
+    arrived twice counts once. Raises SourceError for refused reports; others: `read_parameters`.
     """
     parameters = read_parameters(spec)
     frame = _frame(Path(spec.reports), {*RESERVED, *parameters.names})
@@ -129,7 +125,6 @@ def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
 
 
 def _keys_of(path: Path, keys: set[str]) -> dict[str, Any]:
-    """Read one report's file."""
     report = None
     with contextlib.suppress(*_UNREADABLE):
         report = json.loads(path.read_bytes())
@@ -146,7 +141,6 @@ def _listed(keys: set[str]) -> str:
 
 
 def _refuse(frame: pd.DataFrame, bad: Any, expected: str) -> None:
-    """Raise SourceError that names the bad reports, if any."""
     bad = np.asarray(bad, dtype=bool)
     if bad.any():
         names, count = [str(name) for name in frame.index[bad][:_MOST_NAMED]], int(bad.sum())
@@ -193,9 +187,7 @@ _PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
     """Publish reports in a signed folder, sorted by value; return the folder.
 
-    Raises:
-        SourceError: fewer reports than `least_reports`.
-        ReleaseError: the folder exists with other content, or cannot be written.
+    Raises SourceError below `least_reports`, ReleaseError if the folder holds something else.
     """
     if len(reports.features) < spec.least_reports:
         raise SourceError(

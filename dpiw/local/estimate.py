@@ -33,12 +33,11 @@ USE_SPREAD, CARE_SPREAD = 4.0, 2.0
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LocalSample:
-    """Reports, and the law of their noise.
+    """Reports, and the law of their noise; without `certificate`, a simulation.
 
     Attributes:
         features: with noise, in [-1, 1] before it, shape (n, features).
         labels: drawn levels as indices, shape (n,); (0,) without a label.
-        certificate: None for a simulation.
     """
 
     parameters: LocalParameters
@@ -115,10 +114,9 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalEstimate:
-    """Estimates from reports, with their errors.
+    """Estimates of p values from reports, with their errors.
 
     Attributes:
-        values: shape (p,).
         covariance: shape (p, p), of sampling and privacy noise together; NaN if unknown.
         method: of the covariance.
         verdict: of the intervals: `use`, `use with care`, or `do not use` (no intervals).
@@ -288,14 +286,11 @@ def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
 
 
 def net_spread(told: Array, variances: Array) -> tuple[float, float]:
-    """Return the least spread of features net of the noise, over all directions.
+    """Return the least spread of features net of the noise, and its least ratio to standard errors.
 
     Features, shape (n, p), are centred and scaled to unit variance. Along each eigenvector v of
-    their covariance less the noise's, the net spread is the mean of (v'w)^2 - v'S v.
-
-    Returns:
-        The least net spread, and the least ratio of net spread to standard error (below 2 the
-        matrix may be positive by luck). Infinite without features.
+    their covariance less the noise's, the net spread is the mean of (v'w)^2 - v'S v. Below a ratio
+    of 2 the matrix may be positive by luck. Infinite without features.
     """
     if not told.shape[1]:
         return np.inf, np.inf

@@ -140,10 +140,8 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
     """Return a polynomial near log(1 + exp(-t)) for |t| <= reach (Chebyshev interpolation).
 
     A fit is unbiased for the polynomial; `error` bounds its distance from the logistic loss.
-
-    Args:
-        reach: radius of the ball of records times the norm of the parameters, in (0, 20].
-        degree: even, from 2 to 20; higher is nearer and noisier.
+    `reach`: radius of the ball of records times the norm of the parameters, in (0, 20]. `degree`:
+    even, from 2 to 20; higher is nearer and noisier.
     """
     if not 0 < reach <= 20 or degree not in range(2, 21, 2):
         raise ReleaseError("logistic_surrogate: expected reach in (0, 20], an even degree to 20")
@@ -220,13 +218,12 @@ class CorrectedRisk:
 
 @dataclass(frozen=True, kw_only=True)
 class Feasibility:
-    """Whether a model of some norm can be learnt from so many reports.
+    """Whether `fit_margin` accepts a model of some norm and so many reports.
 
     Attributes:
         noise: standard deviation of the noise in a margin at the ball's edge, sigma times norm.
         inflation: of the exponential loss's variance, exp(noise^2).
         standard_error: of the mean gradient there.
-        usable: whether `fit_margin` accepts it.
     """
 
     noise: float
@@ -331,7 +328,6 @@ def fit_margin(
 
 
 def _law(risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float) -> PassLaw:
-    """Return the law of this pass."""
     spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
     noise = spread * len(descent.pushes) / len(risk.matrix)
     return pass_law(hessian, noise, descent.pushes, mu=mu)
@@ -372,14 +368,10 @@ def descend(
     norm: float,
     mu: float,
 ) -> Descent:
-    """Descend from zero over disjoint batches; project onto the ball after each step.
+    """Descend from zero over disjoint batches, steps 1 / (mu (k + 50)), onto the ball of `norm`.
 
-    Args:
-        gradient: unbiased, shape (dimension,), from a model and the reports at indices.
-        order: indices of the reports, each once, shape (n,).
-        dimension: of the model.
-        norm: radius of the ball.
-        mu: of the steps 1 / (mu (k + 50)).
+    `gradient` is unbiased, shape (dimension,), from a model and the reports at indices; `order`
+    holds these indices, each once, shape (n,).
     """
     theta = np.zeros(dimension)
     batches = np.array_split(order, batch_count(len(order)))

@@ -68,12 +68,9 @@ def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A number with public bounds, declared without looking at any data.
+    """A number with public bounds, reported as -1 and +1, declared without looking at any data.
 
-    Attributes:
-        low: reported as -1.
-        high: reported as +1.
-        private: whether it gets noise; if not, nothing protects it.
+    If it is not `private` it gets no noise, and nothing protects it.
     """
 
     name: str
@@ -95,13 +92,10 @@ class LocalParameters:
     """What every client applies to its own record. One person reports once to a collection.
 
     Attributes:
-        features: reported in [-1, 1], private ones with Gaussian noise.
         radius: of the ball onto which private features are projected; 0: none is private.
         stddev: of the noise in each private feature, on the scale of [-1, 1]; 0: no noise.
-        label: its name, or None.
         kept: the label is kept with probability kept / 2^60, else another level; 0: no label.
-        epsilon: of the whole report, features and label together, decimal text.
-        delta: of the whole report, decimal text.
+        epsilon: of the whole report, features and label together, decimal text; so is `delta`.
     """
 
     collection: str
@@ -219,12 +213,7 @@ class LocalParameters:
 
     @classmethod
     def from_json(cls, data: bytes) -> LocalParameters:
-        """Read canonical JSON, and check the promise.
-
-        Raises:
-            ManifestError: it is not canonical JSON of parameters.
-            PrivacyError: as `check`.
-        """
+        """Read canonical JSON, and check the promise; ManifestError if it is no such JSON."""
         value = parse_canonical(data, what=NAME, error=ManifestError)
         names = [field.name for field in fields(cls)]
         record(value, [*names, "format"], what=NAME, error=ManifestError)
@@ -270,10 +259,6 @@ def calibrated(
         delta: in [1e-30, 1e-3] if a feature is private, else 0.
         radius: of the public ball for features in [-1, 1], in [1e-6, 1e6]; None: holds all records.
         parameter_norm: public guess at the norm of a model, in [0, 1e6]; shifts the split.
-
-    Raises:
-        SpecError: epsilon, delta, radius or the guess is not admissible.
-        ManifestError: as `LocalParameters`.
     """
     dimension = sum(feature.private for feature in features)
     fault = total_fault(epsilon, delta, noised=dimension > 0)
@@ -315,14 +300,9 @@ def noise_multiplier(epsilon: float, delta: float, response: RandomisedResponse 
 def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -> float:
     """Return the label's share of epsilon, in (0, 1), with the least variance of a gradient step.
 
-    Minimises a(e)^2 sigma^2 exp(sigma^2 r^2), a(e) = (exp(e) + k - 1) / (exp(e) - 1) for k levels,
-    sigma the noise of features in a ball of radius 1.
-
-    Args:
-        epsilon: the total.
-        delta: in (0, 1); 0: only a label, which gets all.
-        levels: k.
-        norm: r, expected norm of the parameters times the radius.
+    Minimises a(e)^2 sigma^2 exp(sigma^2 r^2), a(e) = (exp(e) + k - 1) / (exp(e) - 1), k `levels`,
+    sigma the noise in a ball of radius 1, r = `norm` of the parameters times the radius. With
+    `delta` 0 there is only a label, which gets all.
     """
     from scipy.optimize import minimize_scalar
 

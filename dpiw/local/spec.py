@@ -159,13 +159,9 @@ def write_parameters(spec: LocalSpec) -> LocalParameters:
 
 
 def read_parameters(spec: LocalSpec) -> LocalParameters:
-    """Read the clients' parameters, and compare their promise with the spec's.
+    """Read the clients' parameters; SpecError if their promise is not the spec's.
 
     The noise may differ: another version of SciPy may solve for another value.
-
-    Raises:
-        SpecError: they make another promise.
-        ReleaseError, PrivacyError: as `LocalParameters.read`.
     """
     parameters, meant = LocalParameters.read(spec.parameters), spec.calibrated()
     adjusted = replace(parameters, stddev=meant.stddev, kept=meant.kept)

@@ -34,17 +34,13 @@ _NO_LAW = "these weights have no noise-aware interval; those of weights.method: 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Interval:
-    """Intervals of an estimate's values. Prints as a table.
+    """Intervals of an estimate's p values; arrays have shape (p,). Prints as a table.
 
     Attributes:
-        names: length p.
-        values: the estimates, shape (p,).
-        lower: shape (p,).
-        upper: shape (p,).
         level: nominal coverage of each interval.
         method: as in `confidence_interval`.
         parts: variance by source, shape (p,) each; empty for the bootstraps.
-        support: share of each estimate that the weights can correct, shape (p,); NaN if unknown.
+        support: share of each estimate that the weights can correct; NaN if unknown.
         verdicts: noise-aware: `use`, `use with care` or `do not use`; others: `not assessed`.
         reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
         cut: whether an end was moved into the possible range, such as a share below zero.
@@ -125,7 +121,6 @@ def _why(reasons: tuple[str, ...]) -> str:
 
 
 def _levels(names: tuple[str, ...]) -> list[str]:
-    """Names of groups without the name of their common estimate."""
     stem, bar, _ = names[0].partition(" | ")
     common_stem = bool(bar) and all(name.startswith(stem + bar) for name in names)
     return [name.removeprefix(stem + bar) if common_stem else name for name in names]
@@ -169,7 +164,6 @@ def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:
 def _verdicts(
     estimate: Values, parts: dict[str, Array]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Each value's verdict, and the reasons why it is not `use`."""
     if not parts:
         values = estimate.values.size
         return (_NOT_ASSESSED,) * values, (_left_out(estimate.sample),) * values
@@ -189,7 +183,6 @@ def _verdicts(
 
 
 def _left_out(sample: WeightedSample) -> tuple[str, ...]:
-    """What an interval of rows alone leaves out, and which weights would add it."""
     if sample.law is not None or sample.release is None:
         return (_ROWS_ALONE,)
     is_weighted = sample.release.certificate.weights.get("published", False)
@@ -229,12 +222,8 @@ def confidence_interval(
             linearisation. `noise_aware_bootstrap`: the same errors drawn, for estimates far from
             linear. `sandwich` (the default for a pair): the synthetic rows alone. `bootstrap`: the
             same by resampling rows. The last two ignore the privacy noise and are too narrow.
-        replicates: of the bootstraps.
-        rng: of the bootstraps.
-
-    Raises:
-        ReleaseError: not an estimate, invalid level, unknown method, unknown law of the weights
-            where it is needed, no `rng`, or fewer than two replicates.
+        replicates: of the bootstraps, two or more.
+        rng: of the bootstraps, which need it.
     """
     check_estimate(estimate, "confidence_interval")
     _check_level(level)

@@ -68,10 +68,7 @@ def law_of_release(release: Published) -> MeansLaw | None:
 def law_of_weights(
     method: str, parameters: Mapping[str, Any], published: PublishedWeights
 ) -> MeansLaw | None:
-    """Return the law of published weights; None if there is none, or this version does not know it.
-
-    Raises ReleaseError if the weights contradict the parameters.
-    """
+    """Return the law of published weights; None if this version knows none."""
     if method != METHOD:
         return None
     steps = tuple(step for step in published.steps if not step.startswith(ADMITTED))
@@ -79,7 +76,6 @@ def law_of_weights(
 
 
 def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLaw | None:
-    """The law of weights that move rows to noisy means, if this version knows all their steps."""
     if not all(step.startswith(_MEASURED_STEPS) for step in published.steps):
         return None
     try:

@@ -72,7 +72,6 @@ def size_objections(estimate: Values) -> list[list[Objection]]:
 
 
 def _behind(estimate: Values) -> Sequence[NDArray[np.bool_]]:
-    """The groups that must all be large, shape (n, p) or (n, 1) each."""
     if estimate.sides is not None:
         return list(estimate.sides)
     rows = estimate.sample.rows
@@ -99,14 +98,8 @@ def widened(estimate: Values, low: Array, high: Array, *, miss: float, noisy: bo
 
     An interval of width zero reaches as far as `left_open` allows; a share with fewer than ten
     effective rows, or all but so few, at least as far on that side. A group of fewer than ten
-    effective rows without spread, or without rows, gets the whole possible range.
-
-    Args:
-        estimate: of p values.
-        low: lower ends by linearisation or replicates, shape (p,).
-        high: upper ends, shape (p,).
-        miss: probability that one side may miss.
-        noisy: whether the interval includes privacy noise and the sampling of people.
+    effective rows without spread, or without rows, gets the whole possible range. `miss`:
+    probability that one side may miss; `noisy`: whether privacy noise and sampling are included.
     """
     values, limits = estimate.values, estimate.least_and_most
     least, most = np.broadcast_to(estimate.facts.get("span", limits), limits.shape)
@@ -157,10 +150,7 @@ def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
 
 
 def _rows(estimate: Values) -> tuple[Array, Array]:
-    """Rows with weight behind each value, and Kish's effective rows, shape (p,) each.
-
-    Of two compared groups, those of the one with fewer effective rows.
-    """
+    """Rows with weight, and Kish's effective rows, shape (p,) each; the least of two groups'."""
     weights, shape = estimate.sample.weights, estimate.values.shape
     groups = _behind(estimate)
     effective = np.array([_effective(weights, group) for group in groups])

@@ -24,16 +24,14 @@ from dpiw.errors import ReleaseError, WeightError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalPosterior:
-    """A normal posterior (logistic), or the t posterior of a linear regression.
+    """A normal posterior (logistic), or the t posterior of a linear regression, of p coefficients.
 
     Attributes:
-        names: of the coefficients, length p.
         mean: shape (p,).
         root: shape (p, p); `root` @ `root`' is the covariance.
         size: sum of the weights.
         degrees: of freedom of the t law; infinite for a normal law.
-        noise_shape: of the residual variance's inverse gamma law (linear only).
-        noise_rate: of the same law.
+        noise_shape: of the residual variance's inverse gamma law, with `noise_rate` (linear only).
     """
 
     names: tuple[str, ...]
@@ -64,10 +62,9 @@ class NormalPosterior:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirichletPosterior:
-    """Posterior of level shares.
+    """Posterior of L level shares.
 
     Attributes:
-        levels: length L.
         concentration: shape (L,): prior plus weighted counts.
         size: sum of the weights.
     """
@@ -115,9 +112,6 @@ def linear_posterior(
     both of the standardised model: coefficients in the target's weighted standard deviations by a
     column's, the intercept at the columns' weighted means less the target's, v as a share of the
     target's weighted variance. Rows with a missing value are left out.
-
-    Raises:
-        ReleaseError: a prior that is not positive; or as `linear_regression`.
     """
     _check_positive(prior_scale, noise_shape, noise_rate)
     sample, weights = scaled_weights(source, weighted=weighted)
@@ -160,10 +154,6 @@ def logistic_posterior(
 
     Prior: N(0, prior_scale^2) on the log odds by one weighted standard deviation of a column, and
     on the intercept at the columns' weighted means.
-
-    Raises:
-        ReleaseError: a prior that is not positive; or as `linear_regression`.
-        WeightError: the target is not true or false.
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
@@ -189,7 +179,7 @@ def multinomial_posterior(
     """Dirichlet posterior of a column's level shares, `prior` added to every level.
 
     Levels are those in the rows and, for a release, all that its schema declares. Missing values
-    are left out. Raises ReleaseError for no such column, or a prior that is not positive.
+    are left out.
     """
     _check_positive(prior)
     sample, weights = scaled_weights(source, weighted=weighted)

@@ -86,15 +86,8 @@ class Design:
 def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> Design:
     """Design matrix: an intercept, numbers as they are, text as indicators of its levels.
 
-    Dates are days since the earliest in the table. `a:b` is the product of two features.
-
-    Args:
-        table: the rows.
-        target: numeric or boolean column; a formula if `features` is None (`formula_design`).
-        features: columns, and products of two; one name alone is one column.
-
-    Raises:
-        ReleaseError: no such column, a target of text, or as `formula_design`.
+    Dates are days since the earliest in the table. `a:b` is the product of two features. `target`
+    is numeric or boolean; without `features` it is a formula (`formula_design`).
     """
     if not isinstance(target, str):
         raise ReleaseError(
@@ -135,10 +128,6 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     Text has one indicator for each level but the first in alphabetical order, `region[T.south]`.
     Centres and knots of formulaic's functions (`poly`, `bs`) come from the unweighted rows, and
     intervals hold them fixed.
-
-    Raises:
-        ReleaseError: no formulaic, no such column, not a formula of one target, arithmetic on the
-            left side or a power outside `I(...)`, or the target among the features.
     """
     library = optional("formulaic", extra="formula")
     check_left(formula)
@@ -192,7 +181,6 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
 
 
 def _placed(values: Array, complete: NDArray[np.bool_]) -> Array:
-    """Values of the complete rows among all rows, NaN elsewhere."""
     placed = np.full(complete.size, np.nan)
     placed[complete] = values
     return placed
@@ -259,7 +247,6 @@ def _constant(names: Sequence[str], matrix: Array, terms: NDArray[np.int_]) -> A
 
 
 def _products(names: Sequence[str], matrix: Array) -> dict[int, tuple[int, int]]:
-    """Columns that are the product of two others, by name and value."""
     found: dict[int, tuple[int, int]] = {}
     for place, name in enumerate(names):
         for cut in (match.start() for match in re.finditer(":", name)):
@@ -337,7 +324,6 @@ def _triangle(matrix: Array) -> Array:
 
 
 def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
-    """Refuse the first column that those before it determine, up to rounding."""
     norms = np.linalg.norm(triangle, axis=0)
     grains = parts.grain / standard.scale
     for place, name in enumerate(parts.names):
@@ -360,7 +346,6 @@ def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
 
 
 def _plain(values: pd.Series) -> pd.Series:
-    """Numbers, truth values and dates as floats, NaN where missing; text as it is."""
     if pd.api.types.is_numeric_dtype(values.dtype):
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         return pd.Series(numbers, index=values.index)
@@ -371,7 +356,6 @@ def _plain(values: pd.Series) -> pd.Series:
 
 
 def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Shifted]]:
-    """A column as numbers: itself, or an indicator for each level but the first in sorted order."""
     column = checked_column(table, name)
     if pd.api.types.is_integer_dtype(column.dtype):
         return [(name, shifted(column))]

@@ -62,7 +62,6 @@ class Estimate(Values):
         return self.interval()
 
     def _single(self, name: str, plural: str) -> Any:
-        """The only item of the values or of their default interval."""
         if self.values.size != 1:
             some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
             raise ReleaseError(
@@ -138,15 +137,8 @@ def grouped(
 ) -> Estimate:
     """Return one estimate, or one value for each level of `by`; NaN for a level without weight.
 
-    Undeclared levels without weight are left out.
-
-    Args:
-        sample: the rows.
-        column: numbers, as in `dpiw.analysis.mean`.
-        where: rows that count.
-        by: a column of few levels, or None.
-        name: of the estimate; a level follows after a bar.
-        estimator: from numbers, NaN where a row does not count, to an estimate.
+    Undeclared levels without weight are left out. `estimator` maps numbers, NaN where a row does
+    not count, to an estimate; `name` is the estimate's, and a level follows after a bar.
     """
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
     if not isinstance(by, str | None):
@@ -211,11 +203,7 @@ def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
 
 
 def joint(*estimates: Estimate) -> Estimate:
-    """Join estimates of the same rows into one, for their joint covariance.
-
-    Raises:
-        ReleaseError: no estimate, another object, or different rows or weights.
-    """
+    """Join estimates of the same rows and weights into one, for their joint covariance."""
     for estimate in estimates:
         check_estimate(estimate, "joint")
     if not estimates or any(

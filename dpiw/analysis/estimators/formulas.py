@@ -40,7 +40,6 @@ _POWER = re.compile(r"(?P<base>[\w.]+|\([\w.]+\))\s*(?:\*\*|\^)\s*(?P<number>[\w
 
 
 def _without_code(blind: str) -> str:
-    """Replace functions with their brackets, and `{...}`, by letters."""
     text = blind
     while call := re.search(r"(?:[\w.]+\(|\{)", text):
         end, depth = call.end(), 1
@@ -82,7 +81,6 @@ def _sides(formula: str) -> tuple[str, str]:
 
 
 def _blind(text: str) -> str:
-    """Replace text in backticks or quotes by letters."""
     return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
 
 
@@ -102,7 +100,6 @@ def _is_one_term(side: str) -> bool:
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the first bracket closes at the end."""
     depth = 0
     for place, sign in enumerate(text):
         depth += (sign in "([{") - (sign in ")]}")
@@ -135,7 +132,6 @@ def uncomputed(
 
 
 def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:
-    """The fault of one factor, as far as its text shows."""
     texts = [
         name
         for name in map(str, frame.columns)

@@ -31,16 +31,13 @@ def fit_sklearn(
 
     Weights have mean one, so that a penalty such as C keeps its meaning. Every part whose fit takes
     weights, and the scores of a search, get them by metadata routing and request them from then on.
+    Raises ReleaseError if a model would be fitted without weights, or the target is missing.
 
     Args:
         estimator: anything with `fit(X, y, sample_weight=...)`; or a pipeline, search or stack.
         source: a release, or (table, weights).
         target: the column to predict.
         features: columns to predict from, passed unchanged (a DataFrame); None: all others.
-
-    Raises:
-        ReleaseError: not an estimator, no such column, a missing target, or a model (the estimator
-            or inside it) that would be fitted without weights.
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
@@ -90,7 +87,6 @@ def _takes(estimator: Any) -> bool:
 
 
 def _hands_on(estimator: Any) -> bool:
-    """Whether it is made of estimators and routes weights to them."""
     if not hasattr(estimator, "get_metadata_routing"):
         return False
     routing = optional("sklearn.utils.metadata_routing", extra="pipeline")
@@ -167,18 +163,14 @@ def to_statsmodels(
 
     `gaussian` is WLS, others are GLM with `var_weights`: `freq_weights` would count a row of weight
     3 as three people. Its intervals ignore the privacy noise, and that a person may have several
-    rows, and so are too narrow; see `dpiw.analysis.confidence_interval`.
+    rows, and so are too narrow; see `dpiw.analysis.confidence_interval`. Raises ReleaseError for a
+    column whose digits statsmodels would lose in raw units.
 
     Args:
         source: a release, or (table, weights).
         target: numeric or boolean column; or a formula, without `features`.
         features: as `dpiw.analysis.linear_regression`.
         family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
-
-    Raises:
-        ReleaseError: no statsmodels, unknown family, a column whose digits statsmodels would lose
-            in raw units, or as `linear_regression`.
-        WeightError: dependent features.
     """
     if family not in _FAMILIES:
         raise ReleaseError(f"family: {one_of(family, _FAMILIES)}")

@@ -43,9 +43,6 @@ def mean(
             column, or a function of the table (`dpiw.analysis.conditions.condition`).
         by: a column; one value for each of its levels.
         name: of the estimate; default: from the column's name.
-
-    Raises:
-        ReleaseError: not numbers, not a condition, or no value to average.
     """
     sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
@@ -98,13 +95,9 @@ def total(
         column: as in `mean`.
         rows: public number of confidential rows, times the mean. None: n0 times mean(w h), which
             needs a release with `unnormalised` weights (docs/method.md sections 2 and 5).
-        population: the same as a number of people; only if a person has one row.
+        population: instead of `rows`, a number of people; only if a person has one row.
         where: as in `mean`.
         name: of the estimate.
-
-    Raises:
-        ReleaseError: `rows` or `population` not a finite number > 0, both, `population` where a
-            person may have several rows, or neither and the weights have no scale; or as `mean`.
     """
     sample = weighted_sample(source)
     given = cells(sample, column)
@@ -157,7 +150,6 @@ def _counted(sample: WeightedSample) -> str:
 
 
 def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float | None:
-    """Rows of the confidential table, as the analyst gave them, or None."""
     if rows is not None and population is not None:
         raise ReleaseError("total: rows, population: expected one of them, found both")
     if population is not None and sample.max_rows > 1:
@@ -176,9 +168,9 @@ def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float |
 def variance(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
-    """Return the weighted variance sum(w (h - mean)^2)/sum(w), of the rows, not of an estimate.
+    """Return the weighted variance sum(w (h - mean)^2)/sum(w), of the rows; arguments as `mean`.
 
-    Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
+    Influence: ((h - mean)^2 - variance) over the group's share.
     """
     label = asked(f"variance({label_of(column)})", where)
     sample = weighted_sample(source)
@@ -228,11 +220,7 @@ def _std(sample: WeightedSample, values: Array, name: str) -> Estimate:
 def correlation(
     source: Source, first: Column, second: Column, *, where: Column | None = None
 ) -> Estimate:
-    """Return the weighted Pearson correlation of rows where both are present. `where` as in `mean`.
-
-    Raises:
-        ReleaseError: not numbers, no row with both, or a column does not vary.
-    """
+    """Return the weighted Pearson correlation of rows where both are present; `where` as in `mean`."""
     sample = weighted_sample(source)
     one, other = (shifted(cells(sample, column)) for column in (first, second))
     either = np.where(chosen(sample, where), one.values + other.values, np.nan)

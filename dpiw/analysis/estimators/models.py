@@ -88,12 +88,10 @@ def _is_constant(values: Array, ends: Sequence[float]) -> bool:
 
 
 def _value(value: float, ends: Sequence[float]) -> str:
-    """A value of a target of truth values, or of counts."""
     return str(bool(value)) if len(ends) > 1 else _text(float(value))
 
 
 def _named(columns: str, table: pd.DataFrame, rows: Rows) -> str:
-    """`region = 'south' and smoker = True` if the rows show it; else empty."""
     levels = []
     for name in columns.split(":"):
         match = _LEVEL.fullmatch(name)
@@ -106,7 +104,6 @@ def _named(columns: str, table: pd.DataFrame, rows: Rows) -> str:
 
 
 def _threshold(parts: Design, x: Array, target: Array) -> str:
-    """The number below which the target has one value, and above which it has the other."""
     if parts.names[0] != INTERCEPT:
         return ""
     for name, column in zip(parts.names[1:], x.T[1:], strict=True):
@@ -132,11 +129,9 @@ class Family:
 
     Attributes:
         likelihood: of (y, t), up to a constant in y.
-        mean: of y at t.
         score: derivative of the likelihood by t.
         curvature: minus its second derivative, >= 0.
-        takes: which y are possible, shape of y.
-        expected: the possible y in words.
+        takes: which y are possible, shape of y; `expected` says so in words.
         log_link: whether the mean is exp(t).
         ends: values of y that the mean never reaches, the least first.
     """
@@ -255,15 +250,9 @@ def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard
 def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float = 0.0) -> Array:
     """Maximise the weighted likelihood of a generalised linear model by damped Newton steps.
 
-    Args:
-        x: shape (n, p), columns of mean square near one under `share`.
-        y: shape (n,), as the family takes them.
-        share: weights that sum to one, shape (n,).
-        family: the model.
-        penalty: p, where p |b|^2 / 2 is subtracted from the mean likelihood.
-
-    Raises:
-        WeightError: no finite maximum was found (logistic regression: the classes are separable).
+    Columns of `x`, shape (n, p), have mean square near one under `share`, shape (n,), which sums to
+    one. `penalty` p: p |b|^2 / 2 is subtracted from the mean likelihood. Raises WeightError if no
+    finite maximum was found (logistic regression: the classes are separable).
     """
     b = np.zeros(x.shape[1])
     if family.log_link:  # the usual start of such fits: near the logarithms of y
@@ -324,7 +313,6 @@ def _excludes(block: Array) -> bool:
 
 
 def _unlike_most(values: Array, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows with the value of at least half of them, and the others; without one, all rows twice."""
     row_values = values[rows]
     middle = np.partition(row_values, (row_values.size - 1) // 2)[(row_values.size - 1) // 2]
     usual = rows & (values == middle)
@@ -344,17 +332,13 @@ def linear_regression(
     """Weighted least squares of `target` on `features` with an intercept; coefficients by name.
 
     Influence: H^{-1} x s, with s the derivative of a row's log likelihood by its linear predictor
-    (here y - x.b) and H the weighted mean of -s' x x'.
+    (here y - x.b) and H the weighted mean of -s' x x'. Dependent features raise WeightError.
 
     Args:
         source: a release, or (table, weights).
         target: numeric or boolean column; or, without `features`, `income ~ age * smoker`.
         features: columns, and products such as `a:b`; rows with a missing value are left out.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Raises:
-        ReleaseError: no such column, not a valid formula or target, or not a condition.
-        WeightError: dependent features.
     """
     return _regression(source, target, features, where, None)
 
@@ -366,10 +350,7 @@ def logistic_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted logistic regression of a boolean `target` on `features` with an intercept.
-
-    Arguments, result and errors as `linear_regression`; log odds.
-    """
+    """Weighted logistic regression of a boolean `target`: log odds; as `linear_regression`."""
     return _regression(source, target, features, where, LOGISTIC)
 
 
@@ -380,9 +361,9 @@ def poisson_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted Poisson regression of counts with a logarithmic link, for any variance.
+    """Weighted Poisson regression of counts: logarithms of rates, for any variance.
 
-    Arguments, result and errors as `linear_regression`; logarithms of rates.
+    Arguments, result and errors as `linear_regression`.
     """
     return _regression(source, target, features, where, POISSON)
 
@@ -394,8 +375,8 @@ def gamma_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted gamma regression of numbers > 0 with a logarithmic link.
+    """Weighted gamma regression of numbers > 0: logarithms of means, for any dispersion.
 
-    Arguments, result and errors as `linear_regression`; logarithms of means, for any dispersion.
+    Arguments, result and errors as `linear_regression`.
     """
     return _regression(source, target, features, where, GAMMA)

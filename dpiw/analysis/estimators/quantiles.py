@@ -42,10 +42,8 @@ def quantile(
 
     Its interval runs between the quantiles at the ends of the share's interval (Woodruff 1952), so
     it spans gaps and ties. The position in the generator's bin is uncertain (`INSIDE`): declared
-    cuts near the quantile make the interval narrower. `where` and `by` as in `mean`.
-
-    Raises:
-        ReleaseError: `probability` is not inside (0, 1), or as `mean`.
+    cuts near the quantile make the interval narrower. `probability` is inside (0, 1); `where` and
+    `by` as in `mean`.
     """
     if not isinstance(probability, Real) or not 0 < probability < 1:
         raise ReleaseError(
@@ -123,10 +121,7 @@ def _quantile(
 
 
 def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below: bool) -> float:
-    """Standard deviation of the share below `value`, from positions in its bin; all shapes (n,).
-
-    `below`: ties count as above.
-    """
+    """Standard deviation of the share below `value`, from positions in its bin."""
     same_bin = bins == bins[int(np.argmax(values == value))]
     bin_weight = float(weights[same_bin].sum())
     under = float(weights[same_bin & (values < value if below else values <= value)].sum())
@@ -134,7 +129,6 @@ def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below
 
 
 def _density(values: Array, weights: Array, probability: float) -> float:
-    """Density at a quantile: a share over the distance of the quantiles on both sides."""
     size = float(weights.sum() ** 2 / (weights**2).sum())
     half = min(size ** (-1 / 3) * 0.5, probability / 2, (1 - probability) / 2)
     for _ in range(8):  # a column with ties needs a wider step

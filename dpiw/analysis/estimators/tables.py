@@ -29,9 +29,6 @@ def describe(source: Source, *columns: str, where: Column | None = None) -> pd.D
         source: a release, or (table, weights).
         columns: their names; default: all.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Raises:
-        ReleaseError: no such column, not a condition, or no row with weight meets it.
     """
     sample = weighted_sample(source)
     weights = sample.weights * chosen(sample, where)
@@ -84,9 +81,6 @@ def value_counts(
         column: its name.
         bins: for numbers or dates: number of equal parts of the rows' range, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Raises:
-        ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
     parts, mask = levels(sample, column, bins), chosen(sample, where)
@@ -140,9 +134,6 @@ def crosstab(
             weights, whose mean is one. Intervals of shares: `value_counts`.
         bins: for columns of many numbers or dates: number of equal parts, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Raises:
-        ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
     first, second = (binned_levels(sample, name, bins) for name in (rows, columns))

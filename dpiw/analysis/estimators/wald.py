@@ -46,7 +46,6 @@ class WaldTest:
     """The outcome of a Wald test.
 
     Attributes:
-        hypothesis: in words.
         statistic: W, or z with its sign for one value.
         degrees: of freedom.
         p_value: probability of a larger W under the hypothesis.
@@ -103,17 +102,13 @@ def wald_test(
     method: str | None = None,
     hypothesis: str | None = None,
 ) -> WaldTest:
-    """Test that some of an estimate's values are all zero.
+    """Test that some of an estimate's values are all zero; they must not depend on each other.
 
     Args:
         estimate: of this package, such as a regression.
         names: which values; None: all.
         method: `noise_aware` (the default if the weights' law is known) or `sandwich`.
         hypothesis: its name in the result.
-
-    Raises:
-        ReleaseError: no such name, unknown method, unknown law of the weights where it is needed,
-            or values that depend on each other.
     """
     check_estimate(estimate, "wald_test")
     names = [names] if isinstance(names, str) else names
@@ -183,10 +178,6 @@ def t_test(
         value: the mean under the hypothesis, without `by`; None: 0.
         where: rows that count.
         method: as in `wald_test`.
-
-    Raises:
-        ReleaseError: `by` has not two levels, `value` is not finite, both are given; or as `mean`
-            and `wald_test`.
     """
     label = column if isinstance(column, str) else "value"
     if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
@@ -248,13 +239,10 @@ def chi_square_test(
     Args:
         source: a release, or (table, weights).
         rows: column of few levels; missing is a level.
-        columns: column of few levels; missing is a level.
+        columns: another column of few levels.
         bins: for columns of many numbers, as in `dpiw.analysis.crosstab`.
         where: rows that count.
         method: as in `wald_test`.
-
-    Raises:
-        ReleaseError: a column of one level or named twice, too many numbers; or as `wald_test`.
     """
     sample = weighted_sample(source)
     if rows == columns:
