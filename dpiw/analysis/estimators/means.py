@@ -220,7 +220,7 @@ def _std(sample: WeightedSample, values: Array, name: str) -> Estimate:
 def correlation(
     source: Source, first: Column, second: Column, *, where: Column | None = None
 ) -> Estimate:
-    """Return the weighted Pearson correlation of rows where both are present; `where` as in `mean`."""
+    """Return the weighted Pearson correlation of rows where both are present."""
     sample = weighted_sample(source)
     one, other = (shifted(cells(sample, column)) for column in (first, second))
     either = np.where(chosen(sample, where), one.values + other.values, np.nan)
