@@ -112,12 +112,9 @@ def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shifted:
-    """Numbers less one of them, so that a large common part costs no digits.
+    """Numbers less one of them, `origin`, so that a large common part costs no digits.
 
-    Attributes:
-        values: shape (n,), NaN where missing.
-        origin: the subtracted number; 0 if the numbers have both signs.
-        grain: absolute rounding error of a value; 0 for whole numbers.
+    `values` have shape (n,), NaN where missing; `grain` is a value's absolute rounding error.
     """
 
     values: Array
@@ -179,12 +176,9 @@ def bounds(values: pd.Series, declared: Declared | None) -> Array | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Levels:
-    """The levels of a column.
+    """The `labels` of a column in order, also without rows, missing last; rows' `codes`, shape (n,).
 
-    Attributes:
-        labels: in order, also those without rows; the level of missing values last.
-        codes: index of each row's level, shape (n,).
-        declared: whether a schema, a type or edges define the levels, rather than the rows.
+    `declared`: a schema, a type or edges define the levels, rather than the rows.
     """
 
     labels: tuple[Any, ...]
@@ -197,14 +191,12 @@ Bins = int | Sequence[Any] | None
 
 
 def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
-    """Return the levels of a column, including those without rows.
+    """Return the levels of a column, also those without rows.
 
-    With a schema: its levels, truth values, bins between `cuts`, or the whole numbers between
-    bounds that hold at most `MOST_LEVELS`; then `missing` if nullable; then undeclared values of
-    the rows. Without: levels of the type, else the rows' values, sorted.
-
-    `bins` is for numbers or dates. A bin of numbers includes its upper edge (the first bin both
-    edges); a bin of dates, or between declared cuts, includes its lower edge.
+    With a schema: its levels, truth values, bins between `cuts`, or up to `MOST_LEVELS` whole
+    numbers; then `missing` if nullable; then other values of the rows. Without: levels of the type,
+    else the rows' values, sorted. A bin of numbers includes its upper edge (the first bin both
+    edges); a bin of dates, or between declared cuts, its lower edge.
     """
     values = checked_column(sample._frame, name)
     kind = pd.api.types
@@ -255,11 +247,10 @@ def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> L
 
 
 def moment(text: str, values: pd.Series) -> pd.Timestamp:
-    """Return a moment that compares with those of a column.
+    """Return ISO text, `2025-07-01` or `2025-07-01T14:30`, as a moment like those of a column.
 
-    `text` is an ISO date, or date and time, `2025-07-01T14:30`. An offset needs a column with a
-    time zone; text without one is read in the column's zone, as the data dictionary does
-    (docs/spec.md). Raises ReleaseError for other text: `01/07/2025` is ambiguous between countries.
+    An offset needs a column with a time zone; text without one is read in the column's zone, as the
+    data dictionary does (docs/spec.md). `01/07/2025` is ambiguous between countries: ReleaseError.
     """
     zone = values.dt.tz
     clock = zoneinfo.ZoneInfo(str(zone)) if is_zone(str(zone)) else zone or dt.UTC  # not pytz's own
@@ -311,10 +302,7 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
 
 
 def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
-    """Edges of the bins between declared `cuts`, with both bounds; None without cuts.
-
-    `zone`: time zone of a released column's moments, or None.
-    """
+    """Edges of the bins between declared `cuts`, with both bounds; None without cuts."""
     if not column.cuts:
         return None
     inner = np.asarray(column.cut_numbers)

@@ -64,9 +64,9 @@ def kind_of(values: pd.Series) -> Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparisons:
-    """Checks which parts of a condition may be compared, and evaluates it for each row.
+    """Checks what a condition compares, and evaluates it for each row.
 
-    `ordered` names columns whose levels have an order, and compare by their places.
+    Levels of columns in `ordered` compare by their places.
     """
 
     text: str

@@ -112,18 +112,13 @@ def condition(
     declared: Levels | None = None,
     ordered: Collection[str] = (),
 ) -> NDArray[np.bool_]:
-    """Return the rows where a condition is true, shape (n,).
+    """Return the rows where a condition is true, shape (n,); ReleaseError for what is not allowed.
 
     Allowed: columns (in backticks unless the name is one plain word), numbers, text in quotes,
     `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
     Dates and moments are ISO text (`dpiw.analysis.columns.moment`). Rows with a missing value in a
-    column of the condition are left out. Raises ReleaseError for anything else.
-
-    Args:
-        table: the rows.
-        text: the condition.
-        declared: levels of columns of text; of other columns, the levels in the rows.
-        ordered: columns that `<` compares by their levels' order, besides pandas' ordered ones.
+    column of the condition are left out. Text is compared with `declared` levels, else those in the
+    rows; `<` compares by the order of levels in columns `ordered` and in pandas' ordered types.
     """
     tree = _parsed(table, text, declared or {})
     comparisons = Comparisons(text=text, table=table, declared=declared or {}, ordered=ordered)

@@ -55,8 +55,7 @@ def renamed(
 ) -> list[Column]:
     """Rename columns for a file; a renamed column without description gets its old name as label.
 
-    Raises ReleaseError for an unknown column, an inadmissible name, two names that differ only in
-    case, or names that the format cannot hold; the message then suggests names.
+    Raises ReleaseError, which suggests names, if the format cannot hold one or two are alike.
     """
     _check_new(columns, names)
     new = {column.name: names.get(column.name, column.name) for column in columns}
@@ -205,8 +204,7 @@ def export(
     `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their UTC offset.
     `.dta` (Stata 14 and later) and `.sav` (SPSS, needs pyreadstat): levels are numbers from 1 with
     labels; truth values are 0 and 1; moments show the clock of the column's time zone. The column
-    `weight` follows the data; no format binds it, so the file's label says what to type. The file
-    is read back and compared with the rows before it takes its place.
+    `weight` follows the data; no format binds it, so the file's label says what to type.
 
     Args:
         release: a verified release.
@@ -215,8 +213,7 @@ def export(
         names: from old to new, for columns whose names the format cannot hold.
 
     Raises:
-        ReleaseError: not a release, another ending, no replicate weights, names or columns that the
-            format cannot hold, a path that cannot be written, or no pyreadstat.
+        ReleaseError: the format cannot hold a column or a name, or the file cannot be written.
 
     Warns:
         UserWarning: CSV: readers change columns of text or digits by default.

@@ -41,10 +41,7 @@ def changed_csv(path: Path, table: pd.DataFrame, columns: Sequence[Column]) -> l
 def changed_stata(
     path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
 ) -> list[str]:
-    """Return the columns of a Stata file whose values, levels or labels (`texts`) differ.
-
-    `table` holds rows and weights; `columns` have their names in the file.
-    """
+    """Return the columns of a Stata file whose values, levels or labels (`texts`) differ."""
     with pd.io.stata.StataReader(
         path, chunksize=_CHUNK, convert_dates=False, convert_categoricals=False
     ) as reader:
@@ -153,11 +150,7 @@ def _seconds(cell: str) -> int:
 
 
 def _numeric(clock: Mapping[ColumnKind, float], *, epoch: dt.date, first: dt.date) -> Any:
-    """Return a decoder for a file of doubles.
-
-    `clock`: ticks per second of dates and of moments; `epoch`: the day of tick zero; `first`: the
-    earliest day that the package accepts.
-    """
+    """Return a decoder for a file of doubles; `clock`: ticks per second of dates and of moments."""
     offset = (epoch - dt.date(1970, 1, 1)).days * 86400
     earliest = (first - dt.date(1970, 1, 1)).days * 86400
 

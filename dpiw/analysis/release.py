@@ -43,8 +43,7 @@ class Release:
 
     Attributes:
         weights: shape (rows,), mean one; as estimated if the certificate says `unnormalised`.
-            Read-only.
-        log_weights: shape (rows,), natural logs as estimated, not normalised. Read-only.
+        log_weights: shape (rows,), natural logs as estimated, not normalised.
         certificate: the guarantee, its cost, and the quality of the weights.
         schema: the public data dictionary, JSON values.
         verified: the checks that the folder passed, and the id of the key that signed it.
@@ -75,7 +74,6 @@ class Release:
         """Rows, weights and the law of the weights' noise, computed on first use.
 
         Unnormalised weights are debiased for totals, not for ratios (docs/method.md section 5).
-        Raises ReleaseError if the weights contradict certificate and rows.
         """
         top, law = float(self.log_weights.max()), law_of_release(self)
         scaled_weights, factor = np.exp(self.log_weights - top), np.exp(top)
@@ -86,10 +84,7 @@ class Release:
 
     @cached_property
     def replicate_weights(self) -> ReplicateWeights | None:
-        """Replicate weights in the order of `table`'s rows, with their scale; None: not published.
-
-        Raises ChecksumError if the file changed after the release was loaded.
-        """
+        """Replicate weights in the rows' order, or None; ChecksumError if the file changed since."""
         from dpiw.release.replicate_weights import read_replicates
 
         manifest = self.verified.manifest

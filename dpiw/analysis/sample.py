@@ -32,10 +32,7 @@ _WEIGHTS = "weights: expected one finite number >= 0 per row, not all zero"
 
 
 def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
-    """Return weights as floats, shape (n,), in row order; ones if None.
-
-    Raises WeightError: not one finite weight >= 0 per row, all zero, or another index.
-    """
+    """Return weights as floats, shape (n,), in row order; ones if None; WeightError if invalid."""
     if not isinstance(table, pd.DataFrame):
         found = type(table).__name__
         raise WeightError(f"source: expected a pair (pandas table, weights); found ({found}, ...)")
@@ -61,10 +58,7 @@ def in_row_order(weights: Any, table: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
-    """Return numbers or truth values with the table's index, in row order.
-
-    Raises ReleaseError: not one per row, or a Series with another index than the table's.
-    """
+    """Return numbers or truth values in row order; ReleaseError unless one per row."""
     if np.ndim(given) > 1:
         raise ReleaseError(
             f"{ONE_EACH}; found {_columns_of(given)}: name one, as in lambda table: table['age']"
@@ -83,8 +77,7 @@ def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
 def by_label(values: Any, table: pd.DataFrame, expected: str, error: type[DPIWError]) -> Any:
     """Put a Series in the order of the table's rows; anything else is taken by position.
 
-    A Series of another length is returned unchanged, for the caller to refuse. Raises `error` for
-    another index, or another order with repeated labels.
+    A Series of another length is returned unchanged; another index raises `error`.
     """
     if not isinstance(values, pd.Series) or len(values) != len(table):
         return values
@@ -314,10 +307,7 @@ class Values:
         return np.broadcast_to(limits, (2, self.values.size))
 
     def covariance(self) -> Array:
-        """Sandwich covariance mean((w g)(w g)') / n over the synthetic rows alone, shape (p, p).
-
-        g is the influence; weights are held fixed (docs/method.md section 12).
-        """
+        """Sandwich covariance mean((w g)(w g)') / n, g the influence and w fixed, shape (p, p)."""
         pushed = self.sample.weights[:, None] * self.influence
         pushed = pushed - pushed.mean(axis=0)
         return np.asarray(pushed.T @ pushed / len(pushed) ** 2)

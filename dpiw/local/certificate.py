@@ -104,10 +104,8 @@ class LocalCertificate:
         unit: one record, replaced by any other.
         epsilon: of one person's whole report, decimal text; so is `delta`.
         mechanisms: what each client ran, as `client:mechanism`.
-        noise: the laws of the noise, JSON values.
         unprotected: features reported without noise; the promise excludes them.
         parameters_digest: SHA-256 of `parameters.json`, which every report named.
-        caveats: what an analyst may and may not assume.
     """
 
     model: str

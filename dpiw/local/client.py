@@ -33,16 +33,11 @@ def report_once(
         bare: names of the features that the person agrees to send unprotected.
         noise: None: the operating system's, exact (`SecureNoise`).
 
-    Returns:
-        `parameters` (their digest), `report_id` (random; a report that arrives twice counts once),
-        and by name the noisy features in [-1, 1] and the label's level.
-
     Raises:
         PrivacyError: the parameters break their promise, or `bare` lacks an unprotected feature.
         NotPublishableError: the noise is from a seed.
         SourceError: a value is missing or not admissible; the text never holds it.
         ManifestError: the file holds something else, or another collection's report.
-        ReleaseError: the file cannot be written or read.
 
     Privacy:
         Unit: one record, replaced by any other. Event: as `privatise`, once for each file.

@@ -45,10 +45,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reports:
-    """Checked reports, one per person: features (n, features) with noise, labels (n,) as indices.
-
-    Labels have shape (0,) without a label.
-    """
+    """Checked reports, one per person: features with noise, (n, p), and labels as indices, (n,)."""
 
     parameters: LocalParameters
     features: NDArray[np.float64]
@@ -185,10 +182,7 @@ _PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")
 
 
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
-    """Publish reports in a signed folder, sorted by value; return the folder.
-
-    Raises SourceError below `least_reports`, ReleaseError if the folder holds something else.
-    """
+    """Publish at least `least_reports` reports in a signed folder, sorted by value; return it."""
     if len(reports.features) < spec.least_reports:
         raise SourceError(
             f"reports: {len(reports.features):,} so far, and nothing is published of fewer than"

@@ -35,9 +35,7 @@ USE_SPREAD, CARE_SPREAD = 4.0, 2.0
 class LocalSample:
     """Reports, and the law of their noise; without `certificate`, a simulation.
 
-    Attributes:
-        features: with noise, in [-1, 1] before it, shape (n, features).
-        labels: drawn levels as indices, shape (n,); (0,) without a label.
+    `features` in [-1, 1] with noise, shape (n, p); `labels` as indices, shape (n,), or (0,).
     """
 
     parameters: LocalParameters
@@ -118,7 +116,6 @@ class LocalEstimate:
 
     Attributes:
         covariance: shape (p, p), of sampling and privacy noise together; NaN if unknown.
-        method: of the covariance.
         verdict: of the intervals: `use`, `use with care`, or `do not use` (no intervals).
     """
 
@@ -205,17 +202,8 @@ def least_squares(
 
     Minimises the mean of (v - w.b)^2 / 2 - b' S b / 2, S the noise's variances, which is unbiased
     for the loss without noise. Covariance: A^-1 B A^-1 / n, A the corrected mean of w w', B the
-    mean square of w (v - w.b) + S b. Verdict: see `net_spread`.
-
-    Args:
-        sample: reports.
-        target: a feature, or the label; then the target is 1 at `level` and 0 elsewhere.
-        features: None: all others.
-        level: of the label.
-
-    Raises:
-        ReleaseError: no such feature or level.
-        WeightError: the corrected moments are not positive definite (noise outweighs the data).
+    mean square of w (v - w.b) + S b. Verdict: see `net_spread`. A label is 1 at `level`, else 0.
+    Raises WeightError if the corrected moments are not positive definite.
     """
     is_label = target == sample.parameters.label
     if is_label is (level is None):

@@ -1,8 +1,7 @@
 """Learning a linear classifier from local reports by unbiased gradients (IWP-SGD).
 
-An entire loss of the margin has an unbiased estimate from noisy features; the logistic loss is not
-entire (Stefanski 1989). The corrected empirical risk is not convex and may be negative: hence the
-ball, and one pass over fresh reports. Source: docs/method.md section 17.
+The logistic loss has no unbiased estimate (Stefanski 1989). The corrected risk is not convex: hence
+the ball, and one pass over fresh reports. Source: docs/method.md section 17.
 """
 
 from __future__ import annotations
@@ -79,11 +78,9 @@ class Exponential:
 
 @dataclass(frozen=True, kw_only=True)
 class PolynomialLoss:
-    """A polynomial in t, estimated by Hermite polynomials: s^m He_m(t / s) for t^m.
+    """A polynomial in t, with s^m He_m(t / s) as the estimate of t^m (Hermite polynomials).
 
-    Attributes:
-        coefficients: of t^0, t^1, ...
-        error: largest distance from the loss that it approximates, for |t| <= `reach`.
+    `coefficients` are of t^0, t^1, ...; `error` bounds the distance from the loss to |t| = `reach`.
     """
 
     coefficients: tuple[float, ...]
@@ -173,10 +170,7 @@ OFFSET = 50
 class CorrectedRisk:
     """The unbiased estimate of a risk, row by row.
 
-    Attributes:
-        matrix: noisy design, shape (n, d).
-        indicator: unbiased indicator of y = +1, shape (n,).
-        variances: of the noise in each column, shape (d,).
+    Noisy design `matrix`, (n, d); unbiased `indicator` of y = +1, (n,); noise `variances`, (d,).
     """
 
     matrix: Array
@@ -291,10 +285,6 @@ def fit_margin(
         Coefficients, with the covariance of this recursion (`pass_law`). Verdict `do not use`,
         without an interval: at the ball's edge, where the Hessian is not above mu / 2, or where
         start and ball bias a coefficient by over half a standard error; a quarter: `use with care`.
-
-    Raises:
-        ReleaseError: no such level, feature or loss; a setting out of range; a fit that is not
-            usable (`feasibility`); a surrogate that reaches too short; under 2 * 50 reports.
     """
     chosen, places = loss_named(loss), sample.chosen(features)
     assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
@@ -387,12 +377,9 @@ def descend(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PassLaw:
-    """The law of a pass's end: b - missing b + pushed + noise, b the minimiser.
+    """The law of a pass's end: b - `missing` b + `pushed` + noise, b the minimiser.
 
-    Attributes:
-        covariance: of the noise, shape (d, d).
-        missing: share of the way from zero that is left, by direction, shape (d, d).
-        pushed: what the ball's pushes leave at the end, shape (d,).
+    `covariance` of the noise and `missing` have shape (d, d), `pushed` (by the ball) (d,).
     """
 
     covariance: Array
@@ -409,12 +396,8 @@ def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float) -> PassL
     """Return the law of `descend`, to first order around a minimiser inside the ball.
 
     The error moves by e <- (1 - H / (mu (k + 50))) e + noise / (mu (k + 50)); the sums are exact.
-
-    Args:
-        hessian: H, shape (d, d); an extreme h / mu gives results that are not finite.
-        noise: S, covariance of one step's gradient, shape (d, d).
-        pushes: of the ball after each step, shape (K, d).
-        mu: of the steps.
+    `hessian` H and `noise`, the covariance of one step's gradient, have shape (d, d); `pushes`, of
+    the ball after each step, (K, d). An extreme h / mu gives results that are not finite.
     """
     h, axes = np.linalg.eigh(hessian)
     lengths = 1 / (mu * (np.arange(1, len(pushes) + 1) + OFFSET))

@@ -1,7 +1,6 @@
 """Public parameters of a local collection, and the noise that keeps its promise.
 
-A client does not trust them: `LocalParameters.check` computes the promise from the noise. Features
-and label compose exactly, so the features alone have no stated epsilon (docs/method.md section 17).
+A client checks the promise itself. Features and label compose exactly (docs/method.md section 17).
 """
 
 from __future__ import annotations

@@ -58,13 +58,8 @@ def privatise(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Add noise to features, and draw labels by randomised response; shapes stay.
 
-    Private features are projected onto the ball and become multiples of the lattice step.
-
-    Args:
-        features: shape (records, features), in [-1, 1].
-        labels: indices of levels, shape (records,); (0,) without a label.
-        parameters: of the collection.
-        noise: source of the draws.
+    `features`: shape (records, p), in [-1, 1]; `labels`: indices, shape (records,), or (0,) without
+    a label. Private features are projected onto the ball and become multiples of the lattice step.
 
     Raises:
         SourceError: another shape, or a number that is not finite.

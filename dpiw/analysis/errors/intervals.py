@@ -1,9 +1,8 @@
 """Confidence intervals for population parameters, from weighted synthetic rows (docs/analysts.md).
 
-An estimate's error has parts: `rows`, `means`, and `prior`, a guess at what the features do not see
+An error has parts `rows`, `means`, and `prior`, a guess at what the features do not see
 (`dpiw.methods.weights.measured.law`). If a person may have k rows, `people` adds k - 1 times the
-sampling variance, a worst-case bound: the design effect of such clusters is at most k. Verdicts
-about the share of the guess leave it out. Weights other than `measured` have no law here.
+sampling variance, a worst-case bound; verdicts about the guess leave it out.
 """
 
 from __future__ import annotations

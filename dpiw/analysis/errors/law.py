@@ -42,10 +42,9 @@ class PublishedWeights:
 
 
 def law_of_release(release: Published) -> MeansLaw | None:
-    """Return the law of a release's weights, from its certificate, schema and rows.
+    """Return the law of a release's weights; ReleaseError if they contradict certificate and rows.
 
-    None if no weights of `METHOD` are published, or too few rows satisfied the constraints and
-    others were admitted. Raises ReleaseError if the weights contradict certificate and rows.
+    None without weights of `METHOD`, or if rows that break the constraints were admitted.
     """
     certificate = release.certificate
     stage = next(

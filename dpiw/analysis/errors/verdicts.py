@@ -1,7 +1,4 @@
-"""People and rows behind a value, and the verdicts and interval ends that they allow.
-
-The thresholds are our choice.
-"""
+"""People and rows behind a value, and the verdicts and interval ends that they allow."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ def size_objections(estimate: Values) -> list[list[Objection]]:
 
     `few`: fewer than 100 people expected. `EMPTY`: the noise-aware 95% interval of the group's
     share reaches zero. Fewer than ten effective synthetic rows: `do not use`. `LEVEL`: a share
-    counts fewer than ten effective rows in a larger group; `NONE`: it counts none. Of two compared
-    groups the smaller one counts. Raises ReleaseError if the weights' law is unknown.
+    counts fewer than ten effective rows in a larger group; `NONE`: it counts none.
     """
     grades = np.max([_grades(estimate.sample, group) for group in _behind(estimate)], axis=0)
     rows, effective = _rows(estimate)

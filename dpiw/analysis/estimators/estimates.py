@@ -137,8 +137,7 @@ def grouped(
 ) -> Estimate:
     """Return one estimate, or one value for each level of `by`; NaN for a level without weight.
 
-    Undeclared levels without weight are left out. `estimator` maps numbers, NaN where a row does
-    not count, to an estimate; `name` is the estimate's, and a level follows after a bar.
+    `estimator` maps numbers, NaN where a row does not count, to an estimate.
     """
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
     if not isinstance(by, str | None):

@@ -115,10 +115,7 @@ def uncomputed(
     reason: Exception,
     names: Mapping[str, str],
 ) -> ReleaseError:
-    """Return the error for a formula whose computation raised, with the term that did.
-
-    `frame` holds the columns in rows without missing values, `names` the columns by private name.
-    """
+    """Return the error for a formula whose computation raised, with the term that did."""
     library = optional("formulaic", extra="formula")
     for factor in (f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors):
         text = str(factor)

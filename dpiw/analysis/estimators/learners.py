@@ -100,8 +100,7 @@ def _hands_on(estimator: Any) -> bool:
 def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
     """Refuse a model that would be fitted without weights.
 
-    A model made of models that is no router, such as AdaBoost, must be scikit-learn's own: others
-    may drop the weights.
+    Models made of models, without routing, must be scikit-learn's own: others may drop weights.
     """
     for part in parts:
         is_model = part is estimator or hasattr(part, "predict")

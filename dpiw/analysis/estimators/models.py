@@ -28,10 +28,7 @@ Rows = NDArray[np.bool_]
 
 
 def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.DataFrame) -> str:
-    """Describe what separates the target; empty if no single column or level does.
-
-    `ends`: values of the target that the mean never reaches, least first; `table`: levels' names.
-    """
+    """Describe what separates the target; empty if no single column or level does."""
     if not ends:
         return ""
     counted = parts.present & (weights > 0)
@@ -361,10 +358,7 @@ def poisson_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted Poisson regression of counts: logarithms of rates, for any variance.
-
-    Arguments, result and errors as `linear_regression`.
-    """
+    """Weighted Poisson regression of counts: logarithms of rates; as `linear_regression`."""
     return _regression(source, target, features, where, POISSON)
 
 
@@ -375,8 +369,5 @@ def gamma_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted gamma regression of numbers > 0: logarithms of means, for any dispersion.
-
-    Arguments, result and errors as `linear_regression`.
-    """
+    """Weighted gamma regression of numbers > 0: logarithms of means; as `linear_regression`."""
     return _regression(source, target, features, where, GAMMA)

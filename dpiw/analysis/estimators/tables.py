@@ -95,7 +95,7 @@ def _indicators(parts: Levels) -> Array:
 def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:
     """Return shares of cells that exclude each other, among the rows of all cells.
 
-    `indicators`: 0 or 1 for each row and cell, shape (n, p); `names`: of the cells, length p.
+    `indicators`: 0 or 1 for each row and cell, shape (n, p).
     """
     sample = weighted_sample(source)
     counts = indicators.sum(axis=1)
