@@ -176,7 +176,7 @@ def bounds(values: pd.Series, declared: Declared | None) -> Array | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Levels:
-    """The `labels` of a column in order, also without rows, missing last; rows' `codes`, shape (n,).
+    """The `labels` of a column in order, also without rows, missing last; `codes` of rows, (n,).
 
     `declared`: a schema, a type or edges define the levels, rather than the rows.
     """

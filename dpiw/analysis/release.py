@@ -84,7 +84,7 @@ class Release:
 
     @cached_property
     def replicate_weights(self) -> ReplicateWeights | None:
-        """Replicate weights in the rows' order, or None; ChecksumError if the file changed since."""
+        """Replicate weights in the rows' order, or None; ChecksumError if the file changed."""
         from dpiw.release.replicate_weights import read_replicates
 
         manifest = self.verified.manifest

@@ -22,8 +22,8 @@ QUARTERS = np.array([0.25, 0.5, 0.75])
 def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
     """Describe each column: share known; mean, spread and quarters of numbers; the main level.
 
-    Without intervals, of rows, not people. Least and largest, and the most frequent date, are left
-    out: in synthetic rows they are the public bounds.
+    Numbers are of rows, without intervals. Least and largest are left out, since in synthetic rows
+    they are the public bounds, and so is the most frequent date.
 
     Args:
         source: a release, or (table, weights).
