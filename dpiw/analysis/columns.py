@@ -170,7 +170,7 @@ def bounds(values: pd.Series, declared: Declared | None) -> Array | None:
     low, high = declared.lower_number, declared.upper_number
     present = values.dropna()
     if present.empty or present.min() < low or present.max() > high:
-        return None  # the table is not as it was released
+        return None  # the table was changed since the release
     return np.array([[low], [high]])
 
 

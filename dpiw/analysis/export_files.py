@@ -270,11 +270,11 @@ def _written(
     try:
         form.write(draft, table, columns, weights)
         return form.changed(draft, table, columns, weights)
-    except _REFUSALS:  # what a library says may hold cells of other columns, and names one at most
+    except _REFUSALS:  # never show a library's text: it may hold cells
         bare = _Weights(columns=pd.DataFrame(index=table.index), texts={})
         names = [c.name for c in columns]
         faulty = [c.name for c in columns if not _alone(form, draft, table, c, bare)]
-        return faulty or names  # of none alone: what failed was the whole
+        return faulty or names  # no column fails alone: blame all
 
 
 _REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.errors.DataError)

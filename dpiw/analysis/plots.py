@@ -80,7 +80,7 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None
         ax.hist(raw[is_present], bins=edges, weights=share[is_present])
         return
     if values.dtype.kind == "M":
-        days = values.dt.tz_localize(None)  # as the clocks there showed
+        days = values.dt.tz_localize(None)  # local clock time
         is_present = days.notna().to_numpy()
         edges = _checked_bins("histogram", bins, values=days)
         ax.hist(days[is_present].to_numpy(), bins=edges, weights=share[is_present])

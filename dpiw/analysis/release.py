@@ -107,11 +107,11 @@ class Release:
     value_counts = tables.value_counts
     variance = means.variance
 
-    if not TYPE_CHECKING:  # a type checker knows better what is not there
+    if not TYPE_CHECKING:  # type checkers report unknown names themselves
 
         def __getattr__(self, name: str) -> Any:
-            """Say where that lies which people look for here."""
-            if hasattr(type(self), name):  # it is here, and failed: with its own words, once more
+            """Say where an analyst finds a name that a release lacks."""
+            if hasattr(type(self), name):  # a property that raised: raise its error again
                 return object.__getattribute__(self, name)
             raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
 

@@ -132,7 +132,7 @@ class HandedOut:
     def __get__(self, sample: WeightedSample, owner: type) -> pd.DataFrame: ...
 
     def __get__(self, sample: WeightedSample | None, owner: type) -> HandedOut | pd.DataFrame:
-        if sample is None:  # a dataclass asks for its field's default: there is none
+        if sample is None:  # a dataclass asks for a default: none
             raise AttributeError("table")
         return copied(sample._frame)
 

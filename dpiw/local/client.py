@@ -85,7 +85,7 @@ def _keep(path: Path, report: dict[str, Any]) -> None:
     try:
         os.link(draft, path)
     except FileExistsError:
-        pass  # another process was faster: its report is the one
+        pass  # another process was faster: use its report
     finally:
         draft.unlink()
         sync_directory(path.parent)

@@ -311,7 +311,7 @@ def fit_margin(
     hessian = risk.hessian(values) + penalty * np.eye(values.size)
     objections = edge_objection(values, norm) + curvature_objection(hessian, mu)
     covariance = np.full_like(hessian, np.nan)
-    if not objections:  # the law is of the inside of the ball, and of steps that forget
+    if not objections:  # the law holds inside the ball, for steps that forget
         law = _law(risk, descent, hessian, mu=mu)
         covariance, objections = law.covariance, bias_objection(law.bias(values), law.covariance)
     return LocalEstimate.judged(names, values, covariance, objections)

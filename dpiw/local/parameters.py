@@ -125,7 +125,7 @@ class LocalParameters:
                 raise ManifestError(f"{NAME} {name}: expected a number in [{low:g}, {high:g}]")
             if not self.dimension and value != 0:
                 raise ManifestError(f"{NAME} {name}: expected 0, as no feature is private")
-        assert self.response is None or self.kept  # made once: `kept` must be admissible
+        assert self.response is None or self.kept  # build once: checks `kept`
 
     @property
     def names(self) -> tuple[str, ...]:

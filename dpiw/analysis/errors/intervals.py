@@ -137,7 +137,9 @@ def noise_aware_covariance(estimate: Values) -> Array:
     and laws of weights need variances only. The position of quantiles in their bins is independent.
     """
     variances = np.asarray(sum(variance_parts(estimate).values()))
-    scale = np.where(variances > 0, np.sqrt(variances), 1.0)  # or one value's unit hides the others
+    scale = np.where(
+        variances > 0, np.sqrt(variances), 1.0
+    )  # else one value's unit hides the others
     covariance, influence = np.diag(variances / scale**2), estimate.influence / scale
     for i in range(len(covariance) - 1):
         column, others = influence[:, i, None], influence[:, i + 1 :]
@@ -167,7 +169,7 @@ def _verdicts(
         values = estimate.values.size
         return (_NOT_ASSESSED,) * values, (_left_out(estimate.sample),) * values
     sample = estimate.sample
-    # Of the release's verdict this alone: noise, shrinkage and signal are in the interval.
+    # Only stability: the interval already includes noise, shrinkage and signal.
     logs = np.log(np.maximum(sample.weights, 1e-300))
     stable = Stability.of(logs)
     rows = [Objection(*finding) for finding in stable.findings]

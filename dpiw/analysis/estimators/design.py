@@ -136,7 +136,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     try:
         parsed = library.Formula(coded)
         column_names = sorted(str(name) for name in parsed.required_variables)
-    except Exception:  # also what Python says of the code inside a formula
+    except Exception:  # also errors of Python code in a formula
         raise ReleaseError(
             f"formula {formula!r}: not in formulaic's notation; expected such as"
             " 'income ~ age + smoker'; a name that is not one plain word stands in backticks"
@@ -218,7 +218,7 @@ def _design(
         for place, pair in products.items():
             matrix[:, place] = matrix[:, pair[0]] * matrix[:, pair[1]]
             shift[:, place] = constant * np.prod(origins[list(pair)])
-            for one, other in (pair, pair[::-1]):  # twice the same of `a:a`
+            for one, other in (pair, pair[::-1]):  # for `a:a` the same twice
                 shift[one, place] += origins[other]
             grain[place] = product_grain(*(replace(columns[k], values=matrix[:, k]) for k in pair))
     return Design(
@@ -311,7 +311,9 @@ def orthonormal(parts: Design, weights: Array) -> Standard:
     triangle = _triangle(root * standard.matrix)
     _check_rank(parts, standard, triangle)
     turned = np.linalg.inv(triangle)
-    turned = turned @ np.linalg.inv(_triangle(root * (standard.matrix @ turned)))  # once more
+    turned = turned @ np.linalg.inv(
+        _triangle(root * (standard.matrix @ turned))
+    )  # twice: one pass leaves rounding
     return replace(standard, matrix=standard.matrix @ turned, back=standard.back @ turned)
 
 

@@ -74,7 +74,7 @@ def _parts(estimator: Any) -> list[Any]:
         value = waiting.pop(0)
         if isinstance(value, Mapping):
             waiting += value.values()
-        elif isinstance(value, list | tuple):  # steps, and what a search may put in their places
+        elif isinstance(value, list | tuple):  # steps, and their alternatives in a search
             waiting += value
         elif hasattr(value, "fit") and not isinstance(value, type):
             found[id(value)] = value

@@ -90,7 +90,7 @@ def _quantile(
     estimate = refit(sample.weights)
     density = _density(observed, mass, probability)
     share = float((sample.weights * present).mean())
-    # Among ties the share at or below may be far from the probability, and the one below near.
+    # Among ties use the nearer share: at or below the quantile, or below it.
     reached, under = (
         float(mass @ rows / mass.sum())
         for rows in (observed <= estimate[0], observed < estimate[0])
@@ -107,7 +107,7 @@ def _quantile(
         sides = np.array([probability - apart, probability + apart])
         quantiles = weighted_quantile(observed, mass, np.clip(sides, 0, 1))
         low, high = estimate[0] - float(reach[0]), estimate[0] + float(reach[0])
-        if sides[0] <= 0:  # beyond all rows: nothing but the density tells
+        if sides[0] <= 0:  # beyond all rows: only the density is known
             quantiles[0] = min(quantiles[0], low)
         if sides[1] >= 1:
             quantiles[1] = max(quantiles[1], high)
