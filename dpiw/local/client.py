@@ -26,6 +26,9 @@ def report_once(
 ) -> dict[str, Any]:
     """Return the person's report: draw and keep it, unless the file already holds one.
 
+    The report holds `parameters` (their digest), `report_id` (random; a report that arrives twice
+    counts once), and by name the noisy features in [-1, 1] and the label's level.
+
     Args:
         path: the person's file for this collection; holds the report alone, as it is sent.
         person: numbers of features and the label's level; ignored if a report is there already.
