@@ -36,10 +36,8 @@ MISSING = "missing"
 """The level of missing values; in brackets if a level has that name (`dpiw.data.levels.marker`)."""
 
 OUTSIDE = "outside"
-"""The level of values outside the given edges."""
 
 SHARE = np.array([[0.0], [1.0]])
-"""Limits of a share."""
 
 ROUNDINGS = 4
 """A spread of so many rounding errors of a cell (`Shifted.grain`) counts as none."""

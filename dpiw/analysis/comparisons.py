@@ -32,7 +32,6 @@ _COMPUTED: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 Levels = Mapping[str, Sequence[str]]
-"""Declared levels by column of text."""
 
 
 class Kind(enum.Enum):

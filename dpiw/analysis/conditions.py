@@ -33,7 +33,6 @@ _WORDS: Mapping[type[ast.AST], str] = {
     ast.JoinedStr: "text with `f` before it", ast.NamedExpr: "`:=`", ast.Starred: "`*`",
     ast.Set: "`{...}`", ast.Dict: "`{...}`",
 }  # fmt: skip
-"""Names of syntax that is not allowed."""
 
 _INSTEAD = (
     (r"&&|\bAND\b", "write `and`"),
@@ -45,7 +44,6 @@ _INSTEAD = (
     (r"(?i)\bis\s+(not\s+)?null\b", "rows with a missing value are left out as it is"),
     (r"(?<![=!<>])=(?!=)", "write == for a comparison"),
 )
-"""Operators of other languages, and what to write instead."""
 
 
 def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
@@ -80,7 +78,6 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
 
 
 def _what_holds(sample: WeightedSample, where: Column) -> str:
-    """Ranges and levels of the columns in a condition: public ones, else those in the rows."""
     if not isinstance(where, str) or where in sample._frame.columns:
         return ""
     held = []

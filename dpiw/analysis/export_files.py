@@ -115,7 +115,6 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
 
 
 def _likes(name: str) -> Iterator[str]:
-    """Similar names: its letters, then ASCII letters, then with a prefix and a number."""
     name = name.replace("\N{MICRO SIGN}", "u")
     latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
     ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
@@ -416,7 +415,6 @@ def _texts(
 
 
 def _coded(values: pd.Series, column: Column) -> Any:
-    """Levels as numbers, moments on the zone's clock; NaN or NaT where missing."""
     if column.kind is ColumnKind.DATETIME:
         return values.dt.tz_convert(column.time_zone).dt.tz_localize(None)
     if column.kind is ColumnKind.DATE:

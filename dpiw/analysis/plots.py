@@ -23,7 +23,6 @@ from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, optional
 
 _PARTS = 30
-"""Bins of a column without declared cuts."""
 
 _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 

@@ -17,7 +17,6 @@ from dpiw.data.levels import is_formula
 from dpiw.errors import optional
 
 _CHUNK = 100_000
-"""Rows read at a time."""
 
 LARGEST_WHOLE = 2**53
 """Up to here a double holds every whole number."""
@@ -112,7 +111,6 @@ def _meant(values: pd.Series, column: Column | None, decode: Any) -> Cells:
 
 
 def _from_csv(cells: pd.Series, column: Column | None) -> Cells | None:
-    """Text cells as values; None if one has another form."""
     missing = (cells == "").to_numpy(dtype=bool)
     held = cells[~missing]
     values: NDArray[Any]

@@ -180,8 +180,7 @@ class WeightedSample:
 
     Attributes:
         table: the rows; a copy, so changes to it affect no estimate.
-        weights: shape (n,), >= 0, mean one.
-        scale: the mean of the weights before scaling, for totals.
+        weights: shape (n,), >= 0, mean one; `scale` is the mean before scaling, for totals.
         law: law of the weights' noise; None: no noise, or unknown.
         totals: unnormalised weights, of mean one with `scale`.
         schema: of rows made in memory; otherwise the release's.
@@ -268,11 +267,9 @@ def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Values:
-    """Values from weighted rows, with what their intervals need.
+    """Values from n weighted rows, with what their intervals need; `values` have shape (p,).
 
     Attributes:
-        names: of the values, length p.
-        values: shape (p,).
         influence: shape (n, p), zero in rows that do not take part. A change dw of weights of mean
             one changes the values by mean(dw * influence).
         refit: values at other weights, (n,) to (p,).

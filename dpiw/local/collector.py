@@ -100,7 +100,6 @@ _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
 
 
 def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
-    """One row of texts a report, indexed by file or row."""
     if not path.exists():
         raise SourceError("reports: no such file or folder; paths start at the collection's")
     frame = pd.DataFrame()

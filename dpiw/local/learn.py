@@ -232,8 +232,7 @@ def feasibility(
 ) -> Feasibility:
     """Return what to expect of a fit of `rows` reports, from public numbers alone.
 
-    `norm`: radius of the ball of models, for features in [-1, 1]. Raises ReleaseError for an
-    inadmissible norm, number of rows or loss.
+    `norm`: radius of the ball of models, for features in [-1, 1].
     """
     if not (0 < norm < math.inf and rows > 0):
         raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")

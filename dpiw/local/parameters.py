@@ -233,7 +233,6 @@ class LocalParameters:
 
 
 MAX_NORM = 1e6
-"""Largest guess at a model's norm."""
 
 
 def calibrated(

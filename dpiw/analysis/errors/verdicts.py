@@ -22,7 +22,6 @@ _ROUNDING = 1e-15
 """Smaller widths, as a share of the value, are rounding: 9e15 has one digit after the point."""
 
 _REACH = NormalDist().inv_cdf(0.975)
-"""Standard errors in half of a 95% interval."""
 
 
 FEW = Objection(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")

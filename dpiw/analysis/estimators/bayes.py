@@ -27,7 +27,6 @@ class NormalPosterior:
     """A normal posterior (logistic), or the t posterior of a linear regression, of p coefficients.
 
     Attributes:
-        mean: shape (p,).
         root: shape (p, p); `root` @ `root`' is the covariance.
         size: sum of the weights.
         degrees: of freedom of the t law; infinite for a normal law.
@@ -62,12 +61,7 @@ class NormalPosterior:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirichletPosterior:
-    """Posterior of L level shares.
-
-    Attributes:
-        concentration: shape (L,): prior plus weighted counts.
-        size: sum of the weights.
-    """
+    """Posterior of level shares: `concentration` is prior plus weighted counts, which sum to `size`."""
 
     levels: tuple[str, ...]
     concentration: Array

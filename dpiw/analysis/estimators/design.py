@@ -35,16 +35,14 @@ _DEPENDENT = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """Matrix of a regression.
+    """Matrix of a regression: n rows, p columns, `intercept` first if there is one.
 
     Attributes:
-        names: of the columns, `intercept` first if there is one.
         shifted: columns after subtraction by `shift`, shape (n, p); zero where a value is missing.
         shift: shape (p, p), nilpotent: `matrix` is `shifted` @ (identity + `shift`).
         constant: coefficients of a combination that is one in every row, shape (p,); zeros: none.
         grain: absolute rounding error of each column's cells, shape (p,).
         response: the target less `origin`, shape (n,); zero in rows with a missing value.
-        origin: number subtracted from the target.
         present: shape (n,), whether nothing is missing.
         undefined: shape (n,), whether nothing is missing and a number is not finite.
         terms: index of each column's term, length p; a term of text has several columns.

@@ -72,7 +72,6 @@ def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
 
 
 def _sides(formula: str) -> tuple[str, str]:
-    """Text left and right of the only `~`; empty if there is not exactly one."""
     blind = _blind(formula)
     if blind.count("~") != 1:
         return "", ""
@@ -91,7 +90,6 @@ def _bare(side: str) -> str:
 
 
 def _is_one_term(side: str) -> bool:
-    """Whether a side is a name, a number or one function call; outer brackets do not count."""
     blind = _blind(_bare(side))
     if re.fullmatch(r"[\w.]+", blind):
         return True

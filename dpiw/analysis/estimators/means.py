@@ -145,7 +145,6 @@ def _reach(given: pd.Series, declared: Declared | None, values: Array) -> Array:
 
 
 def _counted(sample: WeightedSample) -> str:
-    """The public count that a total multiplies: people if each has one row."""
     return "population" if sample.max_rows == 1 else "rows"
 
 

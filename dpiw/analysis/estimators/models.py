@@ -69,7 +69,6 @@ def _levels(
 
 
 def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
-    """Values at which a column ends: zero for levels, and without a constant."""
     low, high = float(column.min()), float(column.max())
     if shifts and not np.isin(column, (0.0, 1.0)).all():
         return low, high
