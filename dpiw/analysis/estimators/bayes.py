@@ -61,7 +61,10 @@ class NormalPosterior:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirichletPosterior:
-    """Posterior of level shares: `concentration` is prior plus weighted counts, which sum to `size`."""
+    """Posterior of L level shares; `size` is the sum of the weights.
+
+    `concentration`, shape (L,), is the prior plus weighted counts.
+    """
 
     levels: tuple[str, ...]
     concentration: Array

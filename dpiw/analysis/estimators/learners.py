@@ -190,7 +190,7 @@ def to_statsmodels(
 
 
 def _check_raw_units(parts: Design, weights: Array, raw: Array) -> None:
-    """Refuse columns whose raw units, which statsmodels uses, would cost a coefficient its digits."""
+    """Refuse columns whose raw units, which statsmodels uses, would cost coefficients digits."""
     scale = orthonormal(parts, weights).scale  # which names dependent columns
     norms = np.linalg.norm(raw, axis=0)
     if np.linalg.cond(raw / norms) < _MOST_SHIFTED and np.linalg.cond(raw) < _MOST_APART:
