@@ -1,4 +1,7 @@
-"""Estimates from weighted synthetic rows, with noise-aware intervals: what analysts import."""
+"""Estimates from weighted synthetic rows, with noise-aware intervals: what analysts import.
+
+Invalid arguments raise ReleaseError; invalid weights, and fits without a solution, WeightError.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -35,10 +38,10 @@ __all__ = [
     "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip
 
-if not TYPE_CHECKING:  # a type checker knows better what is not there
+if not TYPE_CHECKING:  # type checkers report unknown names themselves
 
     def __getattr__(name: str) -> object:
-        """Say which function of here has nearly that name."""
+        """Suggest the nearest name."""
         from dpiw.errors import nearest
 
         near = "" if name.startswith("_") else nearest(name, __all__)

@@ -36,10 +36,8 @@ MISSING = "missing"
 """The level of missing values; in brackets if a level has that name (`dpiw.data.levels.marker`)."""
 
 OUTSIDE = "outside"
-"""The level of values outside the given edges."""
 
 SHARE = np.array([[0.0], [1.0]])
-"""Limits of a share."""
 
 ROUNDINGS = 4
 """A spread of so many rounding errors of a cell (`Shifted.grain`) counts as none."""
@@ -51,7 +49,6 @@ _OFFSET = re.compile(r":\d\d(Z|[+-]\d\d:\d\d)\s*$")
 
 
 def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> Any:
-    """Apply the analyst's function; a misspelt column gives the usual error."""
     try:
         return function(table)
     except (KeyError, AttributeError) as reason:
@@ -64,15 +61,10 @@ def _computed(table: pd.DataFrame, function: Callable[[pd.DataFrame], Any]) -> A
 
 
 def cells(sample: WeightedSample, column: Column) -> pd.Series:
-    """Return one number or truth value per row.
+    """Return one number or truth value per row; ReleaseError for an unknown column or other values.
 
-    Args:
-        sample: the rows.
-        column: name of a numeric or boolean column, one number or truth value per row (a Series by
-            its index, anything else by position), or a function from the table to them.
-
-    Raises:
-        ReleaseError: no such column, not numbers, or another index than the table's.
+    `column`: a numeric or boolean column's name, one number or truth value per row (a Series by its
+    index, anything else by position), or a function from the table to them.
     """
     if isinstance(column, str):
         values = checked_column(sample._frame, column)
@@ -118,12 +110,9 @@ def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shifted:
-    """Numbers less one of them, so that a large common part costs no digits.
+    """Numbers less one of them, `origin`, so that a large common part costs no digits.
 
-    Attributes:
-        values: shape (n,), NaN where missing.
-        origin: the subtracted number; 0 if the numbers have both signs.
-        grain: absolute rounding error of a value; 0 for whole numbers.
+    `values` have shape (n,), NaN where missing; `grain` is a value's absolute rounding error.
     """
 
     values: Array
@@ -179,18 +168,15 @@ def bounds(values: pd.Series, declared: Declared | None) -> Array | None:
     low, high = declared.lower_number, declared.upper_number
     present = values.dropna()
     if present.empty or present.min() < low or present.max() > high:
-        return None  # the table is not as it was released
+        return None  # the table was changed since the release
     return np.array([[low], [high]])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Levels:
-    """The levels of a column.
+    """The `labels` of a column in order, also without rows, missing last; `codes` of rows, (n,).
 
-    Attributes:
-        labels: in order, also those without rows; the level of missing values last.
-        codes: index of each row's level, shape (n,).
-        declared: whether a schema, a type or edges define the levels, rather than the rows.
+    `declared`: a schema, a type or edges define the levels, rather than the rows.
     """
 
     labels: tuple[Any, ...]
@@ -203,21 +189,12 @@ Bins = int | Sequence[Any] | None
 
 
 def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
-    """Return the levels of a column, including those without rows.
+    """Return the levels of a column, also those without rows.
 
-    With a schema: its levels, truth values, bins between `cuts`, or the whole numbers between
-    bounds that hold at most `MOST_LEVELS`; then `missing` if nullable; then undeclared values of
-    the rows. Without: levels of the type (truth values, pandas categories), else the rows' values,
-    sorted.
-
-    Args:
-        sample: the rows.
-        name: the column.
-        bins: for numbers or dates. A bin of numbers includes its upper edge (the first bin both
-            edges); a bin of dates, or between declared cuts, includes its lower edge.
-
-    Raises:
-        ReleaseError: no such column, too many different values, bins of text, or invalid edges.
+    With a schema: its levels, truth values, bins between `cuts`, or up to `MOST_LEVELS` whole
+    numbers; then `missing` if nullable; then other values of the rows. Without: levels of the type,
+    else the rows' values, sorted. A bin of numbers includes its upper edge (the first bin both
+    edges); a bin of dates, or between declared cuts, its lower edge.
     """
     values = checked_column(sample._frame, name)
     kind = pd.api.types
@@ -255,7 +232,6 @@ def _domain(values: pd.Series, declared: Declared | None) -> list[Any] | None:
 
 
 def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> Levels:
-    """Levels of a domain, followed by other values in the rows."""
     is_declared = domain is not None
     if domain is None and isinstance(values.dtype, pd.CategoricalDtype):
         domain, is_declared = values.cat.categories.tolist(), True
@@ -269,16 +245,10 @@ def _levels_of(values: pd.Series, domain: list[Any] | None, nullable: bool) -> L
 
 
 def moment(text: str, values: pd.Series) -> pd.Timestamp:
-    """Return a moment that compares with those of a column.
+    """Return ISO text, `2025-07-01` or `2025-07-01T14:30`, as a moment like those of a column.
 
-    Args:
-        text: an ISO date, `2025-07-01`, or date and time, `2025-07-01T14:30`. An offset, as in
-            `2025-07-01T14:30+02:00`, needs a column with a time zone; without one the text is read
-            in the column's zone, as the data dictionary reads cells (docs/spec.md).
-        values: the column.
-
-    Raises:
-        ReleaseError: anything else; `01/07/2025` is ambiguous between countries.
+    An offset needs a column with a time zone; text without one is read in the column's zone, as the
+    data dictionary does (docs/spec.md). `01/07/2025` is ambiguous between countries: ReleaseError.
     """
     zone = values.dt.tz
     clock = zoneinfo.ZoneInfo(str(zone)) if is_zone(str(zone)) else zone or dt.UTC  # not pytz's own
@@ -330,12 +300,7 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
 
 
 def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
-    """Edges of the bins between declared `cuts`, with both bounds; None without cuts.
-
-    Args:
-        column: of numbers or dates.
-        zone: time zone of a released column's moments, or None.
-    """
+    """Edges of the bins between declared `cuts`, with both bounds; None without cuts."""
     if not column.cuts:
         return None
     inner = np.asarray(column.cut_numbers)
@@ -397,7 +362,6 @@ def _equal_moments(values: pd.Series, bins: int) -> pd.Index:
 
 
 def _texts(edges: pd.Index) -> list[str]:
-    """Shortest texts that distinguish the edges."""
     if isinstance(edges, pd.DatetimeIndex):
         days = edges.tz is None and bool((edges == edges.normalize()).all())
         return [f"{edge:%Y-%m-%d}" if days else edge.isoformat() for edge in edges]

@@ -32,7 +32,6 @@ _COMPUTED: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 Levels = Mapping[str, Sequence[str]]
-"""Declared levels by column of text."""
 
 
 class Kind(enum.Enum):
@@ -64,15 +63,9 @@ def kind_of(values: pd.Series) -> Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparisons:
-    """Checks which parts of a condition may be compared, and evaluates it for each row.
+    """Checks what a condition compares, and evaluates it for each row.
 
-    Text compared with dates is a moment; ordered levels compare by their places.
-
-    Attributes:
-        text: the condition, for messages.
-        table: the rows; the condition's tree has the columns' own names.
-        declared: levels of columns of text.
-        ordered: columns whose levels have an order.
+    Levels of columns in `ordered` compare by their places.
     """
 
     text: str
@@ -150,11 +143,7 @@ class Comparisons:
         return ReleaseError(f"where={self.text!r}: {fault}")
 
     def truth(self, node: ast.expr, word: str = "") -> pd.Series:
-        """Return one truth value per row; `word` is the operator that joins `node` to others.
-
-        Raises:
-            ReleaseError: numbers, text or dates alone, or kinds that do not compare.
-        """
+        """Return one truth value per row; `word` is the operator that joins `node` to others."""
         match node:
             case ast.BoolOp():
                 joined = [self.truth(part, _SIGNS[type(node.op)]) for part in node.values]
@@ -185,7 +174,6 @@ class Comparisons:
         )
 
     def _number(self, node: ast.expr) -> Any:
-        """Numbers of one row or of each; refuses text and dates."""
         match node:
             case ast.BinOp():
                 if isinstance(node.op, ast.Div) and _is_zero(node.right):
@@ -239,7 +227,6 @@ class Comparisons:
         return self._compared_with_each(node, [node.left, *last.elts])
 
     def _compared_with_each(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
-        """Evaluate a comparison by the kinds of its columns; items of a list are sides."""
         kinds = [self.kind(side) for side in sides]
         columns = [side for side in sides if isinstance(side, ast.Name)]
         texts = [side for side in sides if _is_text(side)]
@@ -276,7 +263,6 @@ class Comparisons:
         return self._related(node, [self._number(side) for side in sides])
 
     def _check_beside(self, column: ast.Name, sides: Sequence[ast.expr], how: str) -> None:
-        """Refuse sides of another kind than the column's."""
         kind = self.kind(column)
         for side in sides:
             if _is_text(side) or (isinstance(side, ast.Name) and self.kind(side) is kind):
@@ -321,7 +307,6 @@ class Comparisons:
         )
 
     def _moments(self, column: ast.Name, sides: Sequence[ast.expr]) -> list[Any]:
-        """Moments of columns, and of text as `column` writes them."""
         try:
             return [
                 moment(str(self._value(side)), self.table[column.id])

@@ -33,7 +33,6 @@ _WORDS: Mapping[type[ast.AST], str] = {
     ast.JoinedStr: "text with `f` before it", ast.NamedExpr: "`:=`", ast.Starred: "`*`",
     ast.Set: "`{...}`", ast.Dict: "`{...}`",
 }  # fmt: skip
-"""Names of syntax that is not allowed."""
 
 _INSTEAD = (
     (r"&&|\bAND\b", "write `and`"),
@@ -45,19 +44,13 @@ _INSTEAD = (
     (r"(?i)\bis\s+(not\s+)?null\b", "rows with a missing value are left out as it is"),
     (r"(?<![=!<>])=(?!=)", "write == for a comparison"),
 )
-"""Operators of other languages, and what to write instead."""
 
 
 def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
-    """Return which rows a condition chooses, shape (n,).
+    """Return which rows a condition chooses, shape (n,); ReleaseError if none of them has weight.
 
-    Args:
-        sample: the rows.
-        where: None: all rows. Else a boolean column's name, a condition in pandas' notation
-            (`condition`), a truth value per row, or a function from the table to them.
-
-    Raises:
-        ReleaseError: not a condition, not one truth value per row, or no row with weight meets it.
+    `where` is None (all rows), a boolean column's name, a condition in pandas' notation
+    (`condition`), a truth value per row, or a function from the table to them.
     """
     if where is None:
         return np.ones(sample.rows, dtype=bool)
@@ -85,7 +78,6 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
 
 
 def _what_holds(sample: WeightedSample, where: Column) -> str:
-    """Ranges and levels of the columns in a condition: public ones, else those in the rows."""
     if not isinstance(where, str) or where in sample._frame.columns:
         return ""
     held = []
@@ -117,22 +109,13 @@ def condition(
     declared: Levels | None = None,
     ordered: Collection[str] = (),
 ) -> NDArray[np.bool_]:
-    """Return the rows where a condition is true, shape (n,).
+    """Return the rows where a condition is true, shape (n,); ReleaseError for what is not allowed.
 
     Allowed: columns (in backticks unless the name is one plain word), numbers, text in quotes,
     `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
     Dates and moments are ISO text (`dpiw.analysis.columns.moment`). Rows with a missing value in a
-    column of the condition are left out.
-
-    Args:
-        table: the rows.
-        text: the condition.
-        declared: levels of columns of text; of other columns, the levels in the rows.
-        ordered: columns whose levels `<` compares by their order; pandas' ordered categories, too.
-
-    Raises:
-        ReleaseError: other syntax, no such column, text that is no level of its column or no ISO
-            date, values of different kinds compared, or not one truth value per row.
+    column of the condition are left out. Text is compared with `declared` levels, else those in the
+    rows; `<` compares by the order of levels in columns `ordered` and in pandas' ordered types.
     """
     tree = _parsed(table, text, declared or {})
     comparisons = Comparisons(text=text, table=table, declared=declared or {}, ordered=ordered)
@@ -155,7 +138,6 @@ def _columns(tree: ast.expr) -> list[str]:
 
 
 def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
-    """A condition's tree, with the table's own column names."""
     stem, quoted = unused_stem([text]), list[str]()
 
     def replaced(match: re.Match[str]) -> str:
@@ -217,7 +199,6 @@ def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
 
 
 def _instead(text: str) -> str:
-    """Advice for the first operator of another language; empty without one."""
     bare = TOKENS.sub(lambda match: match[0] if match[0] in "&|" else " ", text)
     for pattern, advice in _INSTEAD:
         if re.search(pattern, bare):

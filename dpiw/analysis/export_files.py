@@ -53,17 +53,9 @@ class NameRule:
 def renamed(
     columns: Sequence[Column], names: Mapping[str, str], *, weights: Iterable[str], rule: NameRule
 ) -> list[Column]:
-    """Columns by the names that they have in a file; a renamed column's old name is its label.
+    """Rename columns for a file; a renamed column without description gets its old name as label.
 
-    Args:
-        columns: of a release.
-        names: from old to new, where the two differ.
-        weights: names of the columns of weights in the same file.
-        rule: of the format.
-
-    Raises:
-        ReleaseError: `names` has an unknown column or an inadmissible name, two names differ
-            only in case, or the format cannot hold a name; the message then suggests names.
+    Raises ReleaseError, which suggests names, if the format cannot hold one or two are alike.
     """
     _check_new(columns, names)
     new = {column.name: names.get(column.name, column.name) for column in columns}
@@ -123,7 +115,6 @@ def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str,
 
 
 def _likes(name: str) -> Iterator[str]:
-    """Similar names: its letters, then ASCII letters, then with a prefix and a number."""
     name = name.replace("\N{MICRO SIGN}", "u")
     latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
     ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
@@ -207,36 +198,24 @@ def export(
     replicates: bool = False,
     names: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write rows and weights to a file for another package.
+    """Write rows and weights to a file for another package; return its path.
 
     `.csv`: plain values, `TRUE` and `FALSE`, empty where missing, moments with their UTC offset.
     `.dta` (Stata 14 and later) and `.sav` (SPSS, needs pyreadstat): levels are numbers from 1 with
-    labels, in the schema's order; truth values are 0 and 1; moments show the clock of the column's
-    time zone, named in its label; columns have the schema's descriptions as labels. No format can
-    bind weights to rows: the column `weight` follows the data, and the file's label says what to
-    type.
-
-    The file is read back and compared with the rows before it takes its place.
+    labels; truth values are 0 and 1; moments show the clock of the column's time zone. The column
+    `weight` follows the data; no format binds it, so the file's label says what to type.
 
     Args:
         release: a verified release.
-        path: of the file; missing folders are created. An existing file is replaced only by a
-            complete new one.
-        replicates: whether replicate weights follow as `r1`, `r2`, ...; their labels give the
-            scale.
-        names: from old to new, for columns whose names the format cannot hold. A renamed column
-            without a description has its old name as its label.
-
-    Returns:
-        The path.
+        path: missing folders are created; only a complete new file replaces an existing one.
+        replicates: whether replicate weights follow as `r1`, `r2`, ..., with the scale as label.
+        names: from old to new, for columns whose names the format cannot hold.
 
     Raises:
-        ReleaseError: not a release, another ending, no replicate weights, names that the format
-            cannot hold or that differ only in case, columns whose values it cannot hold (names all
-            of them), a path that cannot be written, or pyreadstat is not installed.
+        ReleaseError: the format cannot hold a column or a name, or the file cannot be written.
 
     Warns:
-        UserWarning: CSV: readers change columns of text or digits unless told otherwise.
+        UserWarning: CSV: readers change columns of text or digits by default.
     """
     if not isinstance(getattr(release, "schema", None), Mapping):
         raise ReleaseError(
@@ -273,8 +252,6 @@ def export(
 
 @dataclass(frozen=True, kw_only=True)
 class _Format:
-    """How a format is written and read back, its names, and by kind the values it holds."""
-
     names: NameRule
     write: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], None]
     changed: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], list[str]]
@@ -292,11 +269,11 @@ def _written(
     try:
         form.write(draft, table, columns, weights)
         return form.changed(draft, table, columns, weights)
-    except _REFUSALS:  # what a library says may hold cells of other columns, and names one at most
+    except _REFUSALS:  # never show a library's text: it may hold cells
         bare = _Weights(columns=pd.DataFrame(index=table.index), texts={})
         names = [c.name for c in columns]
         faulty = [c.name for c in columns if not _alone(form, draft, table, c, bare)]
-        return faulty or names  # of none alone: what failed was the whole
+        return faulty or names  # no column fails alone: blame all
 
 
 _REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.errors.DataError)
@@ -326,7 +303,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _warn_of_readers(table: pd.DataFrame, columns: Sequence[Column]) -> None:
-    """Warn of columns that readers of CSV change by default, and say what to type."""
     readings = {column.name: (column, why) for column, why in plain_readings(table, columns)}
     if not readings:
         return
@@ -425,7 +401,6 @@ def _spss_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
 def _texts(
     columns: Iterable[Column], weights: _Weights, *, room: int, size: Callable[[str], int]
 ) -> dict[str, str]:
-    """Labels of columns within `room`; of moments with their time zone."""
     texts = {}
     for column in columns:
         moment = column.kind is ColumnKind.DATETIME
@@ -440,7 +415,6 @@ def _texts(
 
 
 def _coded(values: pd.Series, column: Column) -> Any:
-    """Levels as numbers, moments on the zone's clock; NaN or NaT where missing."""
     if column.kind is ColumnKind.DATETIME:
         return values.dt.tz_convert(column.time_zone).dt.tz_localize(None)
     if column.kind is ColumnKind.DATE:

@@ -1,8 +1,7 @@
-"""Column names: as the table has them, as analysts type them, and as other libraries read them.
+"""Column names: the table's own, as typed by analysts, and as other libraries read them.
 
-Python, pandas and formulaic give words such as `inf`, `log` or `1` a meaning of their own, and
-Python normalises identifiers. Conditions and formulas therefore use private names, and only this
-module looks up a name: exactly, then in normal form NFKC, as the data dictionary does.
+Python, pandas and formulaic give words such as `inf`, `log` or `1` a meaning of their own, so
+conditions and formulas use private names. Only this module looks up a name: exactly, then in NFKC.
 """
 
 from __future__ import annotations
@@ -37,13 +36,8 @@ def checked_column(table: pd.DataFrame, name: str) -> pd.Series:
 def column_name(table: pd.DataFrame, name: str, *, normalised: bool = False) -> str:
     """Return the table's own spelling of a column's name.
 
-    Args:
-        table: the rows.
-        name: as typed, or in another Unicode form.
-        normalised: whether Python has changed its form, so that an exact match proves nothing.
-
-    Raises:
-        ReleaseError: no such column (names the nearest), or several columns could be meant.
+    `normalised`: Python has changed the form of `name`, so that an exact match proves nothing.
+    Raises ReleaseError for no such column (names the nearest), or if several could be meant.
     """
     alike = _alike(table, name)
     if name in table.columns and (not normalised or len(alike) < 2):
@@ -77,7 +71,6 @@ def no_column(table: pd.DataFrame, name: str) -> ReleaseError:
 
 
 def _alike(table: pd.DataFrame, name: str) -> list[str]:
-    """Return the table's names with the same normal form, each once."""
     if not isinstance(name, str):
         return []
     form = _normal(name)
@@ -118,9 +111,6 @@ def private_formula(table: pd.DataFrame, formula: str) -> tuple[str, Mapping[str
 
     A column is text in backticks or in `Q(...)`, or a word that names a column and is no function
     (before a bracket), attribute or keyword (before `=`).
-
-    Raises:
-        ReleaseError: a name in backticks is no column, or a name is ambiguous.
     """
     found: list[tuple[slice, str]] = []
     for match in _FORMULA_TOKENS.finditer(formula):

@@ -23,28 +23,19 @@ from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, optional
 
 _PARTS = 30
-"""Bins of a column without declared cuts."""
 
 _BOX = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
 def histogram(source: Source, column: str, *, bins: Bins = None, ax: Any = None) -> Any:
-    """Draw the weighted shares of a column of numbers or dates, or of a column's levels.
-
-    Includes every level that the schema declares (`dpiw.analysis.columns.levels`).
+    """Draw the weighted shares of a column of numbers or dates, or of levels; return the Axes.
 
     Args:
         source: a release, or (table, weights).
-        column: its name.
-        bins: number of equal parts, for numbers and dates; or increasing edges, dates as ISO text.
+        column: its name; every level that the schema declares has a bar.
+        bins: for numbers and dates: number of equal parts, or increasing edges (dates as ISO text).
             None: the `cuts` that the schema declares, else 30 parts.
         ax: Matplotlib Axes; None: a new figure.
-
-    Returns:
-        The Matplotlib Axes.
-
-    Raises:
-        ReleaseError: Matplotlib is not installed, no such column, or invalid `bins`.
     """
     sample = weighted_sample(source)
     ax = _axes() if ax is None else ax
@@ -60,7 +51,6 @@ def _name_axes(ax: Any, x: str, y: str) -> None:
 
 
 def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) -> Any:
-    """Return a whole number, or edges of `values`: numbers, or moments from ISO text."""
     if isinstance(bins, int | np.integer) and not isinstance(bins, bool) and bins >= 1:
         return bins
     example = ""
@@ -89,7 +79,7 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None
         ax.hist(raw[is_present], bins=edges, weights=share[is_present])
         return
     if values.dtype.kind == "M":
-        days = values.dt.tz_localize(None)  # as the clocks there showed
+        days = values.dt.tz_localize(None)  # local clock time
         is_present = days.notna().to_numpy()
         edges = _checked_bins("histogram", bins, values=days)
         ax.hist(days[is_present].to_numpy(), bins=edges, weights=share[is_present])
@@ -113,7 +103,6 @@ def _check_told_apart(column: str, values: Array, bins: Any) -> None:
 
 
 def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> Any:
-    """Edges between declared cuts, dates as ISO text; else a number of parts."""
     declared = declared_as(sample, column)
     edges = None if declared is None else declared_edges(declared)
     if edges is None or values.dtype.kind not in "fiuM":
@@ -124,7 +113,7 @@ def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> An
 
 
 def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -> Any:
-    """Draw weighted quantiles: a box from 25% to 75% with the median, whiskers at 5% and 95%.
+    """Draw weighted quantiles, 5, 25, 50, 75 and 95%, as box and whiskers; return the Axes.
 
     No points are drawn beyond the whiskers: an extreme synthetic row is no person.
 
@@ -133,12 +122,6 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
         column: a column of numbers.
         by: a column; one box for each of its levels.
         ax: Matplotlib Axes; None: a new figure.
-
-    Returns:
-        The Matplotlib Axes.
-
-    Raises:
-        ReleaseError: Matplotlib is not installed, no such column, or not numbers.
     """
     sample = weighted_sample(source)
     values = numbers(sample, column)
@@ -172,18 +155,12 @@ def _quantiles(values: Array, weights: Array) -> Array:
 
 
 def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
-    """Draw each pair of columns of numbers: weighted counts below, histograms on the diagonal.
+    """Draw pairs of columns, weighted counts below histograms on the diagonal; return the Figure.
 
     Args:
         source: a release, or (table, weights).
         columns: two or more columns of numbers.
         bins: along each axis.
-
-    Returns:
-        The Matplotlib Figure.
-
-    Raises:
-        ReleaseError: Matplotlib is not installed, fewer than two columns, or not numbers.
     """
     sample = weighted_sample(source)
     if isinstance(columns, str) or len(columns) < 2:

@@ -1,7 +1,4 @@
-"""Exported files, read back and compared with their rows; what readers of CSV change by default.
-
-A `changed_...` function returns the columns whose cells or labels differ from the rows.
-"""
+"""Exported files, read back; `changed_...` returns the columns that differ from the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from dpiw.data.levels import is_formula
 from dpiw.errors import optional
 
 _CHUNK = 100_000
-"""Rows read at a time."""
 
 LARGEST_WHOLE = 2**53
 """Up to here a double holds every whole number."""
@@ -44,10 +40,7 @@ def changed_csv(path: Path, table: pd.DataFrame, columns: Sequence[Column]) -> l
 def changed_stata(
     path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
 ) -> list[str]:
-    """Return the columns of a Stata file whose values, levels or labels (`texts`) differ.
-
-    `table` holds rows and weights; `columns` have their names in the file.
-    """
+    """Return the columns of a Stata file whose values, levels or labels (`texts`) differ."""
     with pd.io.stata.StataReader(
         path, chunksize=_CHUNK, convert_dates=False, convert_categoricals=False
     ) as reader:
@@ -64,10 +57,7 @@ def changed_stata(
 def changed_spss(
     path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
 ) -> list[str]:
-    """Return the columns of an SPSS file whose values, levels or labels differ.
-
-    Arguments as `changed_stata`.
-    """
+    """Return the columns of an SPSS file that differ; arguments as `changed_stata`."""
     library = optional("pyreadstat", extra="export")
     frame, about = library.read_sav(str(path), disable_datetime_conversion=True)
     clock = {ColumnKind.DATE: 1.0, ColumnKind.DATETIME: 1.0}
@@ -121,7 +111,6 @@ def _meant(values: pd.Series, column: Column | None, decode: Any) -> Cells:
 
 
 def _from_csv(cells: pd.Series, column: Column | None) -> Cells | None:
-    """Text cells as values; None if one has another form."""
     missing = (cells == "").to_numpy(dtype=bool)
     held = cells[~missing]
     values: NDArray[Any]
@@ -152,7 +141,6 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _seconds(cell: str) -> int:
-    """Seconds since the epoch of an ISO moment with offset; ValueError without one."""
     moment = dt.datetime.fromisoformat(cell)
     if moment.tzinfo is None:
         raise ValueError
@@ -160,11 +148,7 @@ def _seconds(cell: str) -> int:
 
 
 def _numeric(clock: Mapping[ColumnKind, float], *, epoch: dt.date, first: dt.date) -> Any:
-    """Return a decoder for a file of doubles.
-
-    `clock`: ticks per second of dates and of moments; `epoch`: the day of tick zero; `first`: the
-    earliest day that the package accepts.
-    """
+    """Return a decoder for a file of doubles; `clock`: ticks per second of dates and of moments."""
     offset = (epoch - dt.date(1970, 1, 1)).days * 86400
     earliest = (first - dt.date(1970, 1, 1)).days * 86400
 
@@ -215,7 +199,6 @@ def _with_labels(
     texts: Mapping[str, str | None],
     meant: Mapping[str, str],
 ) -> list[str]:
-    """Add columns with wrong labels, or wrong labels of levels, to `changed`."""
     wrong = {name for name, named in value_labels(columns).items() if labels.get(name) != named}
     wrong |= {name for name, text in meant.items() if texts.get(name) != text}
     return changed + [name for name in texts if name in wrong - {*changed}]

@@ -3,7 +3,6 @@
 >>> from dpiw import load_release
 >>> release = load_release("census-2027-q1", public_key="curator.pub")  # doctest: +SKIP
 >>> release.mean("age")  # doctest: +SKIP
->>> release.mean(lambda table: table["sex"] == "female")  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ class Release:
     """A verified release.
 
     Attributes:
-        weights: shape (rows,), mean one; if the certificate says `unnormalised`, as estimated, for
-            totals. Read-only.
-        log_weights: shape (rows,), natural logs as estimated, not normalised. Read-only.
+        weights: shape (rows,), mean one; as estimated if the certificate says `unnormalised`.
+        log_weights: shape (rows,), natural logs as estimated, not normalised.
         certificate: the guarantee, its cost, and the quality of the weights.
         schema: the public data dictionary, JSON values.
         verified: the checks that the folder passed, and the id of the key that signed it.
@@ -60,10 +58,7 @@ class Release:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The synthetic rows in declared types, without weights.
-
-        A copy: changing it changes no estimate, since estimates use the verified rows.
-        """
+        """The synthetic rows in declared types, without weights; a copy."""
         return copied(self._table)
 
     def __repr__(self) -> str:
@@ -76,13 +71,9 @@ class Release:
 
     @cached_property
     def sample(self) -> WeightedSample:
-        """Rows, weights and the law of the weights' noise, as `dpiw.analysis` takes them.
+        """Rows, weights and the law of the weights' noise, computed on first use.
 
-        Computed on first use, in seconds for Fourier features. Unnormalised weights are debiased
-        for totals, not for ratios (docs/method.md section 5).
-
-        Raises:
-            ReleaseError: the weights contradict certificate and rows.
+        Unnormalised weights are debiased for totals, not for ratios (docs/method.md section 5).
         """
         top, law = float(self.log_weights.max()), law_of_release(self)
         scaled_weights, factor = np.exp(self.log_weights - top), np.exp(top)
@@ -93,11 +84,7 @@ class Release:
 
     @cached_property
     def replicate_weights(self) -> ReplicateWeights | None:
-        """Replicate weights in the order of `table`'s rows, with their scale; None: not published.
-
-        Raises:
-            ChecksumError: the file changed after the release was loaded.
-        """
+        """Replicate weights in the rows' order, or None; ChecksumError if the file changed."""
         from dpiw.release.replicate_weights import read_replicates
 
         manifest = self.verified.manifest
@@ -120,11 +107,11 @@ class Release:
     value_counts = tables.value_counts
     variance = means.variance
 
-    if not TYPE_CHECKING:  # a type checker knows better what is not there
+    if not TYPE_CHECKING:  # type checkers report unknown names themselves
 
         def __getattr__(self, name: str) -> Any:
-            """Say where that lies which people look for here."""
-            if hasattr(type(self), name):  # it is here, and failed: with its own words, once more
+            """Say where an analyst finds a name that a release lacks."""
+            if hasattr(type(self), name):  # a property that raised: raise its error again
                 return object.__getattribute__(self, name)
             raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
 
@@ -150,7 +137,6 @@ def _own_names() -> list[str]:
 
 
 def _lies(name: str) -> str:
-    """Say where an analyst finds a name that a release lacks; empty for private names."""
     from dpiw import analysis
 
     if name.startswith("_"):
@@ -170,8 +156,8 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
 
     Args:
         folder: the release.
-        public_key: file of the curator's public key, obtained apart from the release. None: the
-            folder's integrity is checked, but not who made it.
+        public_key: file of the curator's public key, obtained apart from the release. None: checks
+            the folder's integrity, but not who made it.
 
     Raises:
         ReleaseError: as `dpiw.release.verification.verify`; nothing is read from such a folder.

@@ -1,7 +1,7 @@
-"""The input of every estimator: a release, or a table with weights; and the estimator's result.
+"""The input of every estimator, and its result.
 
-Estimators are smooth in the weighted rows. Their `influence`, how much each row moves the value,
-gives every standard error: of synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
+An estimate's `influence`, how much each row moves the value, gives every standard error: of
+synthetic rows, of the weights' noise (`MeansLaw`) and of sampling.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ _WEIGHTS = "weights: expected one finite number >= 0 per row, not all zero"
 
 
 def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
-    """Return weights as floats, shape (n,), in row order; ones if None.
-
-    Raises:
-        WeightError: not one finite weight >= 0 per row, all weights zero, or a Series with another
-            index than the table's.
-    """
+    """Return weights as floats, shape (n,), in row order; ones if None; WeightError if invalid."""
     if not isinstance(table, pd.DataFrame):
         found = type(table).__name__
         raise WeightError(f"source: expected a pair (pandas table, weights); found ({found}, ...)")
@@ -63,11 +58,7 @@ def in_row_order(weights: Any, table: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
-    """Return numbers or truth values with the table's index, in row order.
-
-    Raises:
-        ReleaseError: not one per row, or a Series with another index than the table's.
-    """
+    """Return numbers or truth values in row order; ReleaseError unless one per row."""
     if np.ndim(given) > 1:
         raise ReleaseError(
             f"{ONE_EACH}; found {_columns_of(given)}: name one, as in lambda table: table['age']"
@@ -86,10 +77,7 @@ def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
 def by_label(values: Any, table: pd.DataFrame, expected: str, error: type[DPIWError]) -> Any:
     """Put a Series in the order of the table's rows; anything else is taken by position.
 
-    A Series of another length is returned unchanged, for the caller to refuse.
-
-    Raises:
-        error: another index than the table's, or another order with repeated labels.
+    A Series of another length is returned unchanged; another index raises `error`.
     """
     if not isinstance(values, pd.Series) or len(values) != len(table):
         return values
@@ -119,7 +107,6 @@ def _columns_of(values: Any) -> str:
 
 
 def _count(given: Any, values: Any, table: pd.DataFrame) -> str:
-    """How many values were given for how many rows, with advice for a Series."""
     hint = ": write .reindex(table.index)" if isinstance(given, pd.Series) else ""
     return f"{values.size:,} for {len(table):,} rows{hint}"
 
@@ -145,7 +132,7 @@ class HandedOut:
     def __get__(self, sample: WeightedSample, owner: type) -> pd.DataFrame: ...
 
     def __get__(self, sample: WeightedSample | None, owner: type) -> HandedOut | pd.DataFrame:
-        if sample is None:  # a dataclass asks for its field's default: there is none
+        if sample is None:  # a dataclass asks for a default: none
             raise AttributeError("table")
         return copied(sample._frame)
 
@@ -193,11 +180,9 @@ class WeightedSample:
 
     Attributes:
         table: the rows; a copy, so changes to it affect no estimate.
-        weights: shape (n,), >= 0, mean one.
-        scale: the mean of the weights before scaling, for totals.
+        weights: shape (n,), >= 0, mean one; `scale` is the mean before scaling, for totals.
         law: law of the weights' noise; None: no noise, or unknown.
         totals: unnormalised weights, of mean one with `scale`.
-        release: the release that the rows come from, if any.
         schema: of rows made in memory; otherwise the release's.
     """
 
@@ -260,9 +245,6 @@ def weighted_sample(source: Source) -> WeightedSample:
     Args:
         source: a `Release`; a pair of a pandas table and one weight >= 0 per row (None: all one);
             or a `WeightedSample`, which is returned unchanged.
-
-    Raises:
-        WeightError: not one finite weight >= 0 per row, or all weights zero.
     """
     if isinstance(source, WeightedSample):
         return source
@@ -285,21 +267,17 @@ def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Values:
-    """Values from weighted rows, with what their intervals need.
+    """Values from n weighted rows, with what their intervals need; `values` have shape (p,).
 
     Attributes:
-        names: of the values, length p.
-        values: shape (p,).
-        influence: shape (n, p). With weights w of mean one, a change dw changes the values by
-            mean(dw * influence). Zero in rows that do not take part.
+        influence: shape (n, p), zero in rows that do not take part. A change dw of weights of mean
+            one changes the values by mean(dw * influence).
         refit: values at other weights, (n,) to (p,).
-        sample: the rows and weights.
         group: rows that each value rests on, shape (n, p) or (n, 1); None: all.
         sides: two groups that each value compares, shape (2, n, p); None: none.
         level: rows that a share counts, shape (n, p); None: no shares.
         limits: possible range of each value, shape (2, p) or (2, 1); None: unknown.
         ends: from half widths by linearisation, (p,), to interval ends, (2, p); None: symmetric.
-        facts: further facts of the estimator, by name.
     """
 
     names: tuple[str, ...]
@@ -326,10 +304,7 @@ class Values:
         return np.broadcast_to(limits, (2, self.values.size))
 
     def covariance(self) -> Array:
-        """Sandwich covariance over the synthetic rows alone, shape (p, p).
-
-        mean((w g)(w g)') / n with g the influence, weights held fixed (docs/method.md section 12).
-        """
+        """Sandwich covariance mean((w g)(w g)') / n, g the influence and w fixed, shape (p, p)."""
         pushed = self.sample.weights[:, None] * self.influence
         pushed = pushed - pushed.mean(axis=0)
         return np.asarray(pushed.T @ pushed / len(pushed) ** 2)

@@ -2,10 +2,6 @@
 
 Importing this package loads NumPy only. SciPy loads with the first calibration, OpenDP with the
 first draw (`pip install './dpiw[local]'`).
-
->>> from dpiw.local import LocalParameters, report_once
->>> parameters = LocalParameters.read("parameters.json")  # doctest: +SKIP
->>> report_once("me.report", {"age": 44}, parameters=parameters)  # doctest: +SKIP
 """
 
 from dpiw.local.client import refuse_unnamed, report_once

@@ -1,6 +1,6 @@
-"""The signed folder of a local collection: its certificate, its manifest, and their verification.
+"""Certificate, manifest and verification of a local collection's signed folder.
 
-The certificate differs from a curator's: nobody was trusted with a table and no ledger paid.
+Unlike a curator's release, no one held the true table and no ledger paid.
 """
 
 from __future__ import annotations
@@ -101,19 +101,11 @@ class LocalCertificate:
 
     Attributes:
         model: `local`: each report was noised before it left its person.
-        release_id: name of the collection.
         unit: one record, replaced by any other.
-        epsilon: of one person's whole report, decimal text.
-        delta: the same.
-        rows: number of reports; public.
+        epsilon: of one person's whole report, decimal text; so is `delta`.
         mechanisms: what each client ran, as `client:mechanism`.
-        noise: the laws of the noise, JSON values.
-        unprotected: features that are told as they are; the promise is for the rest.
+        unprotected: features reported without noise; the promise excludes them.
         parameters_digest: SHA-256 of `parameters.json`, which every report named.
-        trust: sentences: who was trusted with what.
-        assumptions: sentences; the promise holds under these.
-        caveats: sentences: what an analyst may and may not assume.
-        versions: of the software that collected.
     """
 
     model: str
@@ -184,12 +176,7 @@ class LocalCertificate:
 
     @classmethod
     def from_json(cls, data: bytes) -> LocalCertificate:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ManifestError: not canonical JSON, a key that is unknown or missing, or a value of the
-                wrong kind.
-        """
+        """Read what `to_json` wrote; ManifestError for other JSON, keys or kinds of values."""
         value = parse_canonical(data, what=CERTIFICATE, error=ManifestError)
         names = [field.name for field in fields(cls)]
         return cls(**record(value, names, what=CERTIFICATE, error=ManifestError))
@@ -226,10 +213,7 @@ _FILES = {REPORTS, PARAMETERS, CERTIFICATE}
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLocal:
-    """A folder of reports that passed every check.
-
-    `pinned`: whether the caller gave the public key.
-    """
+    """A folder of reports that passed every check; `pinned`: the caller gave the public key."""
 
     folder: Path
     manifest: LocalManifest
@@ -266,10 +250,7 @@ def is_local(folder: Path) -> bool:
 def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedLocal:
     """Check signature, manifest, files and facts of a folder of reports, in this order.
 
-    Args:
-        folder: the release.
-        public_key: the collector's public key file, known from elsewhere; or several, one of
-            which must have signed.
+    `public_key`: the collector's key file, known from elsewhere; of several, one must have signed.
 
     Raises:
         ReleaseError: as `dpiw.release.verification.verify`.
@@ -344,7 +325,6 @@ def _agree(one: Any, other: Any) -> bool:
 
 
 def _columns(parameters: LocalParameters) -> tuple[ArrowField, ...]:
-    """Of `reports.parquet`: numbers, then the label's level."""
     kinds = dict.fromkeys(parameters.names, "double")
     if parameters.label is not None:
         kinds[parameters.label] = "string"

@@ -1,7 +1,4 @@
-"""The client: one report for one person, kept in a file so that nobody draws it twice.
-
-Each further draw about the same person would cost as much again.
-"""
+"""One report for one person, kept in a file: every further draw would cost as much again."""
 
 from __future__ import annotations
 
@@ -29,25 +26,21 @@ def report_once(
 ) -> dict[str, Any]:
     """Return the person's report: draw and keep it, unless the file already holds one.
 
+    The report holds `parameters` (their digest), `report_id` (random; a report that arrives twice
+    counts once), and by name the noisy features in [-1, 1] and the label's level.
+
     Args:
-        path: the person's file for this collection. It holds the report alone, as it is sent.
-        person: a number for each feature, a level for the label, by name. Ignored if there is a
-            report already: a changed record makes no second one.
+        path: the person's file for this collection; holds the report alone, as it is sent.
+        person: numbers of features and the label's level; ignored if a report is there already.
         parameters: of the collection, checked before the draw.
         bare: names of the features that the person agrees to send unprotected.
         noise: None: the operating system's, exact (`SecureNoise`).
 
-    Returns:
-        `parameters` (their digest), `report_id` (random, so that a report that arrives twice counts
-        once), and by name the noisy features in [-1, 1] and the label's level.
-
     Raises:
-        PrivacyError: the parameters do not keep their promise, or leave a feature unprotected that
-            `bare` does not name.
+        PrivacyError: the parameters break their promise, or `bare` lacks an unprotected feature.
         NotPublishableError: the noise is from a seed.
         SourceError: a value is missing or not admissible; the text never holds it.
         ManifestError: the file holds something else, or another collection's report.
-        ReleaseError: the file cannot be written or read.
 
     Privacy:
         Unit: one record, replaced by any other. Event: as `privatise`, once for each file.
@@ -64,10 +57,7 @@ def report_once(
 
 
 def refuse_unnamed(parameters: LocalParameters, bare: Collection[str]) -> None:
-    """Raise PrivacyError if an unprotected feature is not named in `bare`.
-
-    A single text is one name.
-    """
+    """Raise PrivacyError if an unprotected feature is not in `bare` (a single text is one name)."""
     agreed = {bare} if isinstance(bare, str) else set(bare)
     unnamed = [name for name in parameters.bare if name not in agreed]
     if unnamed:
@@ -98,7 +88,7 @@ def _keep(path: Path, report: dict[str, Any]) -> None:
     try:
         os.link(draft, path)
     except FileExistsError:
-        pass  # another process was faster: its report is the one
+        pass  # another process was faster: use its report
     finally:
         draft.unlink()
         sync_directory(path.parent)

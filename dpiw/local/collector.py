@@ -1,4 +1,4 @@
-"""The collector: check the reports, and publish them in a signed folder, once.
+"""Check the reports, and publish them in a signed folder, once.
 
 Reports are private already. A message names a refused report by its file or row, never its values.
 """
@@ -45,13 +45,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reports:
-    """Checked reports, each person's once.
-
-    Attributes:
-        parameters: that every report names.
-        features: with noise, shape (n, features).
-        labels: indices of levels, shape (n,); (0,) where there is no label.
-    """
+    """Checked reports, one per person: features with noise, (n, p), and labels as indices, (n,)."""
 
     parameters: LocalParameters
     features: NDArray[np.float64]
@@ -62,12 +56,7 @@ def read_reports(spec: LocalSpec) -> Reports:
     """Read all reports; refuse them if an honest client cannot have made one of them.
 
     A folder holds one JSON file a report; CSV and Parquet have one column a key. A report that
-    arrived twice counts once.
-
-    Raises:
-        SourceError: unreadable, another collection's report, or a value that no client sends;
-            names the reports by their files or rows.
-        SpecError, ReleaseError, PrivacyError: as `read_parameters`.
+    arrived twice counts once. Raises SourceError for refused reports; others: `read_parameters`.
     """
     parameters = read_parameters(spec)
     frame = _frame(Path(spec.reports), {*RESERVED, *parameters.names})
@@ -111,7 +100,6 @@ _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
 
 
 def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
-    """One row of texts a report, indexed by file or row."""
     if not path.exists():
         raise SourceError("reports: no such file or folder; paths start at the collection's")
     frame = pd.DataFrame()
@@ -133,7 +121,6 @@ def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
 
 
 def _keys_of(path: Path, keys: set[str]) -> dict[str, Any]:
-    """Read one report's file."""
     report = None
     with contextlib.suppress(*_UNREADABLE):
         report = json.loads(path.read_bytes())
@@ -150,7 +137,6 @@ def _listed(keys: set[str]) -> str:
 
 
 def _refuse(frame: pd.DataFrame, bad: Any, expected: str) -> None:
-    """Raise SourceError that names the bad reports, if any."""
     bad = np.asarray(bad, dtype=bool)
     if bad.any():
         names, count = [str(name) for name in frame.index[bad][:_MOST_NAMED]], int(bad.sum())
@@ -195,12 +181,7 @@ _PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")
 
 
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
-    """Publish reports in a signed folder, sorted by value; return the folder.
-
-    Raises:
-        SourceError: they are fewer than the spec waits for.
-        ReleaseError: the folder is there with something else in it, or cannot be written.
-    """
+    """Publish at least `least_reports` reports in a signed folder, sorted by value; return it."""
     if len(reports.features) < spec.least_reports:
         raise SourceError(
             f"reports: {len(reports.features):,} so far, and nothing is published of fewer than"

@@ -1,12 +1,6 @@
-"""Estimates from the reports of a local collection: means, shares, covariance, least squares.
+"""Means, shares, covariance and least squares from local reports (docs/method.md section 17).
 
-Each report is a person's record plus noise of a public law, which every estimate undoes on average.
-
->>> from dpiw.local.estimate import load_local, means
->>> sample = load_local("commute", public_key="collector.pub")  # doctest: +SKIP
->>> means(sample).interval()  # doctest: +SKIP
-
-Source: docs/method.md section 17.
+Each report is a person's record plus noise of a public law; estimates undo it on average.
 """
 
 from __future__ import annotations
@@ -39,13 +33,9 @@ USE_SPREAD, CARE_SPREAD = 4.0, 2.0
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LocalSample:
-    """Reports, and the law of their noise.
+    """Reports, and the law of their noise; without `certificate`, a simulation.
 
-    Attributes:
-        parameters: of the collection.
-        features: with noise, in [-1, 1] before it, shape (n, features).
-        labels: drawn levels as indices, shape (n,); (0,) without a label.
-        certificate: None: a simulation.
+    `features` in [-1, 1] with noise, shape (n, p); `labels` as indices, shape (n,), or (0,).
     """
 
     parameters: LocalParameters
@@ -70,32 +60,20 @@ class LocalSample:
 
     @property
     def indicators(self) -> Array:
-        """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1].
-
-        Raises:
-            ReleaseError: there is no label.
-        """
+        """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1]."""
         if self.parameters.response is None:
             raise ReleaseError("label: this collection asked for none")
         return np.asarray(self.parameters.response.inverse()[:, self.labels].T)
 
     def indicator(self, level: str) -> Array:
-        """The unbiased indicator of one level, shape (n,).
-
-        Raises:
-            ReleaseError: no such level, or no label.
-        """
+        """Return the unbiased indicator of one level, shape (n,)."""
         indicators = self.indicators
         if level not in self.parameters.levels:
             raise ReleaseError(f"level: {one_of(level, self.parameters.levels)}")
         return np.asarray(indicators[:, self.parameters.levels.index(level)])
 
     def chosen(self, names: Sequence[str] | None) -> list[int]:
-        """Indices of features; None: all.
-
-        Raises:
-            ReleaseError: no such feature.
-        """
+        """Return the indices of features; None: all."""
         for name in names or ():
             if name not in self.names:
                 raise ReleaseError(f"feature: {one_of(name, self.names)}")
@@ -109,11 +87,7 @@ class LocalSample:
 
 
 def load_local(folder: str | Path, public_key: str | Path | None = None) -> LocalSample:
-    """Verify a folder of reports and read it.
-
-    Args:
-        folder: the release.
-        public_key: the collector's public key file, from another channel.
+    """Verify a folder of reports and read it; `public_key`: the collector's, from another channel.
 
     Raises:
         ReleaseError: as `dpiw.local.certificate.verify_local`.
@@ -138,15 +112,11 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalEstimate:
-    """Estimates from reports, with their errors.
+    """Estimates of p values from reports, with their errors.
 
     Attributes:
-        names: length p.
-        values: shape (p,).
-        covariance: shape (p, p), of sampling and privacy noise together; NaN if not known.
-        method: of the covariance.
+        covariance: shape (p, p), of sampling and privacy noise together; NaN if unknown.
         verdict: of the intervals: `use`, `use with care`, or `do not use` (no intervals).
-        reasons: why the verdict is not `use`.
     """
 
     names: tuple[str, ...]
@@ -170,11 +140,7 @@ class LocalEstimate:
         )  # fmt: skip
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return normal intervals: estimates are means, or roots of means, of independent reports.
-
-        Raises:
-            ReleaseError: the level is outside (0, 1).
-        """
+        """Return normal intervals of coverage `level`, in (0, 1)."""
         if not 0 < level < 1:
             raise ReleaseError("level: expected a number between 0 and 1")
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
@@ -187,11 +153,7 @@ class LocalEstimate:
 
 
 def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstimate:
-    """Return means of features in their own units.
-
-    Raises:
-        ReleaseError: no such feature.
-    """
+    """Return means of features in their own units."""
     places = sample.chosen(names)
     told = _mean(tuple(sample.names[place] for place in places), sample.features[:, places])
     half, middle = sample.units(places)
@@ -200,11 +162,7 @@ def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstim
 
 
 def frequencies(sample: LocalSample) -> LocalEstimate:
-    """Return shares of the label's levels, which add up to one.
-
-    Raises:
-        ReleaseError: there is no label.
-    """
+    """Return shares of the label's levels, which add up to one."""
     return _mean(sample.parameters.levels, sample.indicators)
 
 
@@ -218,13 +176,7 @@ def covariance(
 ) -> pd.DataFrame:
     """Return the covariance of features in their own units, less the noise's.
 
-    Args:
-        sample: reports.
-        names: features; None: all.
-        repair: set negative eigenvalues (on the scale of the reports) to zero; unbiased without.
-
-    Raises:
-        ReleaseError: no such feature.
+    `repair` sets negative eigenvalues (on the scale of the reports) to zero; unbiased without.
     """
     places = sample.chosen(names)
     variances = sample.parameters.variances[list(places)]
@@ -248,25 +200,10 @@ def least_squares(
 ) -> LocalEstimate:
     """Fit least squares with an intercept, in own units, by corrected second moments.
 
-    Minimises the mean of (v - w.b)^2 / 2 - b' S b / 2, S the noise's variances: unbiased for the
-    loss of the records as they were before the noise.
-
-    Args:
-        sample: reports.
-        target: a feature; or the label, of which `level` is then 1 and any other 0.
-        features: which explain it; None: all others.
-        level: of the label.
-
-    Returns:
-        Coefficients. Covariance: A^-1 B A^-1 / n, A the corrected mean of w w', B the mean square
-        of the score w (v - w.b) + S b. Verdict: `use with care` where the least spread of the
-        features net of the noise is below 4 of its standard errors; `do not use`, without an
-        interval, below 2, where A may be positive by luck.
-
-    Raises:
-        ReleaseError: no such feature or level.
-        WeightError: the corrected moments are not positive definite: the noise outweighs what so
-            few reports tell of some combination of the features.
+    Minimises the mean of (v - w.b)^2 / 2 - b' S b / 2, S the noise's variances, which is unbiased
+    for the loss without noise. Covariance: A^-1 B A^-1 / n, A the corrected mean of w w', B the
+    mean square of w (v - w.b) + S b. Verdict: see `net_spread`. A label is 1 at `level`, else 0.
+    Raises WeightError if the corrected moments are not positive definite.
     """
     is_label = target == sample.parameters.label
     if is_label is (level is None):
@@ -337,15 +274,11 @@ def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
 
 
 def net_spread(told: Array, variances: Array) -> tuple[float, float]:
-    """Return the least spread of features net of the noise, over all directions.
+    """Return the least spread of features net of the noise, and its least ratio to standard errors.
 
-    Features, shape (n, p), are centred and scaled to unit variance. In each eigenvector v of their
-    covariance less the noise's, the net spread is the mean of (v'w)^2 - v'S v; its standard error
-    is that of (v'w)^2.
-
-    Returns:
-        The least net spread, as a share of the reported one, and the least ratio of net spread to
-        standard error: below 2 the matrix may be positive by luck. Infinite without features.
+    Features, shape (n, p), are centred and scaled to unit variance. Along each eigenvector v of
+    their covariance less the noise's, the net spread is the mean of (v'w)^2 - v'S v. Below a ratio
+    of 2 the matrix may be positive by luck. Infinite without features.
     """
     if not told.shape[1]:
         return np.inf, np.inf

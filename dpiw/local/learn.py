@@ -1,13 +1,7 @@
 """Learning a linear classifier from local reports by unbiased gradients (IWP-SGD).
 
-A loss of the margin t = y x'b needs an unbiased estimate from a noisy x. For noise of variance s^2
-in t, W f(t) = E f(t + s Z), and W's inverse is the sum over k of (-s^2 / 2)^k / k! times the 2k-th
-derivative. It exists for entire functions only: the exponential and polynomials have it in closed
-form, the logistic loss has none (Stefanski 1989). Each report so gives an unbiased gradient, at the
-price of variance. The corrected empirical risk is not convex and may be negative: hence the ball,
-and one pass over fresh reports.
-
-Source: docs/method.md section 17.
+The logistic loss has no unbiased estimate (Stefanski 1989). The corrected risk is not convex: hence
+the ball, and one pass over fresh reports. Source: docs/method.md section 17.
 """
 
 from __future__ import annotations
@@ -61,10 +55,7 @@ class Loss(Protocol):
         ...
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """Return the unbiased estimate from noisy margins `t`, or a derivative by t.
-
-        `noise` is s^2, `order` the derivative's.
-        """
+        """Return the unbiased estimate from noisy margins, or its derivative; `noise` is s^2."""
         ...
 
 
@@ -81,17 +72,15 @@ class Exponential:
         return np.asarray(np.exp(-t))
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """Return the estimate; one exponent, so that no factor overflows alone."""
+        """Use one exponent, so that no factor overflows alone."""
         return np.asarray((-1) ** order * np.exp(-t - noise / 2))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolynomialLoss:
-    """A polynomial in t, estimated by Hermite polynomials: s^m He_m(t / s) for t^m.
+    """A polynomial in t, with s^m He_m(t / s) as the estimate of t^m (Hermite polynomials).
 
-    Attributes:
-        coefficients: of t^0, t^1, ...
-        error: largest distance from the loss that it approximates, for |t| <= `reach`.
+    `coefficients` are of t^0, t^1, ...; `error` bounds the distance from the loss to |t| = `reach`.
     """
 
     coefficients: tuple[float, ...]
@@ -134,11 +123,7 @@ NO_LOGISTIC = (
 
 
 def loss_named(loss: str | Loss) -> Loss:
-    """Return a loss by its name, or the loss itself.
-
-    Raises:
-        ReleaseError: no such loss, or one that has no unbiased estimate.
-    """
+    """Return a loss by its name, or the loss itself; ReleaseError without unbiased estimate."""
     if not isinstance(loss, str):
         return loss
     if loss == "logistic":
@@ -152,13 +137,8 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
     """Return a polynomial near log(1 + exp(-t)) for |t| <= reach (Chebyshev interpolation).
 
     A fit is unbiased for the polynomial; `error` bounds its distance from the logistic loss.
-
-    Args:
-        reach: radius of the ball of records times the norm of the parameters, > 0, at most 20.
-        degree: even, from 2 to 20; higher is nearer and noisier.
-
-    Raises:
-        ReleaseError: reach or degree is out of range.
+    `reach`: radius of the ball of records times the norm of the parameters, in (0, 20]. `degree`:
+    even, from 2 to 20; higher is nearer and noisier.
     """
     if not 0 < reach <= 20 or degree not in range(2, 21, 2):
         raise ReleaseError("logistic_surrogate: expected reach in (0, 20], an even degree to 20")
@@ -190,11 +170,7 @@ OFFSET = 50
 class CorrectedRisk:
     """The unbiased estimate of a risk, row by row.
 
-    Attributes:
-        matrix: noisy design, shape (n, d).
-        indicator: unbiased indicator of y = +1, shape (n,).
-        variances: of the noise in each column, shape (d,).
-        loss: of the margin.
+    Noisy design `matrix`, (n, d); unbiased `indicator` of y = +1, (n,); noise `variances`, (d,).
     """
 
     matrix: Array
@@ -236,14 +212,12 @@ class CorrectedRisk:
 
 @dataclass(frozen=True, kw_only=True)
 class Feasibility:
-    """Whether a model of some norm can be learnt from so many reports.
+    """Whether `fit_margin` accepts a model of some norm and so many reports.
 
     Attributes:
         noise: standard deviation of the noise in a margin at the ball's edge, sigma times norm.
         inflation: of the exponential loss's variance, exp(noise^2).
         standard_error: of the mean gradient there.
-        usable: whether `fit_margin` accepts it.
-        reason: why, or why not.
     """
 
     noise: float
@@ -256,16 +230,9 @@ class Feasibility:
 def feasibility(
     parameters: LocalParameters, *, norm: float, rows: int, loss: str | Loss = "exponential"
 ) -> Feasibility:
-    """Return what to expect of a fit, from public numbers alone.
+    """Return what to expect of a fit of `rows` reports, from public numbers alone.
 
-    Args:
-        parameters: of the collection.
-        norm: radius of the ball of models, for features in [-1, 1].
-        rows: number of reports.
-        loss: a loss or its name.
-
-    Raises:
-        ReleaseError: a norm, number of rows or loss that is not admissible.
+    `norm`: radius of the ball of models, for features in [-1, 1].
     """
     if not (0 < norm < math.inf and rows > 0):
         raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")
@@ -301,8 +268,7 @@ def fit_margin(
 ) -> LocalEstimate:
     """Learn a linear classifier by IWP-SGD: minimise E loss(y w.b) + penalty |b|^2 / 2.
 
-    y is +1 where the label is `level`, else -1; w is an intercept and the features in [-1, 1]. One
-    pass in random order over disjoint batches, step 1 / (mu (k + 50)), projected onto the ball.
+    y is +1 where the label is `level`, else -1; w is an intercept and the features in [-1, 1].
 
     Args:
         sample: reports.
@@ -312,20 +278,12 @@ def fit_margin(
         norm: radius of the public ball of parameters.
         penalty: >= 0.
         rng: orders the reports.
-        curvature: mu, a public lower bound of the risk's curvature, penalty included; None: the
-            penalty.
+        curvature: mu, public lower bound of the risk's curvature with penalty; None: the penalty.
 
     Returns:
-        Coefficients. Covariance: of this very recursion, from the Hessian H and the gradients'
-        covariance S at the end; it tends to H^-1 S H^-1 / n where mu is the curvature. Verdict:
-        `do not use`, without an interval, at the ball's edge, where H is not above mu / 2, or where
-        what is missing of the way from the start, and what the ball did on it, is above half a
-        standard error of some coefficient; above a quarter, `use with care`.
-
-    Raises:
-        ReleaseError: no such level, feature or loss; a setting out of range; parameters that
-            cannot be learnt under this noise (`feasibility`); a surrogate that reaches too short;
-            under 2 * 50 batches.
+        Coefficients, with the covariance of this recursion (`pass_law`). Verdict `do not use`,
+        without an interval: at the ball's edge, where the Hessian is not above mu / 2, or where
+        start and ball bias a coefficient by over half a standard error; a quarter: `use with care`.
     """
     chosen, places = loss_named(loss), sample.chosen(features)
     assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
@@ -352,14 +310,13 @@ def fit_margin(
     hessian = risk.hessian(values) + penalty * np.eye(values.size)
     objections = edge_objection(values, norm) + curvature_objection(hessian, mu)
     covariance = np.full_like(hessian, np.nan)
-    if not objections:  # the law is of the inside of the ball, and of steps that forget
+    if not objections:  # the law holds inside the ball, for steps that forget
         law = _law(risk, descent, hessian, mu=mu)
         covariance, objections = law.covariance, bias_objection(law.bias(values), law.covariance)
     return LocalEstimate.judged(names, values, covariance, objections)
 
 
 def _law(risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float) -> PassLaw:
-    """Return the law of this pass."""
     spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
     noise = spread * len(descent.pushes) / len(risk.matrix)
     return pass_law(hessian, noise, descent.pushes, mu=mu)
@@ -378,8 +335,7 @@ def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
 def batch_count(rows: int) -> int:
     """Return the batches of one pass: at least 100 sqrt(n), or one a report.
 
-    After K batches an axis of curvature mu still misses about 50 / K of the way from the start, at
-    most 1 / (2 sqrt(n)): below the standard errors unless reports are nearly certain.
+    After K batches about 50 / K of the way from the start is missing, at most 1 / (2 sqrt(n)).
     """
     size = max(1, rows // max(1, math.isqrt((2 * OFFSET) ** 2 * rows)))
     return rows // size
@@ -401,14 +357,10 @@ def descend(
     norm: float,
     mu: float,
 ) -> Descent:
-    """Descend from zero over disjoint batches; project onto the ball after each step.
+    """Descend from zero over disjoint batches, steps 1 / (mu (k + 50)), onto the ball of `norm`.
 
-    Args:
-        gradient: unbiased gradient, shape (dimension,), at a model, from the reports at indices.
-        order: indices of the reports, each once, shape (n,).
-        dimension: of the model.
-        norm: radius of the ball.
-        mu: of the steps 1 / (mu (k + 50)).
+    `gradient` is unbiased, shape (dimension,), from a model and the reports at indices; `order`
+    holds these indices, each once, shape (n,).
     """
     theta = np.zeros(dimension)
     batches = np.array_split(order, batch_count(len(order)))
@@ -424,12 +376,9 @@ def descend(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PassLaw:
-    """The law of a pass's end: b - missing b + pushed + noise, b the minimiser.
+    """The law of a pass's end: b - `missing` b + `pushed` + noise, b the minimiser.
 
-    Attributes:
-        covariance: of the noise, shape (d, d).
-        missing: share of the way from zero that is left, by direction, shape (d, d).
-        pushed: what the ball's pushes leave at the end, shape (d,).
+    `covariance` of the noise and `missing` have shape (d, d), `pushed` (by the ball) (d,).
     """
 
     covariance: Array
@@ -445,16 +394,9 @@ class PassLaw:
 def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float) -> PassLaw:
     """Return the law of `descend`, to first order around a minimiser inside the ball.
 
-    The error moves by e <- (1 - H / (mu (k + 50))) e + noise / (mu (k + 50)). So in H's own axes
-    the last iterate misses the product of 1 - h / (mu (k + 50)) over all steps, about
-    (50 / (K + 50))^(h / mu), and K times its covariance tends to S_ij / (mu (h_i + h_j - mu)) where
-    every h is above mu / 2. The sums here are exact.
-
-    Args:
-        hessian: H, shape (d, d); an extreme h / mu gives results that are not finite.
-        noise: S, covariance of one step's gradient, shape (d, d).
-        pushes: of the ball after each step, shape (K, d).
-        mu: of the steps.
+    The error moves by e <- (1 - H / (mu (k + 50))) e + noise / (mu (k + 50)); the sums are exact.
+    `hessian` H and `noise`, the covariance of one step's gradient, have shape (d, d); `pushes`, of
+    the ball after each step, (K, d). An extreme h / mu gives results that are not finite.
     """
     h, axes = np.linalg.eigh(hessian)
     lengths = 1 / (mu * (np.arange(1, len(pushes) + 1) + OFFSET))

@@ -1,8 +1,6 @@
-"""The public parameters of a local collection, and the noise that keeps its promise.
+"""Public parameters of a local collection, and the noise that keeps its promise.
 
-The collector writes them once, before anybody reports. A client does not trust them: it computes
-the promise from the noise (`LocalParameters.check`). Features and label compose exactly, so no
-epsilon of the features alone is stated (docs/method.md section 17).
+A client checks the promise itself. Features and label compose exactly (docs/method.md section 17).
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ ROUNDING = 1e-12
 
 
 def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> str | None:
-    """Return why a report may not promise this total; None if it may.
-
-    `noised`: whether a feature has Gaussian noise; if not, delta must be 0.
-    """
+    """Return why a report may not promise this total, or None; delta must be 0 unless `noised`."""
     if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
         return f"epsilon: expected a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
     if not noised and not delta.is_zero():
@@ -72,14 +67,9 @@ def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A number with public bounds, declared without looking at anybody's.
+    """A number with public bounds, reported as -1 and +1, declared without looking at any data.
 
-    Attributes:
-        name: of the feature.
-        low: told as -1.
-        high: told as +1.
-        private: whether it is noised; if not, the report states it as it is, and nothing protects
-        it.
+    If it is not `private` it gets no noise, and nothing protects it.
     """
 
     name: str
@@ -98,19 +88,13 @@ class Feature:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalParameters:
-    """What every client applies to its own record.
+    """What every client applies to its own record. One person reports once to a collection.
 
     Attributes:
-        collection: name of the collection; one person reports to it once.
-        features: told as numbers in [-1, 1], private ones with Gaussian noise.
         radius: of the ball onto which private features are projected; 0: none is private.
-        stddev: of the noise in each private feature, in the same units; 0: no noise.
-        label: name of the label; None: there is none.
-        levels: what the label may be.
-        kept: the label is kept with probability kept / 2^60, else exchanged for any other level;
-            0: there is none.
-        epsilon: of the whole report, features and label together, decimal text.
-        delta: the same.
+        stddev: of the noise in each private feature, on the scale of [-1, 1]; 0: no noise.
+        kept: the label is kept with probability kept / 2^60, else another level; 0: no label.
+        epsilon: of the whole report, features and label together, decimal text; so is `delta`.
     """
 
     collection: str
@@ -141,7 +125,7 @@ class LocalParameters:
                 raise ManifestError(f"{NAME} {name}: expected a number in [{low:g}, {high:g}]")
             if not self.dimension and value != 0:
                 raise ManifestError(f"{NAME} {name}: expected 0, as no feature is private")
-        assert self.response is None or self.kept  # made once: `kept` must be admissible
+        assert self.response is None or self.kept  # build once: checks `kept`
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -228,12 +212,7 @@ class LocalParameters:
 
     @classmethod
     def from_json(cls, data: bytes) -> LocalParameters:
-        """Read canonical JSON, and check the promise.
-
-        Raises:
-            ManifestError: it is not canonical JSON of parameters.
-            PrivacyError: as `check`.
-        """
+        """Read canonical JSON, and check the promise; ManifestError if it is no such JSON."""
         value = parse_canonical(data, what=NAME, error=ManifestError)
         names = [field.name for field in fields(cls)]
         record(value, [*names, "format"], what=NAME, error=ManifestError)
@@ -245,12 +224,7 @@ class LocalParameters:
 
     @classmethod
     def read(cls, path: str | Path) -> LocalParameters:
-        """Read a file; see `from_json`.
-
-        Raises:
-            ReleaseError: the file cannot be read, or as `from_json`.
-            PrivacyError: as `check`.
-        """
+        """Read a file with `from_json`; ReleaseError if the file or its JSON is invalid."""
         try:
             data = Path(path).read_bytes()
         except OSError as reason:
@@ -259,7 +233,6 @@ class LocalParameters:
 
 
 MAX_NORM = 1e6
-"""Largest guess at a model's norm."""
 
 
 def calibrated(
@@ -279,17 +252,11 @@ def calibrated(
         collection: its name.
         features: with their public bounds.
         levels: of the label.
-        label: its name; None: none.
+        label: its name, or None.
         epsilon: of a whole report, in [0.001, 20].
         delta: in [1e-30, 1e-3] if a feature is private, else 0.
-        radius: of the public ball, in units of features in [-1, 1], in [1e-6, 1e6]; None:
-            sqrt(private features), which holds every record.
-        parameter_norm: a public guess at the norm of the parameters that will be learnt; it
-            shifts the split between features and label; in [0, 1e6].
-
-    Raises:
-        SpecError: epsilon, delta, radius or the guess is not admissible.
-        ManifestError: as `LocalParameters`.
+        radius: of the public ball for features in [-1, 1], in [1e-6, 1e6]; None: holds all records.
+        parameter_norm: public guess at the norm of a model, in [0, 1e6]; shifts the split.
     """
     dimension = sum(feature.private for feature in features)
     fault = total_fault(epsilon, delta, noised=dimension > 0)
@@ -322,26 +289,18 @@ def calibrated(
 
 
 def noise_multiplier(epsilon: float, delta: float, response: RandomisedResponse | None) -> float:
-    """Return the smallest Gaussian noise, over L2 sensitivity, for the total with a response.
-
-    `epsilon` is of both together, at least the response's own.
-    """
+    """Return the least Gaussian noise, over L2 sensitivity, for the total with a response."""
     if response is None:
         return gaussian_noise_multiplier(epsilon, delta)
     return smallest_multiplier(lambda m: response.joint_delta(m, epsilon), delta)
 
 
 def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -> float:
-    """Return the label's share of epsilon, in (0, 1), that gives a gradient step least variance.
+    """Return the label's share of epsilon, in (0, 1), with the least variance of a gradient step.
 
-    It minimises a(e)^2 sigma^2 exp(sigma^2 r^2), with a(e) = (exp(e) + k - 1) / (exp(e) - 1) of the
-    response (coth(e / 2) for two levels) and sigma the noise of features in a ball of radius 1.
-
-    Args:
-        epsilon: the total.
-        delta: in (0, 1); 0: only a label, and all is its.
-        levels: k, of the label.
-        norm: r, expected norm of the parameters times the radius.
+    Minimises a(e)^2 sigma^2 exp(sigma^2 r^2), a(e) = (exp(e) + k - 1) / (exp(e) - 1), k `levels`,
+    sigma the noise in a ball of radius 1, r = `norm` of the parameters times the radius. With
+    `delta` 0 there is only a label, which gets all.
     """
     from scipy.optimize import minimize_scalar
 

@@ -1,7 +1,4 @@
-"""From a record to its private report: bounds, ball, noise.
-
-A record is a row: a client has one, a simulation may have a million.
-"""
+"""From records, one a row, to private reports: bounds, ball, noise."""
 
 from __future__ import annotations
 
@@ -22,18 +19,10 @@ from dpiw.privacy.randomness import NoiseSource
 def told_record(
     record: Mapping[str, Any], parameters: LocalParameters
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return a record's features and label in the form that `privatise` takes.
+    """Return a record's features, shape (1, features), and label, for `privatise`.
 
-    Args:
-        record: a number for each feature, a level for the label; other keys are ignored.
-        parameters: of the collection.
-
-    Returns:
-        Features in [-1, 1] by their bounds, clipped, shape (1, features); the label's index, shape
-        (1,), or (0,) where there is no label.
-
-    Raises:
-        SourceError: a value is missing or not admissible; the text never holds it.
+    Features are clipped and scaled to [-1, 1]; the label is an index, shape (1,), or (0,) without a
+    label. Raises SourceError for a missing or inadmissible value; the text never holds the value.
     """
     numbers = [_number(record, feature.name) for feature in parameters.features]
     labels = [] if parameters.label is None else [_level(record, parameters)]
@@ -41,15 +30,7 @@ def told_record(
 
 
 def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> NDArray[np.float64]:
-    """Clip features to their public bounds, and scale them to [-1, 1].
-
-    Args:
-        numbers: shape (records, features), in the features' own units.
-        parameters: of the collection.
-
-    Raises:
-        SourceError: a number is not finite.
-    """
+    """Clip features, shape (records, features), to public bounds; scale them to [-1, 1]."""
     if not np.isfinite(numbers).all():
         raise SourceError("features: expected finite numbers")
     low = np.array([feature.low for feature in parameters.features])
@@ -59,11 +40,7 @@ def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> N
 
 
 def projected(private: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-    """Project rows onto the ball; the shape stays.
-
-    Raises:
-        SourceError: a number is not finite.
-    """
+    """Project rows onto the ball; SourceError if a number is not finite."""
     if not np.isfinite(private).all():
         raise SourceError("features: expected finite numbers")
     largest = np.abs(private).max(axis=1, keepdims=True, initial=0.0)
@@ -79,24 +56,17 @@ def privatise(
     parameters: LocalParameters,
     noise: NoiseSource,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Add noise to features, and draw labels by randomised response.
+    """Add noise to features, and draw labels by randomised response; shapes stay.
 
-    Args:
-        features: shape (records, features), in [-1, 1].
-        labels: indices of levels, shape (records,); (0,) where there is no label.
-        parameters: of the collection.
-        noise: where the draws come from.
-
-    Returns:
-        The same shapes. Private features are projected onto the ball and are multiples of the
-        lattice step; the others are as given.
+    `features`: shape (records, p), in [-1, 1]; `labels`: indices, shape (records,), or (0,) without
+    a label. Private features are projected onto the ball and become multiples of the lattice step.
 
     Raises:
         SourceError: another shape, or a number that is not finite.
         PrivacyError: a label is no level.
 
     Privacy:
-        Unit: one record, replaced by any other whose features that are not private are the same.
+        Unit: one record, replaced by any other with the same features that are not private.
         L2 sensitivity of the private features: twice the radius. Event: a Gaussian mechanism and a
         randomised response, together (`parameters.epsilon`, `parameters.delta`).
     """

@@ -98,11 +98,7 @@ class LocalSpec(Section):
     least_reports: Annotated[Count, Field(ge=1, le=10**12)] = LEAST_REPORTS
 
     def calibrated(self) -> LocalParameters:
-        """Return the parameters with the least noise that keeps the promise.
-
-        Raises:
-            SpecError: epsilon, delta, a bound or a name is not admissible.
-        """
+        """Return the parameters with the least noise that keeps the promise; SpecError if none."""
         refused = ""
         try:
             return calibrated(
@@ -124,11 +120,7 @@ def local_schema() -> dict[str, Any]:
 
 
 def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:
-    """Check a mapping of settings.
-
-    Raises:
-        SpecError: names the field, what was expected, and the allowed range.
-    """
+    """Check a mapping of settings; SpecError names the field, what was expected, and the range."""
     faults = ""
     try:
         return LocalSpec.model_validate(mapping)
@@ -138,11 +130,7 @@ def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:
 
 
 def load_local_spec(path: Path) -> LocalSpec:
-    """Read a spec file; relative paths in it become absolute, from the file's own folder.
-
-    Raises:
-        SpecError: as `parse_local_spec`, with the place in the file.
-    """
+    """Read a spec file; its relative paths become absolute, from the file's folder."""
     mapping = load_file(path, what=path.name, exact=True)
     if not isinstance(mapping, dict):
         raise SpecError(f"{path.name}: expected a mapping of settings, `key: value`")
@@ -155,10 +143,9 @@ def load_local_spec(path: Path) -> LocalSpec:
 
 
 def write_parameters(spec: LocalSpec) -> LocalParameters:
-    """Write the public parameters for clients, unless the file is there.
+    """Write the public parameters for clients, unless the file exists.
 
-    Raises:
-        SpecError: the existing file promises something else, or it cannot be written.
+    Raises SpecError if the existing file promises something else, or it cannot be written.
     """
     path = Path(spec.parameters)
     if path.exists():
@@ -172,13 +159,9 @@ def write_parameters(spec: LocalSpec) -> LocalParameters:
 
 
 def read_parameters(spec: LocalSpec) -> LocalParameters:
-    """Read the clients' parameters, and compare them with the spec.
+    """Read the clients' parameters; SpecError if their promise is not the spec's.
 
     The noise may differ: another version of SciPy may solve for another value.
-
-    Raises:
-        SpecError: they are of another promise.
-        ReleaseError, PrivacyError: as `LocalParameters.read`.
     """
     parameters, meant = LocalParameters.read(spec.parameters), spec.calibrated()
     adjusted = replace(parameters, stddev=meant.stddev, kept=meant.kept)

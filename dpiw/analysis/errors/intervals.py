@@ -1,24 +1,8 @@
-"""Confidence intervals for population parameters, from weighted synthetic rows.
+"""Confidence intervals for population parameters, from weighted synthetic rows (docs/analysts.md).
 
-An estimate's error has parts, each with a variance that follows from released values. Weights of
-`measured` have three: `rows`, `means`, and `prior`, a guess at what the features do not see
-(`dpiw.methods.weights.measured.law`). The paper's reference methods have no law here; their
-intervals cover the synthetic rows alone and are `not assessed`.
-
-If a person may have k rows, the part `people` adds k - 1 times the sampling variance of the
-confidential rows. With the sampling in `means` it is the worst case: k times fewer people whose
-rows are all alike (the design effect of such clusters is at most k). Verdicts about the share of
-the guess leave this bound out.
-
-`support` is the share of the estimate that the weights' features see. `verdicts` say whether it is
-enough, whether the guess is small, whether the weights are stable enough for linearisation, and
-whether enough people are behind the value (`dpiw.analysis.errors.verdicts`). On simulated
-populations the noise-aware interval mostly covers where they say `use`, and can fail badly below;
-coefficients of logistic regressions on columns with heavy tails failed where they said `use`
-(docs/analysts.md). The thresholds were chosen after such simulations.
-
-The release's own verdict answers another question: whether weights improve on unweighted rows.
-Weights that are only noise improve nothing, and their noise-aware interval is still right.
+An error has parts `rows`, `means`, and `prior`, a guess at what the features do not see
+(`dpiw.methods.weights.measured.law`). If a person may have k rows, `people` adds k - 1 times the
+sampling variance, a worst-case bound; verdicts about the guess leave it out.
 """
 
 from __future__ import annotations
@@ -49,19 +33,14 @@ _NO_LAW = "these weights have no noise-aware interval; those of weights.method: 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Interval:
-    """Intervals of an estimate's values. Prints as a table.
+    """Intervals of an estimate's p values; arrays have shape (p,). Prints as a table.
 
     Attributes:
-        names: length p.
-        values: the estimates, shape (p,).
-        lower: shape (p,).
-        upper: shape (p,).
         level: nominal coverage of each interval.
         method: as in `confidence_interval`.
         parts: variance by source, shape (p,) each; empty for the bootstraps.
-        support: share of each estimate that the weights can correct, shape (p,); NaN if unknown.
-        verdicts: of noise-aware intervals `use`, `use with care` or `do not use`; of others
-            `not assessed`.
+        support: share of each estimate that the weights can correct; NaN if unknown.
+        verdicts: noise-aware: `use`, `use with care` or `do not use`; others: `not assessed`.
         reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
         cut: whether an end was moved into the possible range, such as a share below zero.
         max_rows: most rows of one person; above one, the caption says so.
@@ -141,18 +120,13 @@ def _why(reasons: tuple[str, ...]) -> str:
 
 
 def _levels(names: tuple[str, ...]) -> list[str]:
-    """Names of groups without the name of their common estimate."""
     stem, bar, _ = names[0].partition(" | ")
     common_stem = bool(bar) and all(name.startswith(stem + bar) for name in names)
     return [name.removeprefix(stem + bar) if common_stem else name for name in names]
 
 
 def variance_parts(estimate: Values) -> dict[str, Array]:
-    """Return each value's variance by source, shape (p,) each (see the module's text).
-
-    Raises:
-        ReleaseError: the weights' law is unknown.
-    """
+    """Return each value's variance by source, shape (p,) each; ReleaseError without a law."""
     return estimate.sample.known_law.parts(estimate)
 
 
@@ -161,12 +135,11 @@ def noise_aware_covariance(estimate: Values) -> Array:
 
     Every part is a quadratic form of the influence, so cov(a, b) = (var(a + b) - var(a - b)) / 4,
     and laws of weights need variances only. The position of quantiles in their bins is independent.
-
-    Raises:
-        ReleaseError: the weights' law is unknown.
     """
     variances = np.asarray(sum(variance_parts(estimate).values()))
-    scale = np.where(variances > 0, np.sqrt(variances), 1.0)  # or one value's unit hides the others
+    scale = np.where(
+        variances > 0, np.sqrt(variances), 1.0
+    )  # else one value's unit hides the others
     covariance, influence = np.diag(variances / scale**2), estimate.influence / scale
     for i in range(len(covariance) - 1):
         column, others = influence[:, i, None], influence[:, i + 1 :]
@@ -192,12 +165,11 @@ def _of_pairs(facts: Mapping[str, Any], i: int) -> Mapping[str, Any]:
 def _verdicts(
     estimate: Values, parts: dict[str, Array]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Each value's verdict, and the reasons why it is not `use`."""
     if not parts:
         values = estimate.values.size
         return (_NOT_ASSESSED,) * values, (_left_out(estimate.sample),) * values
     sample = estimate.sample
-    # Of the release's verdict this alone: noise, shrinkage and signal are in the interval.
+    # Only stability: the interval already includes noise, shrinkage and signal.
     logs = np.log(np.maximum(sample.weights, 1e-300))
     stable = Stability.of(logs)
     rows = [Objection(*finding) for finding in stable.findings]
@@ -212,7 +184,6 @@ def _verdicts(
 
 
 def _left_out(sample: WeightedSample) -> tuple[str, ...]:
-    """What an interval of rows alone leaves out, and which weights would add it."""
     if sample.law is not None or sample.release is None:
         return (_ROWS_ALONE,)
     is_weighted = sample.release.certificate.weights.get("published", False)
@@ -249,17 +220,11 @@ def confidence_interval(
         estimate: of this package.
         level: nominal coverage, in (0, 1).
         method: `noise_aware` (the default if the weights' law is known): all parts, by
-            linearisation. `noise_aware_bootstrap`: the same errors drawn and the estimator
-            recomputed; slower, for estimates far from linear. `sandwich`: the synthetic rows alone,
-            by linearisation (the default for a pair (table, weights)). `bootstrap`: the same by
-            resampling rows. The last two ignore the privacy noise and are too narrow for the
-            population.
-        replicates: of the bootstraps.
-        rng: of the bootstraps.
-
-    Raises:
-        ReleaseError: not an estimate, invalid level, unknown method, the weights' law is needed and
-            unknown, no `rng`, or fewer than two replicates.
+            linearisation. `noise_aware_bootstrap`: the same errors drawn, for estimates far from
+            linear. `sandwich` (the default for a pair): the synthetic rows alone. `bootstrap`: the
+            same by resampling rows. The last two ignore the privacy noise and are too narrow.
+        replicates: of the bootstraps, two or more.
+        rng: of the bootstraps, which need it.
     """
     check_estimate(estimate, "confidence_interval")
     _check_level(level)

@@ -31,10 +31,7 @@ _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-n
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PublishedWeights:
-    """Published weights of a schema's scaled rows, and what the release says of them.
-
-    `log_weights` has shape (n,); `nominal_rows` is n0.
-    """
+    """Published weights of a schema's scaled rows, logs in shape (n,); `nominal_rows` is n0."""
 
     schema: PublicSchema
     rows: ScaledTable
@@ -45,13 +42,9 @@ class PublishedWeights:
 
 
 def law_of_release(release: Published) -> MeansLaw | None:
-    """Return the law of a release's weights, from its certificate, schema and rows.
+    """Return the law of a release's weights; ReleaseError if they contradict certificate and rows.
 
-    None if no weights of `METHOD` are published, or too few rows satisfied the constraints and
-    others were admitted.
-
-    Raises:
-        ReleaseError: the weights contradict certificate and rows.
+    None without weights of `METHOD`, or if rows that break the constraints were admitted.
     """
     certificate = release.certificate
     stage = next(
@@ -74,11 +67,7 @@ def law_of_release(release: Published) -> MeansLaw | None:
 def law_of_weights(
     method: str, parameters: Mapping[str, Any], published: PublishedWeights
 ) -> MeansLaw | None:
-    """Return the law of published weights; None if there is none, or this version does not know it.
-
-    Raises:
-        ReleaseError: the weights contradict the parameters.
-    """
+    """Return the law of published weights; None if this version knows none."""
     if method != METHOD:
         return None
     steps = tuple(step for step in published.steps if not step.startswith(ADMITTED))
@@ -86,7 +75,6 @@ def law_of_weights(
 
 
 def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLaw | None:
-    """The law of weights that move rows to noisy means, if this version knows all their steps."""
     if not all(step.startswith(_MEASURED_STEPS) for step in published.steps):
         return None
     try:
@@ -115,10 +103,7 @@ def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLa
 
 
 def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
-    """Return rows of a release made in memory, with their weights and the weights' law.
-
-    `nominal_rows` is n0.
-    """
+    """Return rows of a release made in memory, with weights and their law; `nominal_rows` is n0."""
     rows, weights, estimator = played.rows, played.weights, played.estimator
     if estimator is None:
         return replace(weighted_sample((rows.frame(), None)), schema=rows.schema)

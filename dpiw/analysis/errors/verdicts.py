@@ -1,9 +1,4 @@
-"""People and rows behind a value, and the verdicts and interval ends that they allow.
-
-A condition may choose a handful of people, whom the weights see as a shape in a density. The
-release's size is public and the group's share is an estimate with an error, so both are tested. A
-handful of synthetic rows shows no spread, and one row has none. The thresholds are our choice.
-"""
+"""People and rows behind a value, and the verdicts and interval ends that they allow."""
 
 from __future__ import annotations
 
@@ -27,7 +22,6 @@ _ROUNDING = 1e-15
 """Smaller widths, as a share of the value, are rounding: 9e15 has one digit after the point."""
 
 _REACH = NormalDist().inv_cdf(0.975)
-"""Standard errors in half of a 95% interval."""
 
 
 FEW = Objection(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
@@ -55,11 +49,7 @@ def size_objections(estimate: Values) -> list[list[Objection]]:
 
     `few`: fewer than 100 people expected. `EMPTY`: the noise-aware 95% interval of the group's
     share reaches zero. Fewer than ten effective synthetic rows: `do not use`. `LEVEL`: a share
-    counts fewer than ten effective rows in a larger group; `NONE`: it counts none. Of two compared
-    groups the smaller one counts.
-
-    Raises:
-        ReleaseError: the weights' law is unknown.
+    counts fewer than ten effective rows in a larger group; `NONE`: it counts none.
     """
     grades = np.max([_grades(estimate.sample, group) for group in _behind(estimate)], axis=0)
     rows, effective = _rows(estimate)
@@ -77,7 +67,6 @@ def size_objections(estimate: Values) -> list[list[Objection]]:
 
 
 def _behind(estimate: Values) -> Sequence[NDArray[np.bool_]]:
-    """The groups that must all be large, shape (n, p) or (n, 1) each."""
     if estimate.sides is not None:
         return list(estimate.sides)
     rows = estimate.sample.rows
@@ -103,15 +92,9 @@ def widened(estimate: Values, low: Array, high: Array, *, miss: float, noisy: bo
     """Return interval ends, shape (2, p), widened where few or equal rows show no spread.
 
     An interval of width zero reaches as far as `left_open` allows; a share with fewer than ten
-    effective rows, or all but so few, reaches at least as far on that side. A group of fewer than
-    ten effective rows without spread, or without rows, gets the whole possible range.
-
-    Args:
-        estimate: of p values.
-        low: lower ends by linearisation or replicates, shape (p,).
-        high: upper ends.
-        miss: probability that one side may miss.
-        noisy: whether the interval includes privacy noise and the sampling of people.
+    effective rows, or all but so few, at least as far on that side. A group of fewer than ten
+    effective rows without spread, or without rows, gets the whole possible range. `miss`:
+    probability that one side may miss; `noisy`: whether privacy noise and sampling are included.
     """
     values, limits = estimate.values, estimate.least_and_most
     least, most = np.broadcast_to(estimate.facts.get("span", limits), limits.shape)
@@ -131,29 +114,18 @@ def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
     """Bound the share of each value's group that may be unlike all of its rows, shape (p,).
 
     A kind of person that no row of a group shows has at most this share of the population's group,
-    except with probability `miss`. Three bounds use a third of it each, b; let L = ln(1/b):
+    except with probability `miss`, split equally between three bounds, b each; L = ln(1/b). Not
+    `noisy`: only the first bound, with b = `miss`.
 
-    - rows: the generator's share is at most q = 1 - b^(1/m), as m effective rows show none (the
-    rule
-      of three, with another constant).
-    - noise: among the N people it is at most c/N more common. c is z_b times the standard deviation
-    of
+    - rows: the generator's share is at most q = 1 - b^(1/m), as m effective rows show none.
+    - noise: among N people it is at most c/N more common: c is z_b times the standard deviation of
       the generator's noisy counts if known; else L/epsilon, since no output of a release of that
       epsilon can exclude so few people at b.
-    - people: they are a sample. By Chernoff's bound of a lower tail the population's share is at
-    most
+    - people: by Chernoff's bound of a lower tail the population's share is at most
       (sqrt(L/2N) + sqrt(L/2N + q + c/N))^2.
 
-    If a person has up to r rows, the bounds are of shares of rows: N rows stand for at least N/r
-    people, and c people for at most r c rows.
-
-    None covers what a generator's model leaves out, such as a combination of columns that it does
-    not keep; hence a share without rows is `do not use`.
-
-    Args:
-        estimate: of p values.
-        miss: probability that the bound is too small.
-        noisy: whether the second and third bound count; otherwise only the first.
+    With up to r rows a person, N rows stand for at least N/r people, c people for at most r c rows.
+    No bound covers what a generator's model leaves out; hence a share without rows is `do not use`.
     """
     part = miss / 3 if noisy else miss
     rows, odds = _rows(estimate)[1], -math.log(part)
@@ -173,10 +145,7 @@ def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
 
 
 def _rows(estimate: Values) -> tuple[Array, Array]:
-    """Rows with weight behind each value, and Kish's effective rows, shape (p,) each.
-
-    Of two compared groups, those of the one with fewer effective rows.
-    """
+    """Rows with weight, and Kish's effective rows, shape (p,) each; the least of two groups'."""
     weights, shape = estimate.sample.weights, estimate.values.shape
     groups = _behind(estimate)
     effective = np.array([_effective(weights, group) for group in groups])
@@ -187,10 +156,7 @@ def _rows(estimate: Values) -> tuple[Array, Array]:
 
 
 def _at_level(estimate: Values, *, beside: bool = False) -> Array:
-    """Effective rows that a share counts, or (`beside`) rows of its group that it does not count.
-
-    Shape (p,); infinite for values that are no shares.
-    """
+    """Effective rows that a share counts, or (`beside`) does not, shape (p,); else infinite."""
     if estimate.level is None:
         return np.full(estimate.values.shape, np.inf)
     rows = estimate.groups & ~estimate.level if beside else estimate.level

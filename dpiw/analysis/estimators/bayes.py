@@ -1,16 +1,8 @@
 """Importance-weighted Bayesian posteriors, in closed form or by Laplace's approximation.
 
-Each row's log likelihood is multiplied by its weight. The weights sum to the number of independent
-observations that the release is worth: Kish's effective sample size, and at most n0/k, with n0
-the rows it describes and k the most of one person, which may be alike. At nominal size the
-posterior is too narrow. `weighted=False` gives the posterior of the unweighted rows.
-
-Priors act on standardised columns, so they mean the same in every unit and from every origin: on
-the change of the linear predictor by one weighted standard deviation of a column, and on the
-intercept at the columns' weighted means. Results are in the columns' own units.
-
-Posteriors include neither the privacy noise nor the shrinkage of the weights; compare their width
-with `dpiw.analysis.confidence_interval`.
+Weights sum to the evidence: Kish's effective size, and at most n0/k (n0 rows described, k the most
+of one person); at nominal size posteriors are too narrow. They include neither the privacy noise
+nor the shrinkage: compare their width with `dpiw.analysis.confidence_interval`.
 """
 
 from __future__ import annotations
@@ -32,16 +24,13 @@ from dpiw.errors import ReleaseError, WeightError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalPosterior:
-    """A normal posterior (logistic), or the t posterior of a linear regression.
+    """A normal posterior (logistic), or the t posterior of a linear regression, of p coefficients.
 
     Attributes:
-        names: of the coefficients, length p.
-        mean: shape (p,).
         root: shape (p, p); `root` @ `root`' is the covariance.
         size: sum of the weights.
         degrees: of freedom of the t law; infinite for a normal law.
-        noise_shape: of the residual variance's inverse gamma law (linear only).
-        noise_rate: the same.
+        noise_shape: of the residual variance's inverse gamma law, with `noise_rate` (linear only).
     """
 
     names: tuple[str, ...]
@@ -72,12 +61,9 @@ class NormalPosterior:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirichletPosterior:
-    """Posterior of level shares.
+    """Posterior of L level shares; `size` is the sum of the weights.
 
-    Attributes:
-        levels: length L.
-        concentration: shape (L,): prior plus weighted counts.
-        size: sum of the weights.
+    `concentration`, shape (L,), is the prior plus weighted counts.
     """
 
     levels: tuple[str, ...]
@@ -95,10 +81,7 @@ class DirichletPosterior:
 
 
 def scaled_weights(source: Source, *, weighted: bool = True) -> tuple[WeightedSample, Array]:
-    """Return a sample and its weights scaled to the size of the evidence.
-
-    `weighted` False: each row counts as one observation.
-    """
+    """Return a sample and its weights scaled to the evidence; all one if not `weighted`."""
     sample = weighted_sample(source)
     if not weighted:
         return sample, np.ones(sample.rows)
@@ -120,18 +103,12 @@ def linear_posterior(
     noise_rate: float = 0.01,
     weighted: bool = True,
 ) -> NormalPosterior:
-    """Conjugate posterior of a linear regression with normal errors.
+    """Conjugate posterior of a linear regression with normal errors, in the columns' own units.
 
     Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(noise_shape, noise_rate),
     both of the standardised model: coefficients in the target's weighted standard deviations by a
     column's, the intercept at the columns' weighted means less the target's, v as a share of the
     target's weighted variance. Rows with a missing value are left out.
-
-    Returns:
-        Coefficients and `noise_rate` in the columns' own units.
-
-    Raises:
-        ReleaseError: a prior that is not positive; or as `linear_regression`.
     """
     _check_positive(prior_scale, noise_shape, noise_rate)
     sample, weights = scaled_weights(source, weighted=weighted)
@@ -170,17 +147,10 @@ def logistic_posterior(
     prior_scale: float = 10.0,
     weighted: bool = True,
 ) -> NormalPosterior:
-    """Laplace approximation of a logistic regression's posterior under a N(0, prior_scale^2) prior.
+    """Laplace approximation of a logistic regression's posterior, in the columns' own units.
 
-    Prior: log odds by one weighted standard deviation of a column, and the intercept at the
-    columns' weighted means.
-
-    Returns:
-        Coefficients in the columns' own units.
-
-    Raises:
-        ReleaseError: a prior that is not positive; or as `linear_regression`.
-        WeightError: the target is not true or false.
+    Prior: N(0, prior_scale^2) on the log odds by one weighted standard deviation of a column, and
+    on the intercept at the columns' weighted means.
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
@@ -207,9 +177,6 @@ def multinomial_posterior(
 
     Levels are those in the rows and, for a release, all that its schema declares. Missing values
     are left out.
-
-    Raises:
-        ReleaseError: no such column, or a prior that is not positive.
     """
     _check_positive(prior)
     sample, weights = scaled_weights(source, weighted=weighted)

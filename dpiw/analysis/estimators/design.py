@@ -1,10 +1,8 @@
 """Matrix of a regression, from columns by name or from a formula (library formulaic).
 
-Models, posteriors and rank decisions use centred and scaled columns (`standardised`,
-`orthonormal`), because cross-products of raw units lose the digits of a calendar year, of money
-around a million, or of two columns whose scales differ by 10^6. Coefficients are moved back to the
-columns' own units. Columns are centred only if some columns, such as an intercept, add up to one in
-every row; otherwise a shift would change the model.
+Fits use centred and scaled columns (`standardised`, `orthonormal`), because cross-products of raw
+units lose digits. Columns are centred only if some, such as an intercept, add up to one in every
+row; otherwise a shift would change the model.
 """
 
 from __future__ import annotations
@@ -37,18 +35,14 @@ _DEPENDENT = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """Matrix of a regression.
+    """Matrix of a regression: n rows, p columns, `intercept` first if there is one.
 
     Attributes:
-        names: of the columns, `intercept` first if there is one.
-        shifted: columns after subtraction by `shift`, shape (n, p); zero in rows with a missing
-            value.
+        shifted: columns after subtraction by `shift`, shape (n, p); zero where a value is missing.
         shift: shape (p, p), nilpotent: `matrix` is `shifted` @ (identity + `shift`).
-        constant: coefficients of a combination that is one in every row, shape (p,): of the
-            intercept, or of a full set of levels; zeros if there is none, and then no shift.
+        constant: coefficients of a combination that is one in every row, shape (p,); zeros: none.
         grain: absolute rounding error of each column's cells, shape (p,).
         response: the target less `origin`, shape (n,); zero in rows with a missing value.
-        origin: number subtracted from the target.
         present: shape (n,), whether nothing is missing.
         undefined: shape (n,), whether nothing is missing and a number is not finite.
         terms: index of each column's term, length p; a term of text has several columns.
@@ -76,11 +70,7 @@ class Design:
         return np.where(self.present, self.response + self.origin, 0.0)
 
     def kept(self, rows: NDArray[np.bool_]) -> Design:
-        """The design of some rows, shape (n,).
-
-        Raises:
-            ReleaseError: a number in one of them is not finite.
-        """
+        """Return the design of some rows, shape (n,); ReleaseError if a number is not finite."""
         bad = int((self.undefined & rows).sum())
         if bad:
             raise ReleaseError(
@@ -94,17 +84,8 @@ class Design:
 def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> Design:
     """Design matrix: an intercept, numbers as they are, text as indicators of its levels.
 
-    Dates are days since the earliest in the table. `a:b` is the product of two features.
-
-    Args:
-        table: the rows.
-        target: numeric or boolean column; or, with `features` None, a formula such as
-            `ill ~ age * smoker` (`formula_design`).
-        features: columns, and products of two; one name alone is one column.
-
-    Raises:
-        ReleaseError: no such column, a target that is neither a number nor a truth value, or as
-            `formula_design`.
+    Dates are days since the earliest in the table. `a:b` is the product of two features. `target`
+    is numeric or boolean; without `features` it is a formula (`formula_design`).
     """
     if not isinstance(target, str):
         raise ReleaseError(
@@ -142,15 +123,9 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
 def formula_design(table: pd.DataFrame, formula: str) -> Design:
     """Design matrix of a formula in Wilkinson's notation, as in R and formulaic.
 
-    Truth values are 0 and 1, dates days since the earliest in the table; text has one indicator for
-    each level but the first in alphabetical order, `region[T.south]`. Formulaic's functions (`log`,
-    `poly`, `bs`, `C`) are allowed; their centres and knots come from the unweighted rows, and
+    Text has one indicator for each level but the first in alphabetical order, `region[T.south]`.
+    Centres and knots of formulaic's functions (`poly`, `bs`) come from the unweighted rows, and
     intervals hold them fixed.
-
-    Raises:
-        ReleaseError: formulaic is not installed, no such column, not a formula of one target,
-            arithmetic on the left side or a power outside `I(...)`, or the target among the
-            features.
     """
     library = optional("formulaic", extra="formula")
     check_left(formula)
@@ -159,7 +134,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     try:
         parsed = library.Formula(coded)
         column_names = sorted(str(name) for name in parsed.required_variables)
-    except Exception:  # also what Python says of the code inside a formula
+    except Exception:  # also errors of Python code in a formula
         raise ReleaseError(
             f"formula {formula!r}: not in formulaic's notation; expected such as"
             " 'income ~ age + smoker'; a name that is not one plain word stands in backticks"
@@ -204,7 +179,6 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
 
 
 def _placed(values: Array, complete: NDArray[np.bool_]) -> Array:
-    """Values of the complete rows among all rows, NaN elsewhere."""
     placed = np.full(complete.size, np.nan)
     placed[complete] = values
     return placed
@@ -242,7 +216,7 @@ def _design(
         for place, pair in products.items():
             matrix[:, place] = matrix[:, pair[0]] * matrix[:, pair[1]]
             shift[:, place] = constant * np.prod(origins[list(pair)])
-            for one, other in (pair, pair[::-1]):  # twice the same of `a:a`
+            for one, other in (pair, pair[::-1]):  # for `a:a` the same twice
                 shift[one, place] += origins[other]
             grain[place] = product_grain(*(replace(columns[k], values=matrix[:, k]) for k in pair))
     return Design(
@@ -271,7 +245,6 @@ def _constant(names: Sequence[str], matrix: Array, terms: NDArray[np.int_]) -> A
 
 
 def _products(names: Sequence[str], matrix: Array) -> dict[int, tuple[int, int]]:
-    """Columns that are the product of two others, by name and value."""
     found: dict[int, tuple[int, int]] = {}
     for place, name in enumerate(names):
         for cut in (match.start() for match in re.finditer(":", name)):
@@ -305,8 +278,7 @@ class Standard:
 def standardised(parts: Design, weights: Array) -> Standard:
     """Columns less their weighted mean, over their weighted standard deviation.
 
-    The columns of the constant stay unchanged. Without a constant nothing is centred, and columns
-    are divided by their root mean square. `weights`: shape (n,), >= 0.
+    Without a constant nothing is centred, and columns are divided by their root mean square.
     """
     present, constant = parts.present, parts.constant
     share = weights * present / (weights * present).sum()
@@ -330,16 +302,16 @@ def standardised(parts: Design, weights: Array) -> Standard:
 def orthonormal(parts: Design, weights: Array) -> Standard:
     """`standardised` columns made orthonormal under the weights, each by those before it.
 
-    Raises:
-        WeightError: a column is constant in the rows that count, or a combination of others; names
-            them.
+    Raises WeightError if a column is constant in the rows that count, or a combination of others.
     """
     standard = standardised(parts, weights)
     root = np.sqrt(weights * parts.present / (weights * parts.present).sum())[:, None]
     triangle = _triangle(root * standard.matrix)
     _check_rank(parts, standard, triangle)
     turned = np.linalg.inv(triangle)
-    turned = turned @ np.linalg.inv(_triangle(root * (standard.matrix @ turned)))  # once more
+    turned = turned @ np.linalg.inv(
+        _triangle(root * (standard.matrix @ turned))
+    )  # twice: one pass leaves rounding
     return replace(standard, matrix=standard.matrix @ turned, back=standard.back @ turned)
 
 
@@ -352,7 +324,6 @@ def _triangle(matrix: Array) -> Array:
 
 
 def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
-    """Refuse the first column that those before it determine, up to rounding."""
     norms = np.linalg.norm(triangle, axis=0)
     grains = parts.grain / standard.scale
     for place, name in enumerate(parts.names):
@@ -375,7 +346,6 @@ def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
 
 
 def _plain(values: pd.Series) -> pd.Series:
-    """Numbers, truth values and dates as floats, NaN where missing; text as it is."""
     if pd.api.types.is_numeric_dtype(values.dtype):
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         return pd.Series(numbers, index=values.index)
@@ -386,7 +356,6 @@ def _plain(values: pd.Series) -> pd.Series:
 
 
 def _columns(table: pd.DataFrame, name: str) -> list[tuple[str, Shifted]]:
-    """A column as numbers: itself, or an indicator for each level but the first in sorted order."""
     column = checked_column(table, name)
     if pd.api.types.is_integer_dtype(column.dtype):
         return [(name, shifted(column))]

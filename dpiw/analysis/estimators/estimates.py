@@ -62,7 +62,6 @@ class Estimate(Values):
         return self.interval()
 
     def _single(self, name: str, plural: str) -> Any:
-        """The only item of the values or of their default interval."""
         if self.values.size != 1:
             some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
             raise ReleaseError(
@@ -81,11 +80,7 @@ class Estimate(Values):
 
 
 def place_of(name: str, names: Sequence[str]) -> int:
-    """Index of a value by its name, or by the level that ends one name alone.
-
-    Raises:
-        ReleaseError: no such name, or several names end with the level.
-    """
+    """Return the index of a value by its name, or by the level that ends one name alone."""
     ends = [k for k, full_name in enumerate(names) if full_name == name]
     if not ends:
         ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]
@@ -112,11 +107,7 @@ Estimator = Callable[[WeightedSample, Array, str], Estimate]
 
 
 def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np.bool_]:
-    """Return which rows have a number, shape (n,).
-
-    Raises:
-        ReleaseError: no row has weight.
-    """
+    """Return which rows have a number, shape (n,); ReleaseError if none has weight."""
     present = ~np.isnan(values)
     if not sample.weights[present].sum() > 0:
         raise ReleaseError(f"{what}: every value is missing in the rows that count")
@@ -146,18 +137,7 @@ def grouped(
 ) -> Estimate:
     """Return one estimate, or one value for each level of `by`; NaN for a level without weight.
 
-    Undeclared levels without weight are left out.
-
-    Args:
-        sample: the rows.
-        column: numbers, as in `dpiw.analysis.mean`.
-        where: rows that count.
-        by: a column of few levels, or None.
-        name: of the estimate; a level follows after a bar.
-        estimator: from numbers, NaN where a row does not count, to an estimate.
-
-    Raises:
-        ReleaseError: as `numbers`, `chosen` and `levels`, or no row counts.
+    `estimator` maps numbers, NaN where a row does not count, to an estimate.
     """
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
     if not isinstance(by, str | None):
@@ -181,10 +161,7 @@ def grouped(
 
 
 def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
-    """Estimate of a group without rows: NaN, with the whole possible range as its interval.
-
-    `other` is the same estimate of another group.
-    """
+    """Estimate of a group without rows, like `other`: NaN, the whole possible range as interval."""
     unknown = {"inside": np.array([np.nan])} if "inside" in other.facts else {}
     return Estimate(
         names=(name,), values=np.array([np.nan]), influence=np.zeros((sample.rows, 1)),
@@ -225,11 +202,7 @@ def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
 
 
 def joint(*estimates: Estimate) -> Estimate:
-    """Join estimates of the same rows into one, for their joint covariance.
-
-    Raises:
-        ReleaseError: no estimate, another object, or different rows or weights.
-    """
+    """Join estimates of the same rows and weights into one, for their joint covariance."""
     for estimate in estimates:
         check_estimate(estimate, "joint")
     if not estimates or any(

@@ -40,7 +40,6 @@ _POWER = re.compile(r"(?P<base>[\w.]+|\([\w.]+\))\s*(?:\*\*|\^)\s*(?P<number>[\w
 
 
 def _without_code(blind: str) -> str:
-    """Replace functions with their brackets, and `{...}`, by letters."""
     text = blind
     while call := re.search(r"(?:[\w.]+\(|\{)", text):
         end, depth = call.end(), 1
@@ -58,13 +57,7 @@ def as_in_r(formula: str) -> str:
 
 
 def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
-    """Check that the right side has a term, and none with the target.
-
-    `parsed` is formulaic's result with two sides, `names` the columns by private name.
-
-    Raises:
-        ReleaseError: no term, or the target is in one.
-    """
+    """Raise ReleaseError unless the right side of `parsed` has a term, and none with the target."""
     targets = {str(factor) for term in parsed.lhs for factor in term.factors}
     repeated = targets & {str(factor) for term in parsed.rhs for factor in term.factors}
     if repeated:
@@ -79,7 +72,6 @@ def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
 
 
 def _sides(formula: str) -> tuple[str, str]:
-    """Text left and right of the only `~`; empty if there is not exactly one."""
     blind = _blind(formula)
     if blind.count("~") != 1:
         return "", ""
@@ -88,7 +80,6 @@ def _sides(formula: str) -> tuple[str, str]:
 
 
 def _blind(text: str) -> str:
-    """Replace text in backticks or quotes by letters."""
     return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
 
 
@@ -99,7 +90,6 @@ def _bare(side: str) -> str:
 
 
 def _is_one_term(side: str) -> bool:
-    """Whether a side is a name, a number or one function call; outer brackets do not count."""
     blind = _blind(_bare(side))
     if re.fullmatch(r"[\w.]+", blind):
         return True
@@ -108,7 +98,6 @@ def _is_one_term(side: str) -> bool:
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the first bracket closes at the end."""
     depth = 0
     for place, sign in enumerate(text):
         depth += (sign in "([{") - (sign in ")]}")
@@ -124,10 +113,7 @@ def uncomputed(
     reason: Exception,
     names: Mapping[str, str],
 ) -> ReleaseError:
-    """Return the error for a formula whose computation raised, with the term that did.
-
-    `frame` holds the columns in rows without missing values, `names` the columns by private name.
-    """
+    """Return the error for a formula whose computation raised, with the term that did."""
     library = optional("formulaic", extra="formula")
     for factor in (f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors):
         text = str(factor)
@@ -141,7 +127,6 @@ def uncomputed(
 
 
 def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:
-    """The fault of one factor, as far as its text shows."""
     texts = [
         name
         for name in map(str, frame.columns)

@@ -27,27 +27,17 @@ _FAMILIES = ("gaussian", "binomial", "poisson", "gamma")
 def fit_sklearn(
     estimator: Any, source: Source, target: str, features: Sequence[str] | None = None
 ) -> Any:
-    """Fit a scikit-learn estimator on weighted rows, through `sample_weight`.
+    """Fit a scikit-learn estimator in place on weighted rows, through `sample_weight`; return it.
 
-    A penalty such as C counts rows, so weights of mean one keep its meaning.
+    Weights have mean one, so that a penalty such as C keeps its meaning. Every part whose fit takes
+    weights, and the scores of a search, get them by metadata routing and request them from then on.
+    Raises ReleaseError if a model would be fitted without weights, or the target is missing.
 
     Args:
-        estimator: anything with `fit(X, y, sample_weight=...)`, or made of such: a pipeline, a
-            search, votes, stacks. It is fitted in place. Every part whose fit takes weights gets
-            them by scikit-learn's metadata routing, and so do the scores of a search; the parts
-            request them from then on (`set_fit_request`). Transformers that take none are fitted
-            without.
+        estimator: anything with `fit(X, y, sample_weight=...)`; or a pipeline, search or stack.
         source: a release, or (table, weights).
         target: the column to predict.
-        features: columns to predict from; None: all others. They are passed unchanged (a
-            DataFrame): encode text and fill missing values in the estimator's pipeline.
-
-    Returns:
-        The estimator.
-
-    Raises:
-        ReleaseError: not an estimator, no such column, a missing target, or a model (the estimator
-            or inside it) that would be fitted without weights.
+        features: columns to predict from, passed unchanged (a DataFrame); None: all others.
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
@@ -84,7 +74,7 @@ def _parts(estimator: Any) -> list[Any]:
         value = waiting.pop(0)
         if isinstance(value, Mapping):
             waiting += value.values()
-        elif isinstance(value, list | tuple):  # steps, and what a search may put in their places
+        elif isinstance(value, list | tuple):  # steps, and their alternatives in a search
             waiting += value
         elif hasattr(value, "fit") and not isinstance(value, type):
             found[id(value)] = value
@@ -97,7 +87,6 @@ def _takes(estimator: Any) -> bool:
 
 
 def _hands_on(estimator: Any) -> bool:
-    """Whether it is made of estimators and routes weights to them."""
     if not hasattr(estimator, "get_metadata_routing"):
         return False
     routing = optional("sklearn.utils.metadata_routing", extra="pipeline")
@@ -111,9 +100,7 @@ def _hands_on(estimator: Any) -> bool:
 def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
     """Refuse a model that would be fitted without weights.
 
-    A model's fit takes them, or it is a router. A model made of models that is no router, such as
-    AdaBoost, must be scikit-learn's own, and its models' fits must take weights: others may drop
-    them.
+    Models made of models, without routing, must be scikit-learn's own: others may drop weights.
     """
     for part in parts:
         is_model = part is estimator or hasattr(part, "predict")
@@ -171,24 +158,18 @@ def to_statsmodels(
     *,
     family: str = "gaussian",
 ) -> Any:
-    """Fit with statsmodels and return its results, with a sandwich covariance.
+    """Fit with statsmodels and return its results, with a sandwich covariance (HC0).
 
-    `gaussian` is WLS, others are GLM with `var_weights`. Both with covariance HC0, which equals
-    this package's sandwich: statsmodels' default treats weights as known inverse variances, and
-    `freq_weights` would count a row of weight 3 as three people. Its intervals ignore the privacy
-    noise, and that a person may have several rows, and so are too narrow; see
-    `dpiw.analysis.confidence_interval`.
+    `gaussian` is WLS, others are GLM with `var_weights`: `freq_weights` would count a row of weight
+    3 as three people. Its intervals ignore the privacy noise, and that a person may have several
+    rows, and so are too narrow; see `dpiw.analysis.confidence_interval`. Raises ReleaseError for a
+    column whose digits statsmodels would lose in raw units.
 
     Args:
         source: a release, or (table, weights).
         target: numeric or boolean column; or a formula, without `features`.
         features: as `dpiw.analysis.linear_regression`.
         family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
-
-    Raises:
-        ReleaseError: statsmodels is not installed, unknown family, a column whose digits
-            statsmodels would lose in raw units, or as `linear_regression`.
-        WeightError: dependent features.
     """
     if family not in _FAMILIES:
         raise ReleaseError(f"family: {one_of(family, _FAMILIES)}")
@@ -209,7 +190,7 @@ def to_statsmodels(
 
 
 def _check_raw_units(parts: Design, weights: Array, raw: Array) -> None:
-    """Refuse columns whose raw units, which statsmodels uses, would cost a coefficient."""
+    """Refuse columns whose raw units, which statsmodels uses, would cost coefficients digits."""
     scale = orthonormal(parts, weights).scale  # which names dependent columns
     norms = np.linalg.norm(raw, axis=0)
     if np.linalg.cond(raw / norms) < _MOST_SHIFTED and np.linalg.cond(raw) < _MOST_APART:

@@ -38,15 +38,11 @@ def mean(
 
     Args:
         source: a release, or (table, weights).
-        column: a numeric or boolean column, or a function of the table. Missing values are left
-            out.
+        column: a numeric or boolean column, or a function of the table; missing values left out.
         where: rows that count: a condition such as `age > 40 and region == 'south'`, a boolean
             column, or a function of the table (`dpiw.analysis.conditions.condition`).
         by: a column; one value for each of its levels.
         name: of the estimate; default: from the column's name.
-
-    Raises:
-        ReleaseError: not numbers, not a condition, or no value to average.
     """
     sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
     values = cells(sample, column)
@@ -97,17 +93,11 @@ def total(
     Args:
         source: a release, or (table, weights).
         column: as in `mean`.
-        rows: public number of rows of the confidential table: the total is this times the mean.
-            None: n0 times mean(w h), which needs a release with `unnormalised` weights
-            (docs/method.md sections 2 and 5).
-        population: the same as a number of people; only if a person has one row.
+        rows: public number of confidential rows, times the mean. None: n0 times mean(w h), which
+            needs a release with `unnormalised` weights (docs/method.md sections 2 and 5).
+        population: instead of `rows`, a number of people; only if a person has one row.
         where: as in `mean`.
         name: of the estimate.
-
-    Raises:
-        ReleaseError: `rows` or `population` is not a finite number > 0, both are given,
-            `population` where a person may have several rows, or neither and the weights have no
-            scale; or as `mean`.
     """
     sample = weighted_sample(source)
     given = cells(sample, column)
@@ -148,22 +138,17 @@ def total(
 
 
 def _reach(given: pd.Series, declared: Declared | None, values: Array) -> Array:
-    """Least and largest contribution of one row to a total, shape (2, 1).
-
-    From public bounds; without them, zero is the least if no row is below zero.
-    """
+    """Least and largest contribution of one row to a total, shape (2, 1), from public bounds."""
     if (known := bounds(given, declared)) is not None:
         return np.array([np.minimum(known[0], 0.0), np.maximum(known[1], 0.0)])
     return np.array([[0.0 if values.min() >= 0 else -np.inf], [np.inf]])
 
 
 def _counted(sample: WeightedSample) -> str:
-    """The public count that a total multiplies: people if each has one row."""
     return "population" if sample.max_rows == 1 else "rows"
 
 
 def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float | None:
-    """Rows of the confidential table, as the analyst gave them, or None."""
     if rows is not None and population is not None:
         raise ReleaseError("total: rows, population: expected one of them, found both")
     if population is not None and sample.max_rows > 1:
@@ -182,9 +167,9 @@ def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float |
 def variance(
     source: Source, column: Column, *, where: Column | None = None, by: str | None = None
 ) -> Estimate:
-    """Return the weighted variance sum(w (h - mean)^2)/sum(w), of the rows, not of an estimate.
+    """Return the weighted variance sum(w (h - mean)^2)/sum(w), of the rows; arguments as `mean`.
 
-    Arguments and errors as `mean`. Influence: ((h - mean)^2 - variance) over the group's share.
+    Influence: ((h - mean)^2 - variance) over the group's share.
     """
     label = asked(f"variance({label_of(column)})", where)
     sample = weighted_sample(source)
@@ -234,11 +219,7 @@ def _std(sample: WeightedSample, values: Array, name: str) -> Estimate:
 def correlation(
     source: Source, first: Column, second: Column, *, where: Column | None = None
 ) -> Estimate:
-    """Return the weighted Pearson correlation of rows where both are present. `where` as in `mean`.
-
-    Raises:
-        ReleaseError: not numbers, no row with both, or a column does not vary.
-    """
+    """Return the weighted Pearson correlation of rows where both are present."""
     sample = weighted_sample(source)
     one, other = (shifted(cells(sample, column)) for column in (first, second))
     either = np.where(chosen(sample, where), one.values + other.values, np.nan)

@@ -1,11 +1,7 @@
-"""Weighted linear, logistic, Poisson and gamma regression in NumPy, with the rows' influence.
-
-Weighted least squares and Newton's method (iteratively reweighted least squares), unpenalised. For
-other models use `dpiw.analysis.fit_sklearn` or `dpiw.analysis.to_statsmodels`.
+"""Weighted linear, logistic, Poisson and gamma regression, with the rows' influence; unpenalised.
 
 A fit is infinite if, along some direction, every row whose linear predictor moves becomes more
-likely or stays as likely (Albert and Anderson 1984). `separation` looks for the cheap directions:
-one column, one level, one number's threshold.
+likely or stays as likely (Albert and Anderson 1984); `separation` looks for the cheap directions.
 """
 
 from __future__ import annotations
@@ -32,11 +28,7 @@ Rows = NDArray[np.bool_]
 
 
 def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.DataFrame) -> str:
-    """Describe what separates the target; empty if no single column or level does.
-
-    `ends` are the values of the target that the model's mean never reaches, the least first;
-    `table` gives the names of levels.
-    """
+    """Describe what separates the target; empty if no single column or level does."""
     if not ends:
         return ""
     counted = parts.present & (weights > 0)
@@ -58,10 +50,7 @@ def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.D
 def _levels(
     parts: Design, x: Array, target: Array, ends: Sequence[float]
 ) -> Iterator[tuple[str, Rows, str]]:
-    """Where the target has one value of `ends`: a column's name, rows, and words for them.
-
-    Looks at rows beyond a column's least or largest value, and at the level that a term leaves out.
-    """
+    """Yield where the target has one value of `ends`: a column's name, rows, and words for them."""
     shifts = bool(parts.constant.any())
     for name, column in zip(parts.names, x.T, strict=True):
         for end in () if name == INTERCEPT else _bare_ends(column, shifts=shifts):
@@ -80,7 +69,6 @@ def _levels(
 
 
 def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
-    """Values at which a column ends: zero for levels, and without a constant."""
     low, high = float(column.min()), float(column.max())
     if shifts and not np.isin(column, (0.0, 1.0)).all():
         return low, high
@@ -96,12 +84,10 @@ def _is_constant(values: Array, ends: Sequence[float]) -> bool:
 
 
 def _value(value: float, ends: Sequence[float]) -> str:
-    """A value of a target of truth values, or of counts."""
     return str(bool(value)) if len(ends) > 1 else _text(float(value))
 
 
 def _named(columns: str, table: pd.DataFrame, rows: Rows) -> str:
-    """`region = 'south' and smoker = True` if the rows show it; else empty."""
     levels = []
     for name in columns.split(":"):
         match = _LEVEL.fullmatch(name)
@@ -114,7 +100,6 @@ def _named(columns: str, table: pd.DataFrame, rows: Rows) -> str:
 
 
 def _threshold(parts: Design, x: Array, target: Array) -> str:
-    """The number below which the target has one value, and above which it has the other."""
     if parts.names[0] != INTERCEPT:
         return ""
     for name, column in zip(parts.names[1:], x.T[1:], strict=True):
@@ -139,13 +124,10 @@ class Family:
     """A generalised linear model: a row's log likelihood, concave in its linear predictor t.
 
     Attributes:
-        name: for messages.
         likelihood: of (y, t), up to a constant in y.
-        mean: of y at t.
         score: derivative of the likelihood by t.
         curvature: minus its second derivative, >= 0.
-        takes: which y are possible, shape of y.
-        expected: the same in words.
+        takes: which y are possible, shape of y; `expected` says so in words.
         log_link: whether the mean is exp(t).
         ends: values of y that the mean never reaches, the least first.
     """
@@ -251,11 +233,7 @@ def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Est
 
 
 def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard, Array, Array]:
-    """Orthonormal columns, the coefficients in own units and those of these columns.
-
-    Raises:
-        WeightError: dependent features, or as `fit_glm`.
-    """
+    """Orthonormal columns, the coefficients in own units and those of these columns."""
     columns = orthonormal(parts, weights)
     mass = weights * parts.present
     if family is None:
@@ -268,15 +246,9 @@ def _fit(parts: Design, weights: Array, family: Family | None) -> tuple[Standard
 def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float = 0.0) -> Array:
     """Maximise the weighted likelihood of a generalised linear model by damped Newton steps.
 
-    Args:
-        x: shape (n, p), columns of mean square near one under `share`.
-        y: shape (n,), as the family takes them.
-        share: weights that sum to one, shape (n,).
-        family: the model.
-        penalty: p, where p |b|^2 / 2 is subtracted from the mean likelihood.
-
-    Raises:
-        WeightError: no finite maximum was found (logistic regression: the classes are separable).
+    Columns of `x`, shape (n, p), have mean square near one under `share`, shape (n,), which sums to
+    one. `penalty` p: p |b|^2 / 2 is subtracted from the mean likelihood. Raises WeightError if no
+    finite maximum was found (logistic regression: the classes are separable).
     """
     b = np.zeros(x.shape[1])
     if family.log_link:  # the usual start of such fits: near the logarithms of y
@@ -313,9 +285,8 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float 
 def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
     """Two groups of rows for each coefficient, shape (2, n, p) (`Estimate.sides`).
 
-    For a level: its rows, and those of the level left out. For a number with one value in half of
-    the rows or more, such as a product with a level: those rows, and the others. For every other
-    number, and the intercept: all rows, twice. `weights`: shape (n,), >= 0.
+    A level: its rows, and the level left out. A number equal in half of the rows or more: those
+    rows, and the others. Other numbers, and the intercept: all rows, twice.
     """
     rows = parts.present & (weights > 0)
     sides = np.empty((2, *parts.matrix.shape), dtype=bool)
@@ -338,7 +309,6 @@ def _excludes(block: Array) -> bool:
 
 
 def _unlike_most(values: Array, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows with the value of at least half of them, and the others; without one, all rows twice."""
     row_values = values[rows]
     middle = np.partition(row_values, (row_values.size - 1) // 2)[(row_values.size - 1) // 2]
     usual = rows & (values == middle)
@@ -355,23 +325,16 @@ def linear_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted least squares of `target` on `features` with an intercept.
+    """Weighted least squares of `target` on `features` with an intercept; coefficients by name.
+
+    Influence: H^{-1} x s, with s the derivative of a row's log likelihood by its linear predictor
+    (here y - x.b) and H the weighted mean of -s' x x'. Dependent features raise WeightError.
 
     Args:
         source: a release, or (table, weights).
-        target: numeric or boolean column; or a formula such as `income ~ age * smoker`, which takes
-            no `features`.
-        features: columns, and products of two such as `a:b`. Rows with a missing value are left
-            out.
+        target: numeric or boolean column; or, without `features`, `income ~ age * smoker`.
+        features: columns, and products such as `a:b`; rows with a missing value are left out.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Returns:
-        Coefficients by name. Influence: H^{-1} x s, with s the derivative of a row's log likelihood
-        by its linear predictor (here y - x.b) and H the weighted mean of -s' x x'.
-
-    Raises:
-        ReleaseError: no such column, not a valid formula or target, or not a condition.
-        WeightError: dependent features.
     """
     return _regression(source, target, features, where, None)
 
@@ -383,10 +346,7 @@ def logistic_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted logistic regression of a boolean `target` on `features` with an intercept.
-
-    Arguments, result and errors as `linear_regression`; log odds.
-    """
+    """Weighted logistic regression of a boolean `target`: log odds; as `linear_regression`."""
     return _regression(source, target, features, where, LOGISTIC)
 
 
@@ -397,11 +357,7 @@ def poisson_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted Poisson regression of counts with a logarithmic link.
-
-    Arguments, result and errors as `linear_regression`; logarithms of rates. Intervals follow from
-    the influence, so the variance need not be Poisson's.
-    """
+    """Weighted Poisson regression of counts: logarithms of rates; as `linear_regression`."""
     return _regression(source, target, features, where, POISSON)
 
 
@@ -412,8 +368,5 @@ def gamma_regression(
     *,
     where: Column | None = None,
 ) -> Estimate:
-    """Weighted gamma regression of numbers > 0 with a logarithmic link.
-
-    Arguments, result and errors as `linear_regression`; logarithms of means, for any dispersion.
-    """
+    """Weighted gamma regression of numbers > 0: logarithms of means; as `linear_regression`."""
     return _regression(source, target, features, where, GAMMA)

@@ -40,14 +40,10 @@ def quantile(
 ) -> Estimate:
     """Return the weighted quantile: the smallest value that a share of the weight reaches.
 
-    Its interval goes from the quantile at the share's lower end to that at its upper end (Woodruff
-    1952), so it spans gaps and ties. The standard error divides the share's by the density between
-    neighbouring quantiles; among ties, the share at or below the quantile, or below it, whichever
-    is nearer to `probability`. The position inside the generator's bin is uncertain (`INSIDE`):
-    declared cuts near the quantile make the interval narrower. `where` and `by` as in `mean`.
-
-    Raises:
-        ReleaseError: `probability` is not inside (0, 1), or as `mean`.
+    Its interval runs between the quantiles at the ends of the share's interval (Woodruff 1952), so
+    it spans gaps and ties. The position in the generator's bin is uncertain (`INSIDE`): declared
+    cuts near the quantile make the interval narrower. `probability` is inside (0, 1); `where` and
+    `by` as in `mean`.
     """
     if not isinstance(probability, Real) or not 0 < probability < 1:
         raise ReleaseError(
@@ -94,7 +90,7 @@ def _quantile(
     estimate = refit(sample.weights)
     density = _density(observed, mass, probability)
     share = float((sample.weights * present).mean())
-    # Among ties the share at or below may be far from the probability, and the one below near.
+    # Among ties use the nearer share: at or below the quantile, or below it.
     reached, under = (
         float(mass @ rows / mass.sum())
         for rows in (observed <= estimate[0], observed < estimate[0])
@@ -111,7 +107,7 @@ def _quantile(
         sides = np.array([probability - apart, probability + apart])
         quantiles = weighted_quantile(observed, mass, np.clip(sides, 0, 1))
         low, high = estimate[0] - float(reach[0]), estimate[0] + float(reach[0])
-        if sides[0] <= 0:  # beyond all rows: nothing but the density tells
+        if sides[0] <= 0:  # beyond all rows: only the density is known
             quantiles[0] = min(quantiles[0], low)
         if sides[1] >= 1:
             quantiles[1] = max(quantiles[1], high)
@@ -125,10 +121,7 @@ def _quantile(
 
 
 def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below: bool) -> float:
-    """Standard deviation of the share below `value`, from the positions of its bin's values.
-
-    Values, weights and bins have shape (n,); `below`: ties count as above.
-    """
+    """Standard deviation of the share below `value`, from positions in its bin."""
     same_bin = bins == bins[int(np.argmax(values == value))]
     bin_weight = float(weights[same_bin].sum())
     under = float(weights[same_bin & (values < value if below else values <= value)].sum())
@@ -136,7 +129,6 @@ def _inside(values: Array, weights: Array, bins: np.ndarray, value: float, below
 
 
 def _density(values: Array, weights: Array, probability: float) -> float:
-    """Density at a quantile: a share over the distance of the quantiles on both sides."""
     size = float(weights.sum() ** 2 / (weights**2).sum())
     half = min(size ** (-1 / 3) * 0.5, probability / 2, (1 - probability) / 2)
     for _ in range(8):  # a column with ties needs a wider step

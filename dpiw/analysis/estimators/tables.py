@@ -22,17 +22,13 @@ QUARTERS = np.array([0.25, 0.5, 0.75])
 def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
     """Describe each column: share known; mean, spread and quarters of numbers; the main level.
 
-    Numbers without intervals, of rows; if a person may have several, the table's corner says so.
-    Least and largest are left out, since in synthetic rows they are the public bounds; so is the
-    most frequent date.
+    Numbers are of rows, without intervals. Least and largest are left out, since in synthetic rows
+    they are the public bounds, and so is the most frequent date.
 
     Args:
         source: a release, or (table, weights).
         columns: their names; default: all.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Raises:
-        ReleaseError: no such column, not a condition, or no row with weight meets it.
     """
     sample = weighted_sample(source)
     weights = sample.weights * chosen(sample, where)
@@ -75,22 +71,16 @@ def _described(values: pd.Series, weights: Array, declared: Declared | None) -> 
 def value_counts(
     source: Source, column: str, *, bins: Bins = None, where: Column | None = None
 ) -> Estimate:
-    """Return the share of rows at each level of a column; missing is a level.
+    """Return the share of rows at each level of a column, with intervals; missing is a level.
 
-    Every level that the schema declares has a line, in its order, also without rows.
+    Every level that the schema declares has a line, in its order, also without rows. Influence:
+    (1{level} - share) over the share of the rows that count.
 
     Args:
         source: a release, or (table, weights).
         column: its name.
         bins: for numbers or dates: number of equal parts of the rows' range, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Returns:
-        One value per level, with an interval each. Influence: (1{level} - share) over the share of
-        the rows that count.
-
-    Raises:
-        ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
     parts, mask = levels(sample, column, bins), chosen(sample, where)
@@ -105,7 +95,7 @@ def _indicators(parts: Levels) -> Array:
 def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:
     """Return shares of cells that exclude each other, among the rows of all cells.
 
-    `indicators`: 0 or 1 for each row and cell, shape (n, p); `names`: of the cells, length p.
+    `indicators`: 0 or 1 for each row and cell, shape (n, p).
     """
     sample = weighted_sample(source)
     counts = indicators.sum(axis=1)
@@ -140,13 +130,10 @@ def crosstab(
         source: a release, or (table, weights).
         rows: column whose levels index the result.
         columns: column whose levels head it.
-        normalise: True: shares of all rows; `rows`: of the rows at the same level of `rows`; False:
-            sums of weights, whose mean is one. Intervals of shares: `value_counts`.
+        normalise: True: shares of all rows; `rows`: shares within a level of `rows`; False: sums of
+            weights, whose mean is one. Intervals of shares: `value_counts`.
         bins: for columns of many numbers or dates: number of equal parts, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
-
-    Raises:
-        ReleaseError: no such column, too many different numbers, not a condition, or no row.
     """
     sample = weighted_sample(source)
     first, second = (binned_levels(sample, name, bins) for name in (rows, columns))

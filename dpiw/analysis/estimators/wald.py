@@ -1,11 +1,7 @@
-"""Tests of hypotheses with the errors of noise-aware intervals.
+"""Wald tests with the errors of noise-aware intervals: W = d' V^-1 d is chi-square.
 
-All are Wald tests: with an estimate d of dimension k that is zero under the hypothesis and the
-covariance V of its errors, W = d' V^-1 d is asymptotically chi-square with k degrees of freedom. V
-covers the synthetic and the confidential sample, the privacy noise and the shrinkage
-(`dpiw.analysis.errors.intervals.noise_aware_covariance`). With complex errors Pearson's statistic
-has another law (Rao and Scott 1984); the Wald statistic of the same table has this one (Koch,
-Freeman and Freeman 1975).
+V covers both samples, the privacy noise and the shrinkage. With such errors Pearson's statistic has
+another law (Rao and Scott 1984), the Wald statistic of a table this one (Koch et al. 1975).
 """
 
 from __future__ import annotations
@@ -50,9 +46,8 @@ class WaldTest:
     """The outcome of a Wald test.
 
     Attributes:
-        hypothesis: in words.
         statistic: W, or z with its sign for one value.
-        degrees: k.
+        degrees: of freedom.
         p_value: probability of a larger W under the hypothesis.
         estimate: the value tested to be zero.
         method: `noise_aware`, or `sandwich`, which is too narrow for the population.
@@ -107,17 +102,13 @@ def wald_test(
     method: str | None = None,
     hypothesis: str | None = None,
 ) -> WaldTest:
-    """Test that some of an estimate's values are all zero.
+    """Test that some of an estimate's values are all zero; they must not depend on each other.
 
     Args:
         estimate: of this package, such as a regression.
         names: which values; None: all.
         method: `noise_aware` (the default if the weights' law is known) or `sandwich`.
         hypothesis: its name in the result.
-
-    Raises:
-        ReleaseError: no such name, unknown method, the weights' law is needed and unknown, or
-            values that depend on each other.
     """
     check_estimate(estimate, "wald_test")
     names = [names] if isinstance(names, str) else names
@@ -147,11 +138,7 @@ def wald_test(
 
 
 def chi_square_tail(statistic: float, degrees: int) -> float:
-    """Probability that a chi-square variable exceeds `statistic`, without SciPy.
-
-    Q(k/2, x/2) from Q(1/2, y) = erfc(sqrt(y)) or Q(1, y) = exp(-y) by
-    Q(a + 1, y) = Q(a, y) + y^a exp(-y) / Gamma(a + 1) (DLMF 8.8.6).
-    """
+    """Probability that a chi-square variable exceeds `statistic`, without SciPy (DLMF 8.8.6)."""
     y, a = statistic / 2, 1.0 if degrees % 2 == 0 else 0.5
     tail = math.exp(-y) if degrees % 2 == 0 else math.erfc(math.sqrt(y))
     while a < degrees / 2:
@@ -181,9 +168,8 @@ def t_test(
 ) -> WaldTest:
     """Test that two groups have the same mean, or that the mean is `value`.
 
-    The estimate is the difference of the weighted means, with their joint covariance: groups share
-    the privacy noise. The reference law is normal, as for intervals; with hundreds of people behind
-    a mean Student's law is the same.
+    Groups share the privacy noise, so their joint covariance counts. The reference law is normal:
+    with hundreds of people behind a mean Student's law is the same.
 
     Args:
         source: a release, or (table, weights).
@@ -192,10 +178,6 @@ def t_test(
         value: the mean under the hypothesis, without `by`; None: 0.
         where: rows that count.
         method: as in `wald_test`.
-
-    Raises:
-        ReleaseError: `by` does not have two levels, `value` is not finite, both are given; or as
-            `mean` and `wald_test`.
     """
     label = column if isinstance(column, str) else "value"
     if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
@@ -257,14 +239,10 @@ def chi_square_test(
     Args:
         source: a release, or (table, weights).
         rows: column of few levels; missing is a level.
-        columns: the same.
+        columns: another column of few levels.
         bins: for columns of many numbers, as in `dpiw.analysis.crosstab`.
         where: rows that count.
         method: as in `wald_test`.
-
-    Raises:
-        ReleaseError: a column of one level or named twice, too many different numbers; or as
-            `wald_test`.
     """
     sample = weighted_sample(source)
     if rows == columns:
