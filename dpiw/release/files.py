@@ -47,13 +47,7 @@ class ReleaseContents:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
-    """Public facts for a data catalogue that the curator declares.
-
-    Attributes:
-        licence: URL or name of the licence.
-        url: page of the data set.
-        creator: the organisation that publishes.
-    """
+    """Public facts that the curator declares for a data catalogue; `licence` is a URL or a name."""
 
     licence: str
     url: str
@@ -93,9 +87,6 @@ def release_contents(
         truth: of simulated examples whose truth is public.
         replicates: replicate weights of the rows, in the order of `frames`.
         lists: further files by name, with found levels.
-
-    Raises:
-        ReleaseError: as `write_synthetic` and `write_replicates`.
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()
