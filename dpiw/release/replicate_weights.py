@@ -120,11 +120,7 @@ def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
 
 
 def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows: int) -> float:
-    """Return the scale of this release's replicate weights.
-
-    Raises:
-        ManifestError: other rows, replicates or facts than promised.
-    """
+    """Return the scale; raises ManifestError for other rows, replicates or facts than promised."""
     count, scale = replicates_promised(certificate), footer.scale
     certified_facts = replicate_facts(certificate, count=count, scale=scale)
     expected = {f"dpiw.{name}": value for name, value in certified_facts.items()}
