@@ -36,7 +36,6 @@ class Cost:
         joint: whether its stages cost at most their sum: nothing was paid twice.
         attempts: the state of each paid attempt, in words; empty if there was one.
         alone: cost of each stage as the only one.
-        budgets: the lifetime budgets by letter.
         accountants: epsilon of one complete attempt by accountant.
     """
 
@@ -50,10 +49,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpread:
-    """Noise in the log weights: of the middle row, and its factor on the weight.
-
-    `rows`: the number of evenly spaced rows; empty: all.
-    """
+    """Noise in the middle log weight of `rows` (empty: all), and its factor on the weight."""
 
     drawing: Drawing
     rows: str
@@ -81,10 +77,7 @@ class ColumnCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Repairs:
-    """Statistics with public truth: their rows, and how many came closer to it.
-
-    `used`: the number of first rows used; empty: all.
-    """
+    """Statistics with public truth, on the first `used` rows (empty: all); how many came closer."""
 
     used: str
     rows: tuple[tuple[str, ...], ...]
@@ -201,13 +194,7 @@ def column_cards(
     *,
     weighted: bool,
 ) -> tuple[ColumnCard, ...]:
-    """Draw every released column, unweighted and weighted, and its truth if public.
-
-    Args:
-        shown: the synthetic rows.
-        schema: the public schema.
-        truth: shares per column of a simulated example; empty for a real release.
-        weighted: whether the rows have weights.
+    """Draw every released column of synthetic rows, and its truth (shares) if a simulation has one.
 
     Raises:
         ReleaseError: a column's truth does not have one share per bin or level.
@@ -246,7 +233,6 @@ def _column(cells: Axis, shares: Shares, name: str) -> Drawing:
 
 
 def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Shares]:
-    """Keep the largest levels in their order and sum the rest."""
     if len(labels) <= _BARS:
         return labels, shares
     largest = shares.before if shares.after is None else np.maximum(shares.before, shares.after)
