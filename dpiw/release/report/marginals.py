@@ -1,7 +1,6 @@
 """Shares of every column's public bins and levels, for the report's plots.
 
-Bins come from the public schema alone, so marginals of two tables can be compared and the axes of a
-plot reveal nothing of any table.
+Bins come from the public schema alone, so the axes of a plot reveal nothing of any table.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ class Axis:
     """The public bins of a numeric column or the levels of a discrete one.
 
     Attributes:
-        labels: one per level (`missing` last, if nullable); for numeric columns the texts of the
-            public bounds.
+        labels: levels (`missing` last, if nullable), or the texts of a numeric column's bounds.
         edges: increasing bin edges of a numeric column in own units; empty for discrete ones.
         cells: number of shares, missing included.
         nullable: whether the last share is that of missing values.
