@@ -1,8 +1,7 @@
-"""`report.html`: the release in words and plots for people who are not specialists.
+"""`report.html`: one page without scripts for people who are not specialists.
 
-One self-contained page without scripts or outside resources, computed from the certificate, the
-public schema and the released rows, so it is free post-processing. `report.html.j2` holds its words
-and escapes every text; the numbers are made here.
+`report.html.j2` holds the words and escapes every text; the numbers come from the certificate, the
+public schema and the released rows, so the page is free post-processing.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ class DiagnosticsView:
     Attributes:
         groups: title to rows of (name, value, meaning).
         missing: names of diagnostics without a value in this release.
-        of_means: whether the weights come from noisy averages, not from a ratio per row; `tau` then
-            forecasts the noise of an average.
+        of_means: whether the weights come from noisy averages; `tau` then forecasts their noise.
     """
 
     groups: Mapping[str, tuple[tuple[str, str, str], ...]]
@@ -129,9 +127,6 @@ class ReportView:
     """Values of the report's template.
 
     Attributes:
-        certificate: of the release.
-        epsilon: of the release, short.
-        delta: of the release, without a power of ten.
         ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
         guess: how often a guess about one person may be right, rounded up.
         presence: whether neighbours differ by one unit's presence rather than its values.
