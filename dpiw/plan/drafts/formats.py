@@ -1,4 +1,4 @@
-"""The formats that `dpiw init` drafts from, and one door to all of them."""
+"""The formats that `dpiw init` drafts from."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from dpiw.plan.drafts.table_schema import read_table_schema
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What a draft is made from.
+    """Where a draft comes from.
 
     Attributes:
         place: a path; `module:Class`; the text of a header.
         table: one table among several, by its name in the file.
         dialect: of SQL.
-        delimiter: of a header.
-        encoding: of a header.
+        delimiter, encoding: of a header.
     """
 
     place: str
@@ -63,10 +62,10 @@ FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
 
 
 def draft_table(name: str, metadata: Metadata) -> TableDraft:
-    """What metadata of the format `name` tells about a table.
+    """Draft a table from metadata of the format `name`.
 
     Raises:
-        SchemaError: not such metadata. The message quotes names of columns and tables at most.
+        SchemaError: not such metadata. The message quotes at most names of columns and tables.
         SourceError: a file's name for a header.
     """
     try:
