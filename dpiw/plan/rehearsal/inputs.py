@@ -1,7 +1,7 @@
 """Public rows that a curator offers as a stand-in population.
 
-A copy of the confidential table cannot be told from public rows: that they are public is the
-curator's word. What is never offered is said in `dpiw.data.confidential`.
+Code cannot tell a copy of the confidential table from public rows: the curator declares them
+public. `dpiw.data.confidential` lists what is refused anyway.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dpiw.plan.rehearsal.populations import ResampledRows, WeightedRows
 from dpiw.plan.spec import ReleaseSpec
 
 LEAST_ROWS = 50
-"""Fewer rows are no population to draw from."""
+"""Fewest rows that serve as a population."""
 
 
 def public_rows(
     path: Path, spec: ReleaseSpec, schema: PublicSchema, *, declared_public: bool
 ) -> ResampledRows:
-    """A public CSV file, UTF-8 with commas, of exactly the schema's released columns.
+    """Read a public CSV file, UTF-8 with commas, of exactly the schema's released columns.
 
     Args:
         path: the file.
@@ -54,11 +54,7 @@ def public_rows(
 
 
 def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
-    """How many public rows the spec's calibration is fitted on; 0 without one on public rows.
-
-    Raises:
-        SourceError: the file's structure is not as declared.
-    """
+    """Count public rows for the spec's calibration (0: none); SourceError if not as declared."""
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is None or step.rows is None:
         return 0
@@ -85,7 +81,7 @@ def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
 
 
 def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> ResampledRows:
-    """A former release of the same schema, verified; its weights count unless it says otherwise.
+    """Read a verified release of the same schema; weights count unless it says otherwise.
 
     Raises:
         ReleaseError: the folder fails verification, or its schema is another one.
