@@ -1,15 +1,9 @@
-"""A release rehearsed on public stand-ins, before any budget is spent.
+"""A release rehearsed on public stand-ins whose truth is known, before any budget is spent.
 
-The whole mechanism runs in memory, from the noisy fits to the verdict, on tables drawn from
-populations whose truth is known. Neither the confidential source nor the ledger nor the state
-folder is touched, so it is free and may be repeated. It says what weights would bring if the
-confidential table were like the stand-ins; whether it is, nobody may look up.
+Rows are scored as their certificate tells analysts to use them.
 
-Rows are scored as their certificate would tell analysts to use them: unweighted where the verdict
-is `do not use`.
-
-Privacy: costs nothing, because nothing confidential is read. The noise is seeded by a simulation
-seed, and no result can be published.
+Privacy: costs nothing, because source, ledger and state folder are not touched. The noise has a
+simulation seed, and no result can be published.
 """
 
 from __future__ import annotations
@@ -37,10 +31,10 @@ from dpiw.plan.rehearsal.scores import Scorer
 from dpiw.privacy.randomness import SeededNoise
 
 LEAST_RUNS = 5
-"""Fewer runs have no standard error worth the name."""
+"""Fewest runs for a usable standard error."""
 
 FLOOR = "stand-in rows"
-"""The stand-in table itself, scored: what no synthetic table can be expected to pass."""
+"""The stand-in table itself, scored: a bound for every synthetic table."""
 
 FAILED = "failed"
 
@@ -68,11 +62,11 @@ class Score:
     """One candidate on one stand-in population.
 
     Attributes:
-        population: kind of population.
-        run: number of the population among its kind.
+        population: its kind.
+        run: its number within its kind.
         candidate: name, or `FLOOR`.
         distances: by measure, lower is better (`Scorer.distances`).
-        norms: what relative measures are relative to (`Scorer.norms`).
+        norms: divisors of relative measures (`Scorer.norms`).
         verdict: of the certificate; `none` without weights, `failed` where a stage would fail.
         ess_share: effective sample size of the weights over their number.
     """
@@ -91,13 +85,12 @@ class Rehearsal:
     """Everything that decides a rehearsal's result.
 
     Attributes:
-        schema: the public schema.
-        candidates: compiled, with their sizes; those without a plan are not played.
+        candidates: compiled; those without a plan are not played.
         populations: kinds of random populations, names of `KINDS`; or one name for `stand_in`.
         stand_in: public rows to resample instead; None for random populations.
         runs: populations of each kind.
         seed: of the whole simulation, a whole number >= 0.
-        labelled_rows: how many public rows a calibration on public rows would be fitted on.
+        labelled_rows: public rows that a calibration would be fitted on.
         scorer: set here: the measures.
     """
 
@@ -124,16 +117,14 @@ class Rehearsal:
 
     @property
     def places(self) -> list[Place]:
-        """Every (population, run), in order; one unit of work each."""
+        """Return every (population, run), in order; one unit of work each."""
         return [(p, run) for run in range(self.runs) for p in range(len(self.populations))]
 
 
 def rehearse(
     rehearsal: Rehearsal, *, jobs: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> list[Score]:
-    """Play every candidate on every population.
-
-    The result depends on the rehearsal alone: not on `jobs`, and not on the order of the work.
+    """Play every candidate on every population; the result is the same for any `jobs`.
 
     Args:
         rehearsal: what to play.
@@ -153,7 +144,7 @@ def rehearse(
 def _scores(
     rehearsal: Rehearsal, places: list[Place], jobs: int
 ) -> Generator[tuple[Place, list[Score]]]:
-    """Scores of each place, in the order they are ready; an interrupt leaves no process behind."""
+    """Yield scores as they are ready; an interrupt leaves no process behind."""
     work = partial(_on_one_population, rehearsal)
     if jobs <= 1:
         yield from ((place, work(place)) for place in places)
@@ -177,7 +168,7 @@ def _scores(
 
 
 def _on_one_population(rehearsal: Rehearsal, place: Place) -> list[Score]:
-    """All candidates on one population and one table of it, from the same random numbers."""
+    """Score all candidates on one table, from the same random numbers."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     number, run = place
@@ -236,8 +227,7 @@ def rehearse_release(
     Args:
         plan: calibrated.
         stand_in: public rows in the confidential table's place.
-        labelled: other rows of the same law, instead of those that a calibration on public
-            rows is fitted on; may have no row where the plan asks for none.
+        labelled: other rows of the same law, for a calibration on public rows; else may be empty.
         rng: simulation only; equal states give equal releases.
 
     Privacy:
