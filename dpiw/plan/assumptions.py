@@ -39,11 +39,7 @@ _FOUND_LEVELS = (
 def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False) -> tuple[str, ...]:
     """Return what a reader must accept for the certificate's epsilon and delta to hold.
 
-    Args:
-        plan: the release's plan.
-        max_unpaid_reads: as the population was registered.
-        read_before: whether the table was read under another plan, without a draw, before the run
-            was reserved.
+    `read_before`: whether the table was read under another plan, without a draw, before this run.
     """
     unit = plan.spec.privacy_unit
     late = isinstance(plan.generator, FindsLevels)
