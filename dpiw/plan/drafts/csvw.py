@@ -37,11 +37,7 @@ _DATE_SIGNS = (
 
 
 def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from a CSVW file; `table`: the `url` of one of several.
-
-    Raises:
-        SchemaError: no such metadata, or a schema at an address that is not below its folder.
-    """
+    """Draft from a CSVW file (`table`: a `url`); SchemaError for others and distant schemas."""
     document = parse_json(read_text(path, suffixes=_SUFFIXES, what=_WHAT), what=_WHAT)
     tables = {
         text_of(entry.get("url")) or "table": entry for entry in mappings(document.get("tables"))
