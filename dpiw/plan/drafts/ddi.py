@@ -25,11 +25,7 @@ _CODES = (
 
 
 def read_ddi(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from the variables of a file; `table`: the ID of one of several `fileDscr`.
-
-    Raises:
-        SchemaError: no such codebook, or one with a document type or entities.
-    """
+    """Draft from a codebook (`table`: a `fileDscr` ID); SchemaError for others and entities."""
     root = _parsed(read_text(path, suffixes=(".xml",), what=_WHAT))
     files: dict[str, list[ElementTree.Element]] = {}
     for variable in root.iter("var"):
