@@ -36,14 +36,11 @@ _SECOND = (
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnDraft:
-    """One column as far as metadata settles it.
+    """One column as far as metadata settles it; None or empty: open.
 
     Attributes:
-        kind, nullable: None: nothing says so.
-        lower, upper: inclusive bounds of a numeric kind.
-        levels: of a categorical or ordinal kind; empty: open.
         other: the level that unknown cells become.
-        words: `true_values` and `false_values` of a boolean, or none.
+        words: `true_values` and `false_values` of a boolean.
         written: fields of `dpiw.data.cell_formats` that the metadata states.
         provenance: of bounds or levels.
         notes: for the reader of the draft; our own words only.
