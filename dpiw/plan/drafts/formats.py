@@ -23,14 +23,7 @@ from dpiw.plan.drafts.table_schema import read_table_schema
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """Where a draft comes from.
-
-    Attributes:
-        place: a path; `module:Class`; the text of a header.
-        table: one table among several, by its name in the file.
-        dialect: of SQL.
-        delimiter, encoding: of a header.
-    """
+    """Where a draft comes from: `place` is a path, `module:Class`, or the text of a header."""
 
     place: str
     table: str | None = None
@@ -62,11 +55,9 @@ FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
 
 
 def draft_table(name: str, metadata: Metadata) -> TableDraft:
-    """Draft a table from metadata of the format `name`.
+    """Draft a table from metadata of the format `name`; SourceError: a file's name for a header.
 
-    Raises:
-        SchemaError: not such metadata. The message quotes at most names of columns and tables.
-        SourceError: a file's name for a header.
+    Raises SchemaError for other texts; it quotes at most names of columns and tables.
     """
     try:
         return FORMATS[name](metadata)
