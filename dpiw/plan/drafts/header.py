@@ -16,9 +16,7 @@ _PADDED = "the header has white space at its ends: names are exact, so take it o
 def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
     """Draft the columns that a CSV header names.
 
-    Raises:
-        SchemaError: no header, another delimiter, or a number for a name, which may be a row of the
-            table. The message quotes nothing.
+    Raises SchemaError, without quoting, also for a number as a name: it may be a row of the table.
     """
     try:
         rows = list(csv.reader([line], delimiter=delimiter, strict=True))
