@@ -24,11 +24,7 @@ _FORMATS = {"date": ColumnKind.DATE, "date-time": ColumnKind.DATETIME}
 
 
 def read_model(place: str) -> TableDraft:
-    """Draft from a model `module:Class`, importable from the current folder.
-
-    Raises:
-        SchemaError: no such model.
-    """
+    """Draft from a `module:Class`, importable from the current folder; else SchemaError."""
     from pydantic import BaseModel
 
     module, _, name = place.partition(":")
