@@ -28,9 +28,7 @@ _UTF_16 = (
 def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
     """Return the text of a metadata file; check the suffix first, so that no table is opened.
 
-    Raises:
-        SchemaError: another suffix, not a regular file, too large, or not UTF-8. The message never
-            quotes the file.
+    Raises SchemaError, which never quotes the file: not regular, too large, or not UTF-8.
     """
     if path.suffix.lower() not in suffixes:
         raise SchemaError(f"{what}: expected a file named *{' or *'.join(suffixes)}")
@@ -46,14 +44,9 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
 
 
 def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
-    """Return a file's only line; reads at most one byte beyond it.
+    """Return a file's only line; reads at most one byte beyond it, and raises SchemaError for more.
 
-    Args:
-        path: of the file.
-        encoding: one in which a line ends with the byte 10.
-
-    Raises:
-        SchemaError: no such file, not a regular one, not in that encoding, or more than one line.
+    The encoding must be one in which a line ends with the byte 10.
     """
     if not path.exists():
         raise SchemaError(f"header: no such file: {path}{_nearest_beside(path)}")
@@ -86,11 +79,7 @@ def _nearest_beside(path: Path) -> str:
 
 
 def parse_json(text: str, *, what: str) -> dict[str, Any]:
-    """Return a JSON object without duplicate keys.
-
-    Raises:
-        SchemaError: not such an object, with line and column. The message never quotes the file.
-    """
+    """Return a JSON object without duplicate keys; else SchemaError, never with the file's text."""
     place = ""
     try:
         value = json.loads(text, object_pairs_hook=_unique)
