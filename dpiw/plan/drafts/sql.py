@@ -29,16 +29,10 @@ _TEXT = re.compile(r"^(N?VARCHAR|N?CHAR|(TINY|MEDIUM|LONG)?TEXT|BPCHAR|NAME|ENUM
 
 
 def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> TableDraft:
-    """Draft from a file of SQL definitions.
+    """Draft from a file of SQL definitions in one of sqlglot's dialects; empty: what all share.
 
-    Args:
-        path: the `.sql` file.
-        table: the name of one table, if the file defines several.
-        dialect: of sqlglot: `postgres`, `mysql`, `tsql`, ...; empty: what all have in common.
-
-    Raises:
-        SchemaError: no such definitions, unknown dialect, or a dump with rows. The message has at
-            most a line's number and names of tables.
+    Raises SchemaError: no definitions, unknown dialect, or a dump with rows. The message has at
+    most a line's number and names of tables.
     """
     text = read_text(path, suffixes=(".sql", ".ddl"), what=_WHAT)
     if rows := _ROWS.search(text):
