@@ -61,15 +61,9 @@ _HEAD = """\
 
 
 def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, str]:
-    """Return the data dictionary and its files of levels, by file name.
+    """Return the data dictionary and its files of levels, by name; SchemaError if it is too large.
 
-    Args:
-        draft: of the table.
-        name: of the dictionary.
-        origin: source of the draft, in our words.
-
-    Raises:
-        SchemaError: more than a data dictionary may hold.
+    `origin`: source of the draft, in our words.
     """
     files: dict[str, str] = {}
     lines = [_HEAD.format(origin=origin, open=OPEN)]
@@ -140,17 +134,9 @@ METHODS = (
 def drafted_files(
     draft: TableDraft, *, name: str, origin: str, delimiter: str = ",", encoding: str = "utf-8"
 ) -> dict[str, str]:
-    """Return a draft's files by name; raises if no plan accepts them with made-up values.
+    """Return a draft's files by name; `origin`: source of the draft, in our words.
 
-    Args:
-        draft: of the table.
-        name: of dictionary and spec.
-        origin: source of the draft, in our words.
-        delimiter: of the table.
-        encoding: of the table.
-
-    Raises:
-        SchemaError, SpecError: no plan accepts such a table; the column or field is named.
+    Raises SchemaError or SpecError if no plan accepts them with made-up values.
     """
     files = dictionary_files(draft, name=name, origin=origin)
     stand_ins = dictionary_files(draft.settled(), name=name, origin=origin)
@@ -251,11 +237,7 @@ publish_to: releases
 
 
 def dictionary_name(*candidates: str) -> str:
-    """Return the first candidate that makes a dictionary's name, in plain letters (`Süd`: `sued`).
-
-    Raises:
-        SchemaError: no name has a letter or digit.
-    """
+    """Return the first candidate with a letter or digit, in plain letters (`Süd`: `sued`)."""
     for text in candidates:
         folded = unicodedata.normalize("NFC", text).casefold().translate(_LETTERS)
         bare = "".join(
