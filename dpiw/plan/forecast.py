@@ -22,7 +22,6 @@ class WeightsForecast:
     Attributes:
         tau: predicted standard deviation of the log-weight noise at a reference row.
         resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
-        feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
     """
 
     method: str
@@ -63,11 +62,7 @@ TOLD = 60
 
 
 def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Running | None:
-    """Return seconds and memory of a calibrated method; None without a forecast.
-
-    Raises:
-        SpecError: more than `LONGEST` seconds, or more memory than the spec allows a stage.
-    """
+    """Return seconds and memory of a calibrated method, if known; SpecError beyond their limits."""
     if not isinstance(method, Forecasts):
         return None
     running = method.running(
