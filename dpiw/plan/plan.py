@@ -54,17 +54,15 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A compiled spec. Holds no data and was made without reading any.
+    """A compiled spec, made without reading data.
 
     Attributes:
         effort: the zCDP-equivalent rho that the search found, split by the spec's shares.
         weights: the calibrated estimator; None when rows are published unweighted.
-        stages: the private stages in order.
         cost: what a complete run is charged: the spec's total.
         epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
         epsilon_rdp: the same by Renyi DP, an independent, looser accountant; None at delta 0.
         forecast: what the asked-for weights would show; None when the spec asks for none.
-        warnings: for the curator, from public facts.
     """
 
     spec: ReleaseSpec
@@ -184,8 +182,7 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     """Calibrate every noise scale to the spec's total and judge feasibility. Reads no data.
 
     Raises:
-        SpecError: a method or a setting is unknown, the promise cannot be met, or weights are
-            infeasible and the spec says `when_infeasible: refuse`.
+        SpecError: bad settings, a promise that cannot be met, or weights to refuse as infeasible.
         NotPublishableError: the spec names a method that is not private.
     """
     methods = PrivateMethods.of_spec(spec, schema)
@@ -279,15 +276,10 @@ RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld"
 
 
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
-    """Rebuild a run's plan from its record, without a new search.
+    """Rebuild a run's plan from its record of `RESTORED`, without a new search.
 
-    The kept epsilons are for people: `promised_epsilon` composes them again before budget is
-    reserved or noise drawn, `composed_epsilon` for the certificate.
-
-    Args:
-        spec: the run's spec.
-        schema: the run's schema.
-        record: holds `RESTORED`; without epsilons (earlier versions) they are composed again.
+    The kept epsilons (missing in earlier versions) are for people: `promised_epsilon` composes them
+    again before budget is reserved or noise drawn, `composed_epsilon` for the certificate.
     """
     methods = PrivateMethods.of_spec(spec, schema)
     if not record["publishes_weights"]:
