@@ -1,7 +1,4 @@
-"""What a rehearsal compares: the spec's own weights, none, and measured weights by map and split.
-
-Every candidate is a plan at the spec's total (epsilon, delta); nothing is read.
-"""
+"""Candidates of a rehearsal: whole plans at the spec's total (epsilon, delta); nothing is read."""
 
 from __future__ import annotations
 
@@ -43,12 +40,7 @@ MOST_STAND_IN_ROWS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One way to spend the budget: `none`, `spec`, or one of `MEASURED`.
-
-    Attributes:
-        plan: compiled with `when_infeasible: keep`; None where it cannot be compiled.
-        reason: why not.
-    """
+    """One way to spend the budget; `plan` is None where it cannot be compiled for `reason`."""
 
     name: str
     plan: Plan | None
@@ -81,9 +73,8 @@ def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
 def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]:
     """Compile every distinct candidate: `none`, the spec's own weights, then `MEASURED`.
 
-    Raises:
-        SpecError: the spec's own plan, or `none`, cannot be compiled; or its rows or levels come
-            from the real population, which no stand-in represents.
+    Raises SpecError for plans that fail, and for rows or levels of the real population: no stand-in
+    represents it.
     """
     none = Candidate(name=NONE, plan=compile_plan(_weighted(spec, NONE, {}), schema))
     if none.plan is None or not rehearsable(none.plan.generator):
