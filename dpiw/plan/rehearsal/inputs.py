@@ -1,8 +1,4 @@
-"""Public rows that a curator offers as a stand-in population.
-
-Code cannot tell a copy of the confidential table from public rows: the curator declares them
-public. `dpiw.data.confidential` lists what is refused anyway.
-"""
+"""Public rows as a stand-in population; the curator declares them public, code cannot check it."""
 
 from __future__ import annotations
 
@@ -30,15 +26,8 @@ def public_rows(
 ) -> ResampledRows:
     """Read a public CSV file, UTF-8 with commas, of exactly the schema's released columns.
 
-    Args:
-        path: the file.
-        spec: for its limits, and for what must not be read.
-        schema: the public schema.
-        declared_public: the curator's word that the rows are public.
-
-    Raises:
-        SpecError: no such word, or the path is confidential; nothing was opened.
-        SourceError: the file's structure is not as declared, or it has too few rows.
+    `declared_public` is the curator's word. Without it, or for a confidential path, raises
+    SpecError before anything is opened; SourceError for another structure or too few rows.
     """
     if not declared_public:
         raise SpecError(
@@ -81,11 +70,7 @@ def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
 
 
 def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> ResampledRows:
-    """Read a verified release of the same schema; weights count unless it says otherwise.
-
-    Raises:
-        ReleaseError: the folder fails verification, or its schema is another one.
-    """
+    """Read a verified release of the same schema (else ReleaseError), weighted if usable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableWeightsWarning)
         release = load_release(folder, public_key)
