@@ -28,12 +28,7 @@ _KNOTS = np.linspace(0.0, 1.0, 513)
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of random population.
-
-    Attributes:
-        correlation: largest correlation of two latent normals, in [0, 1).
-        clusters: latent classes with their own marginals.
-    """
+    """A random law: largest correlation of two latent normals, in [0, 1), and number of classes."""
 
     correlation: float = 0.0
     clusters: int = 1
@@ -73,10 +68,9 @@ class Marginal:
     """The law of one column in one class, as a function of a uniform.
 
     Attributes:
-        values: level codes in the order of the latent variable, shape (levels,), or increasing
-            scaled values at `places`.
+        values: level codes in latent order, or increasing scaled values at `places`.
         places: cumulative probabilities: of the end of each level, or of each value.
-        missing: probability of a missing cell; 0 in columns that are not nullable.
+        missing: probability of a missing cell.
     """
 
     values: NDArray[Any]
@@ -94,13 +88,11 @@ class Marginal:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomLaw:
-    """A mixture of classes whose latent normals share two factors.
+    """A mixture of classes (`shares`) whose latent normals share two factors.
 
     Attributes:
-        shares: of the classes, shape (classes,).
         marginals: by class, then by released column.
-        loadings: of the latent normals on the factors, shape (2 columns, factors): one latent
-            variable for a column's value, one for its absence.
+        loadings: shape (2 columns, factors): a latent variable for a value, one for its absence.
     """
 
     schema: PublicSchema
