@@ -44,12 +44,9 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RehearsedRelease:
-    """A release as an analyst would hold it.
+    """A release as an analyst would hold it: rows with weights to use (sum one), and as certified.
 
-    Attributes:
-        rows: the published rows with the weights to use, which sum to one.
-        weights: as certified.
-        verdict: `none` where rows are published unweighted.
+    `verdict` is `none` where rows are published unweighted.
     """
 
     rows: WeightedRows
@@ -59,12 +56,9 @@ class RehearsedRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One candidate on one stand-in population.
+    """One candidate (or `FLOOR`) on one stand-in population.
 
     Attributes:
-        population: its kind.
-        run: its number within its kind.
-        candidate: name, or `FLOOR`.
         distances: by measure, lower is better (`Scorer.distances`).
         norms: divisors of relative measures (`Scorer.norms`).
         verdict: of the certificate; `none` without weights, `failed` where a stage would fail.
@@ -85,11 +79,8 @@ class Rehearsal:
     """Everything that decides a rehearsal's result.
 
     Attributes:
-        candidates: compiled; those without a plan are not played.
-        populations: kinds of random populations, names of `KINDS`; or one name for `stand_in`.
-        stand_in: public rows to resample instead; None for random populations.
+        populations: names of `KINDS`; or one name for `stand_in`, public rows to resample.
         runs: populations of each kind.
-        seed: of the whole simulation, a whole number >= 0.
         labelled_rows: public rows that a calibration would be fitted on.
         scorer: set here: the measures.
     """
@@ -124,12 +115,9 @@ class Rehearsal:
 def rehearse(
     rehearsal: Rehearsal, *, jobs: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> list[Score]:
-    """Play every candidate on every population; the result is the same for any `jobs`.
+    """Play every candidate on every population; the result is the same for any `jobs` (processes).
 
-    Args:
-        rehearsal: what to play.
-        jobs: processes.
-        progress: called after each population with the numbers of those done and of all.
+    `progress` is called after each population with the numbers of those done and of all.
     """
     scores: dict[Place, list[Score]] = {}
     places = rehearsal.places
@@ -224,15 +212,12 @@ def rehearse_release(
 ) -> RehearsedRelease:
     """Make the release of `plan` from public rows, and use it as its verdict says.
 
-    Args:
-        plan: calibrated.
-        stand_in: public rows in the confidential table's place.
-        labelled: other rows of the same law, for a calibration on public rows; else may be empty.
-        rng: simulation only; equal states give equal releases.
+    `labelled`: other rows of the same law, for a calibration on public rows; else may be empty.
 
     Privacy:
-        The rows are public stand-ins, so nothing is charged. The noise has the scale that the
-        plan's events promise for confidential rows, and is seeded: no result can be published.
+        Costs nothing: the rows are public. The noise has the scale that the plan's events promise
+            for
+        confidential rows, and is seeded: no result can be published.
 
     Raises:
         WeightError: a stage would fail.
