@@ -39,11 +39,9 @@ LEGEND = (
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Mean over populations with its standard error, and the paired difference to `none`.
+    """Mean and standard error (NaN with fewer than two populations), and the change from `none`.
 
-    Attributes:
-        mean, error: of the measure; NaN with fewer than two populations.
-        difference, difference_error: to `none`, paired by population; negative is better.
+    Paired by population; a negative `difference` is better.
     """
 
     mean: float
@@ -77,7 +75,6 @@ class Line:
     """One candidate on one kind of population.
 
     Attributes:
-        changes: by measure.
         verdicts: how often each was given.
         ess_share: mean, as certified, whatever the verdict.
         paired: populations on which neither it nor `none` failed.
@@ -144,10 +141,7 @@ def _mean(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def recommended(lines: Sequence[Line]) -> str:
-    """Return the weights that help on every kind with dependence, or `none`.
-
-    Among several, the largest mean relative gain over measures and kinds decides.
-    """
+    """Return the weights that help on every kind with dependence, by mean gain; or `none`."""
     weighted = [line for line in lines if line.candidate not in (NONE, FLOOR)]
     by_candidate: dict[str, list[Line]] = {}
     for line in [line for line in weighted if line.population not in NULL_KINDS] or weighted:
