@@ -47,9 +47,8 @@ class Portrait:
     Attributes:
         one_way: shares of every column's public bins, missing included.
         two_way: shares of the joint bins of every compared pair.
-        cumulative: distribution functions on a grid of the public range, shape (columns, grid);
-            of the numeric, ordinal and boolean columns' present cells.
-        coefficients: of the target on the other columns, intercept included; empty without them.
+        cumulative: distribution functions of present cells, shape (ordered columns, grid).
+        coefficients: of the target on the other columns, intercept included.
         means: of the encoded row, shape (width,).
     """
 
@@ -62,12 +61,7 @@ class Portrait:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scorer:
-    """The measures of one schema.
-
-    Attributes:
-        pairs: released columns compared two by two, by position.
-        measures: keys of `MEASURES` that the schema admits.
-    """
+    """The measures of one schema: the keys of `MEASURES` that it admits, and pairs of columns."""
 
     schema: PublicSchema
     pairs: tuple[tuple[int, int], ...]
