@@ -116,13 +116,9 @@ class ReleaseSpec(Places, Promise):
         return hashlib.sha256(b"dpiw-run-v1\n" + compact_json(parts).encode()).hexdigest()
 
     def check_publish_to(self) -> None:
-        """Refuse to publish beside confidential files, or into a file. Paths are absolute.
+        """Raise SpecError if `publish_to` (absolute) is a file or has confidential files in it.
 
         Verification refuses every release beside a file that it cannot read.
-
-        Raises:
-            SpecError: `publish_to` is a file, holds the source, or is the state folder or its
-                workspace.
         """
         releases, state = Path(self.publish_to), Path(self.state)
         source = Path(self.source.path)
@@ -194,11 +190,7 @@ def _check_promise(spec: ReleaseSpec) -> None:
 
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
-    """Check a mapping of settings and return the spec.
-
-    Raises:
-        SpecError: names the field, what was expected, and the allowed range.
-    """
+    """Check settings and return the spec; SpecError names the field and the allowed range."""
     faults = ""
     try:
         spec = ReleaseSpec.model_validate(mapping)
@@ -244,11 +236,9 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
-    """Return the spec with absolute paths, and the SHA-256 of public rows for a calibration.
+    """Make paths absolute, and add the SHA-256 of public rows for a calibration.
 
-    Raises:
-        SpecError: a path cannot be resolved, or a public file is confidential or not the stated
-            one.
+    Raises SpecError if a public file is confidential or not the stated one.
     """
 
     def absolute(field: str, text: str) -> str:
@@ -329,11 +319,7 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
 
 
 def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
-    """Refuse a spec and a schema that differ on the person or on how cells are written.
-
-    Raises:
-        SpecError, SchemaError: names the field or column.
-    """
+    """Refuse a spec and a schema that differ on the person or on how cells are written."""
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (
@@ -346,17 +332,11 @@ def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
 def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
     """Refuse a header line, or a Parquet file's columns, that are not as declared; else say so.
 
-    Args:
-        text: a CSV file's first line as typed, or the path of a Parquet file.
-        source: the spec's source.
-        schema: the public schema.
+    `text`: a CSV file's first line as typed, or the path of a Parquet file.
 
     Privacy:
         Of a Parquet file only names and types in its footer are used. Types may depend on cells,
         so no type that a column's values may take is refused or named.
-
-    Raises:
-        SchemaError, SourceError: a name differs, or no cell of a type can be read.
     """
     from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.sources import is_parquet, parquet_types
