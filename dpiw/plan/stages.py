@@ -200,10 +200,8 @@ def check_generator(
 ) -> None:
     """Refuse weights and totals that rows made elsewhere cannot have.
 
-    Raises:
-        NotPublishableError: no epsilon is declared.
-        SpecError: weights need fresh rows of the generator, the declared cost uses up the total,
-            or the release draws nothing.
+    Raises NotPublishableError without a declared epsilon; SpecError for weights that need fresh
+    rows, a declared cost that uses up the total, or a release that draws nothing.
     """
     declared = generator.declared(spec.privacy_unit)
     draws = weights is not None and weights.draws
@@ -240,12 +238,9 @@ def check_rows(
     generator: MadeElsewhere,
     weights: WeightEstimator | None,
 ) -> list[str]:
-    """Read the public file, refuse undeclared cells or too few rows, and warn of a small base.
+    """Refuse (SpecError) too few rows in the public file or undeclared cells; warn of a small base.
 
     Without a stated `base_rows`, all rows of a smaller file are weighted (`Recipe.draw`).
-
-    Raises:
-        SpecError: names the column, or the settings that ask for more rows.
     """
     rows, published = generator.kept(schema)["rows"], spec.synthetic_rows
     usual = published if weights is None else weights.sampled(published)[0]
@@ -281,9 +276,8 @@ def fitting(
 ) -> Synthesizer:
     """Return the generator; one that finds levels gets the total delta.
 
-    Raises:
-        SpecError: unseen levels without a method that finds them, or the reverse; or found levels
-            with weights or constraints.
+    Raises SpecError for unseen levels without a method that finds them, or the reverse; and for
+    found levels with weights or constraints.
     """
     unseen = [column.name for column in schema.released if column.unseen]
     if not isinstance(generator, FindsLevels):
