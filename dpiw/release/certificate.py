@@ -69,26 +69,20 @@ class Certificate:
     """The public record of one release.
 
     Attributes:
-        period: as declared (`2027-Q1`).
         unit: the privacy unit; its relation applies to every number here.
-        epsilon, delta: of this release, decimal text, rounded up.
+        epsilon, delta: of this release, rounded up.
         attempts: per paid reservation `epsilon`, `delta`, the state of its `stages`, and `resumed`,
             how often a killed training went on. Their sum is the release's total. Reservations
             returned before a draw are left out: they would reveal how reads of the table ended.
         spent_epsilon, spent_delta: of the population's whole life, this release included.
         account: the ledger's account in its own whole units: `composition`, `held`, `drawn`
             (`dpiw.ledger.charges.Charge.to_payload`), `max_unpaid_reads`. Recovers a lost ledger.
-        budget_epsilon, budget_delta: the population's lifetime budget.
         accountants: epsilon of one complete attempt: `pld` is the guarantee, `rdp` a check.
         plan_digest: SHA-256 of the plan that was fixed before any data was read.
-        nominal_rows: the public nominal size n0 used in every formula.
-        stages: stages that read the confidential table, in order.
         generator: method and settings; `made_elsewhere`: the declared cost of another tool's rows;
             `more_rows_of`: the earlier release from whose draws these rows are made.
         post_processing: steps after the measurements, in order; they cost nothing.
         diagnostics: computed from released values only; numbers JSON cannot hold are text.
-        verdict: whether the weights may be used (`do not use` makes readers warn).
-        assumptions: sentences on which the guarantee rests.
         ledger_head: hash of the ledger entry before this was written.
     """
 
