@@ -65,18 +65,7 @@ def croissant_json(
     url: str,
     creator: str,
 ) -> bytes:
-    """Write `croissant.json`.
-
-    Args:
-        certificate: of the release.
-        schema: the public schema.
-        rows: size and digest of `synthetic.parquet`, or of its parts.
-        replicates: of `replicate_weights.parquet`; without a record set.
-        published_at: ISO moment of publication.
-        licence: URL of the licence.
-        url: page of the data set.
-        creator: the organisation that publishes.
-    """
+    """Write `croissant.json`; replicate weights have no record set: they do not describe rows."""
     source: dict[str, Any] = {"fileObject": {"@id": SYNTHETIC}}
     if len(rows) > 1:
         source = {"fileSet": {"@id": _PARTS}}
