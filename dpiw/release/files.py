@@ -72,21 +72,11 @@ def release_contents(
 ) -> ReleaseContents:
     """Make every file of a release but manifest and signature. All contents are public.
 
-    Args:
-        certificate: of this release.
-        frames: synthetic rows in declared types, as for `write_synthetic`.
-        log_weights: shape (rows,), natural log.
-        log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
-            (rows,), or of evenly spaced rows; None: unknown.
-        schema: the public schema.
-        catalogue: for `croissant.json`.
-        published_at: the day of publication, `2027-01-31T00:00:00Z`.
-        previous: SHA-256 of the manifest of the population's previous release.
-        workspace: folder for the Parquet files; other Parquet files in it are removed.
-        rng: shuffles the rows.
-        truth: of simulated examples whose truth is public.
-        replicates: replicate weights of the rows, in the order of `frames`.
-        lists: further files by name, with found levels.
+    `frames`, `log_weights` and `rng` are as for `write_synthetic`, and `replicates` in the order of
+    `frames`. `log_weight_noise_sd` is the standard deviation of the privacy noise in each log
+    weight, shape (rows,), or of evenly spaced rows. `previous` is the SHA-256 of the manifest of
+    the population's previous release, `lists` has files of found levels, and other Parquet files in
+    `workspace` are removed.
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()
