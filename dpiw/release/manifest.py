@@ -114,13 +114,11 @@ class ArrowField:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What every manifest says besides files and key. All of it is public.
+    """Public facts of every manifest besides files and key; epsilon and delta are of this release.
 
     Attributes:
-        epsilon, delta: of this release, decimal text.
         mechanisms: readers of confidential values, as `stage:method`.
         columns: the Arrow schema of the Parquet file.
-        versions: software name to version.
         published_at: scheduled time, `2027-01-31T06:00:00Z`.
     """
 
@@ -148,7 +146,6 @@ class ManifestFacts(Facts):
     Attributes:
         cumulative_epsilon, cumulative_delta: of the population's whole life, this release included.
         constraints_digest: SHA-256 of the public constraints (`schema.json`).
-        ledger_head: hash of the ledger entry before this was written.
         previous: SHA-256 of the manifest of the population's previous release (None: first); for
             more rows from the same draws, of the release that paid for them.
     """
@@ -198,11 +195,9 @@ class ManifestFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class SignedManifest:
-    """Facts, files and signing key: common to the manifests of all kinds of release.
+    """Facts, the folder's other files, and the signer's raw key, hexadecimal.
 
-    Attributes:
-        files: every file of the folder except the manifest and its signature.
-        public_key: the signer's raw key, hexadecimal. It proves integrity, not whose key it is.
+    The key proves integrity, not who signed.
     """
 
     format = ""  # of the kind, in the file; no field
