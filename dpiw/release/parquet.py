@@ -129,18 +129,15 @@ def write_synthetic(
 
     Args:
         folder: without any of the files, which are `row_files` of the number of frames.
-        frames: synthetic rows in declared types (`PublicSchema.unscale`), `PART_ROWS` rows each,
-            the last with the rest; each becomes a file.
-        log_weights: shape (rows,), natural log as estimated, not normalised, for column
-            `log_weight`; column `weight` holds `published_weights`.
+        frames: synthetic rows in declared types, `PART_ROWS` each, the last with the rest.
+        log_weights: shape (rows,), natural log as estimated, not normalised.
         schema: the public schema.
         facts: from `footer_facts`.
         rng: shuffles the rows of each file; equal states give equal bytes.
         self_normalised: whether `weight` is scaled to mean one; if not, it is for totals.
 
     Raises:
-        ReleaseError: undeclared columns, types, nulls or facts, another number of weights, or a
-            failed write.
+        ReleaseError: undeclared columns, types, nulls or facts, or a failed write.
     """
     if set(facts) != set(FACTS):
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
@@ -188,15 +185,8 @@ def write_table(
 ) -> None:
     """Write an Arrow table with row groups of a fixed size, and `facts` in the footer.
 
-    Args:
-        path: a file that does not exist yet.
-        table: as declared.
-        facts: by names of `FACTS`.
-        repeating: columns stored with a dictionary; None: all. Columns of many values are smaller
-            and faster without.
-
-    Raises:
-        ReleaseError: a failed write.
+    `repeating` columns are stored with a dictionary (None: all); columns of many values are smaller
+    and faster without.
     """
     try:
         with (
@@ -292,10 +282,8 @@ _FREE_CELLS, _CELLS_A_BYTE, _CELL = 2**24, 128, 8
 class RowReader:
     """Reads files of rows, with at most the cells that the manifest states and a limit allows.
 
-    Args:
-        facts: of the signed manifest.
-        size: bytes of all files of rows, which limit their cells; None: the signer is trusted, and
-            only the manifest limits them.
+    The limit grows with `size`, the bytes of all files of rows; None: the signer is trusted, and
+    only the manifest limits the cells.
     """
 
     def __init__(self, facts: Facts, *, size: int | None) -> None:
@@ -307,11 +295,9 @@ class RowReader:
             raise ManifestError(_too_many(facts.rows, len(facts.columns)))
 
     def __call__(self, file: FileBytes) -> Footer:
-        """Read a file's footer and rows.
+        """Read a footer and rows; ManifestError if not as the manifest states, or too many cells.
 
-        Raises:
-            ManifestError: as `read_footer`; other rows or columns than the manifest states, or more
-                cells than the limit, which is checked before cells are decoded.
+        Cells are counted before they are decoded.
         """
         footer = read_footer(file)
         if footer.columns != self._columns:
