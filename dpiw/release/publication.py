@@ -61,12 +61,9 @@ def build_folder(
     key: PrivateKey,
     kind: type[SignedManifest] = Manifest,
 ) -> SignedManifest:
-    """Build and sign a release folder in the workspace, for `publish_built`.
+    """Build and sign a new release folder for `publish_built`, whole or not at all.
 
     Keep it for every attempt: a second build would have another ledger head and moment.
-
-    Raises:
-        ReleaseError: `folder` exists, or something could not be written; then it is gone.
     """
     with _staging(folder.parent) as staging:
         manifest = _build(staging, files, partial(kind, facts=facts), key)
@@ -80,12 +77,11 @@ def build_folder(
 def publish_built(
     built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], None]
 ) -> Publication:
-    """Commit and publish a copy of a folder that `build_folder` made.
+    """Commit and publish a copy of a folder that `build_folder` made; leave the same release alone.
 
     Args:
         built: the folder that was built.
-        destination: the folder to publish; its parent must exist. If it holds the same manifest, it
-            is left alone and `commit` is not called.
+        destination: the folder to publish; its parent must exist.
         key: the public key of the signature.
         commit: called with the manifest's digest when the copy is durable and before it is visible;
             must accept the same digest again, since a crash may follow.
