@@ -62,16 +62,9 @@ def write_replicates(
     order: NDArray[np.int64],
     facts: Mapping[str, str],
 ) -> None:
-    """Write `replicate_weights.parquet`: columns r1 to rR, a row for each synthetic row.
+    """Write columns r1 to rR to a new file; row i is row order[i] of `replicates`.
 
-    Args:
-        path: a file that does not exist yet.
-        replicates: in the order of the rows given to `write_synthetic`.
-        order: returned by `write_synthetic`: row i of the file is row order[i].
-        facts: from `replicate_facts`.
-
-    Raises:
-        ReleaseError: invalid weights, or a failed write.
+    `order` is what `write_synthetic` returned.
     """
     weights = replicates.weights
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
@@ -133,11 +126,7 @@ def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows:
 
 
 def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> ReplicateWeights:
-    """Read a file that `write_replicates` wrote.
-
-    Raises:
-        ManifestError: as `check_replicates`, an invalid weight, or far more weights than bytes.
-    """
+    """Read a file of replicate weights; ManifestError if invalid, or far more cells than bytes."""
     scale = check_replicates(read_replicate_footer(file), certificate, rows=rows)
     if rows * replicates_promised(certificate) > _FREE + len(file.data):
         raise ManifestError(f"{file.name}: holds more weights than bytes")
