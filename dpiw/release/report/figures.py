@@ -32,7 +32,6 @@ class Cost:
     """What a release cost.
 
     Attributes:
-        drawing: its parts and total: stages, or attempts if several were paid.
         joint: whether its stages cost at most their sum: nothing was paid twice.
         attempts: the state of each paid attempt, in words; empty if there was one.
         alone: cost of each stage as the only one.
@@ -140,13 +139,9 @@ def _budget(certificate: Certificate, letter: str, name: str) -> Budget | None:
 
 
 def spread_of(weights: Array, noise: Array | None, tau: object) -> WeightSpread:
-    """Draw the weights, and the noise in them.
+    """Draw the weights, shape (rows,), mean one, and the noise in them.
 
-    Args:
-        weights: shape (rows,), mean one.
-        noise: standard deviation of the privacy noise in each log weight, or in those of evenly
-            spaced rows; None: unknown.
-        tau: its forecast, if a finite number.
+    `noise`: standard deviation of the privacy noise in each log weight, or of evenly spaced rows.
     """
     heavy = np.sort(weights)[::-1][: max(1, math.ceil(weights.size / 100))]
     noisy = noise is not None and float(np.max(noise)) > 0
@@ -194,11 +189,7 @@ def column_cards(
     *,
     weighted: bool,
 ) -> tuple[ColumnCard, ...]:
-    """Draw every released column of synthetic rows, and its truth (shares) if a simulation has one.
-
-    Raises:
-        ReleaseError: a column's truth does not have one share per bin or level.
-    """
+    """Draw every released column of synthetic rows, and the truth of a simulation, if it fits."""
     before, after = shown.shares(weighted=False), shown.shares(weighted=True) if weighted else {}
     cards = []
     for column in schema.released:
