@@ -33,7 +33,6 @@ class Axis:
         labels: levels (`missing` last, if nullable), or the texts of a numeric column's bounds.
         edges: increasing bin edges of a numeric column in own units; empty for discrete ones.
         cells: number of shares, missing included.
-        nullable: whether the last share is that of missing values.
     """
 
     labels: tuple[str, ...]
@@ -62,10 +61,7 @@ def marginals(
 ) -> dict[str, NDArray[np.float64]]:
     """Return each released column's shares, shape (cells,), summing to one.
 
-    Args:
-        frame: rows in declared types; synthetic, or public and simulated. Never confidential.
-        schema: the public schema.
-        weights: shape (rows,), nonnegative; None: all equal.
+    `weights`: shape (rows,), nonnegative. `frame` is synthetic or simulated, never confidential.
     """
     mass = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
     (sums,) = sums_of(frame, mass, schema=schema)
@@ -132,10 +128,7 @@ def _bound(column: Column, value: float) -> str:
 class RowsShown:
     """The first synthetic rows, their weights, and every column's shares, gathered in one pass.
 
-    Args:
-        schema: the public schema.
-        log_weights: shape (rows,), natural log.
-        keeps_first: whether the first frame is kept, for statistics with public truth.
+    `keeps_first`: whether the first frame is kept, for statistics with public truth.
     """
 
     def __init__(
