@@ -168,13 +168,8 @@ def histogram(
 ) -> Drawing:
     """Draw shares per bin: unweighted as bars, weighted as a step line, the truth dashed.
 
-    Args:
-        shares: one per bin; an extra one is that of missing values, drawn apart on the same scale.
-        edges: shape (bins + 1,), increasing, in the unit of the axis.
-        ticks: texts by position on the axis.
-        axis: the axis' name, with its unit.
-        title: for screen readers.
-        mark: a position with a text, drawn as a dotted line.
+    One share more than bins is that of missing values. `edges`: shape (bins + 1,), in the axis'
+    unit. `mark`: a position with a text, drawn as a dotted line.
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
     places = dict(ticks)
