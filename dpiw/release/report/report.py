@@ -67,12 +67,9 @@ _TAU_OF_MEANS = "Noise of a measured average, forecast (tau)"
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsView:
-    """Diagnostics for a page.
+    """Diagnostics for a page: rows of (name, value, meaning) by title, and names without a value.
 
-    Attributes:
-        groups: title to rows of (name, value, meaning).
-        missing: names of diagnostics without a value in this release.
-        of_means: whether the weights come from noisy averages; `tau` then forecasts their noise.
+    `of_means`: the weights come from noisy averages; `tau` then forecasts their noise.
     """
 
     groups: Mapping[str, tuple[tuple[str, str, str], ...]]
@@ -130,10 +127,7 @@ class ReportView:
         ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
         guess: how often a guess about one person may be right, rounded up.
         presence: whether neighbours differ by one unit's presence rather than its values.
-        weighted: whether weights were estimated and published; otherwise every weight is one.
-        reasons: of the verdict.
         truth: whether the truth of columns is public.
-        usage: names for the example, as code.
         constraints: name, statement, and share of the drawn rows that broke it.
     """
 
@@ -168,14 +162,8 @@ def build_report(
 ) -> str:
     """Return the report as one HTML document; the same arguments give the same text.
 
-    Args:
-        certificate: of the release.
-        shown: the synthetic rows and their weights. Statistics with public truth use the first
-            frame, everything else all rows.
-        log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
-            (rows,), or of evenly spaced rows; None: unknown.
-        schema: the public schema.
-        truth: of a simulated example whose truth is public. Never of confidential rows.
+    `log_weight_noise_sd` is the standard deviation of the privacy noise in each log weight, shape
+    (rows,), or of evenly spaced rows. `truth` is never of confidential rows.
 
     Raises:
         ReleaseError: a log weight is not finite, or the truth's marginals do not fit the schema.
