@@ -153,15 +153,13 @@ def verify(
 
     Args:
         folder: the release.
-        public_key: file of the curator's public key, obtained apart from the release; or several
-            files, one of whose keys must have signed. None: the key inside the manifest, which
-            proves nothing about who signed.
+        public_key: file of the curator's public key, obtained apart from the release, or several.
+            None: the key inside the manifest, which proves nothing about who signed.
         then: ends the message about a folder that is not as it was signed.
 
     Raises:
         SignatureError: no signature, a wrong one, or not by an expected key (there may be none).
-        ManifestError: the manifest is missing or malformed, files are missing or extra, or the
-            files contradict each other.
+        ManifestError: a malformed manifest, missing or extra files, or contradicting ones.
         ChecksumError: a file's bytes differ from the manifest.
         ReleaseError: the key file cannot be read.
     """
@@ -173,15 +171,9 @@ def verify_and_read(
 ) -> tuple[VerifiedRelease, Any, list[Any]]:
     """Verify a folder; return it, its dictionary as JSON values, and the Arrow tables of its rows.
 
-    Each file is read once and parsed from the compared bytes, so replacing it meanwhile has no
-    effect.
-
-    Args:
-        folder: the release.
-        public_key: as `verify`. None: files with far more cells than bytes are refused.
-
-    Raises:
-        ReleaseError: as `verify`; or the rows cannot be decoded, or are too many.
+    Each file is read once and parsed from the compared bytes, so replacing it has no effect.
+    Without a public key, files with far more cells than bytes are refused. Raises ReleaseError as
+    `verify`.
     """
     verified, contents = _verified(folder, public_key=public_key, then=GET_AGAIN, rows=True)
     rows = [contents[name].table for name in listed_row_files(verified.manifest.files)]
@@ -289,11 +281,8 @@ def check_files(
 ) -> dict[str, Any]:
     """Compare names, kinds, sizes and digests of a folder's files with the manifest.
 
-    Readers get the bytes that were compared; their results are returned by file name.
-
-    Raises:
-        ManifestError: a file is missing, extra, or not a regular file.
-        ChecksumError: a size or digest differs.
+    Readers get the compared bytes; their results are returned by file name. Raises ManifestError
+    for a missing, extra or irregular file, ChecksumError for other bytes.
     """
     statuses = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(folder)}
     listed = {*manifest.files, MANIFEST, SIGNATURE}
