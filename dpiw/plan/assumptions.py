@@ -135,8 +135,8 @@ def _calibrate(plan: Plan) -> BetaCalibrate | None:
 def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:
     """Return a certificate's facts on rows of another tool; reads their file.
 
-    `epsilon` and `delta` are the declared ones for the release's unit, `charged` whether this
-    release pays them; `promised_*` are of our own events alone.
+    `charged`: whether this release pays the declared cost; `promised_*` are of our own events
+    alone.
     """
     declared = generator.declared(plan.spec.privacy_unit)
     events = [event for stage in plan.stages for event in stage.events]
@@ -195,7 +195,6 @@ def declared_assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
 
 
 def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
-    """Return the unit of the declaration, and its cost for the release's unit."""
     declaration, cost = generator.declaration(), generator.declared(unit)
     of = "person" if unit.id_column is None else f"value of {unit.id_column}"
     group = declaration["rows_per_unit"]
