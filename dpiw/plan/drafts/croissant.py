@@ -1,8 +1,4 @@
-"""Croissant metadata (http://mlcommons.org/croissant/1.0).
-
-Rows of enumerations (`sc:Enumeration`) are codes. Other `data`, and all `examples`, are rows of the
-table and are not read.
-"""
+"""Croissant metadata (http://mlcommons.org/croissant/1.0); reads rows of enumerations only."""
 
 from __future__ import annotations
 
