@@ -62,7 +62,6 @@ class ColumnDraft:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Tidy the description; raises SchemaError for a name that no column may have."""
         if fault := name_fault(self.name):
             raise SchemaError(fault)
         plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
@@ -153,7 +152,6 @@ _LESS: tuple[dict[str, Any], ...] = (
 
 
 def _loads(draft: ColumnDraft) -> bool:
-    """Whether the draft is an admissible column once stand-ins settle what is open."""
     try:
         Column.from_mapping(draft.settled().to_mapping())
     except (SchemaError, TypeError, OverflowError):
@@ -179,7 +177,6 @@ class TableDraft:
     max_rows: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises SchemaError: no columns, or two whose names are equal up to case."""
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise SchemaError("the metadata names no columns")
