@@ -80,7 +80,6 @@ def _no_table(text: str, dialect: str) -> str:
 
 
 def _statements(text: str, dialect: str) -> list[Any]:
-    """Parse the definitions only."""
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -142,7 +141,6 @@ def _comments(statements: list[Any], table: str) -> Iterator[tuple[str, str]]:
 
 
 def _conditions(definition: Any) -> list[Any]:
-    """Split what `CHECK` demands at each AND."""
     from sqlglot import exp
 
     conjuncts: list[Any] = []
