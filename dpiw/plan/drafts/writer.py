@@ -81,7 +81,6 @@ def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, 
 
 
 def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]:
-    """Yield one line, or a block where that would be long; then the notes."""
     values = dict(column.to_mapping())
     if levels_file is not None:
         values["levels_file"] = levels_file
@@ -98,7 +97,6 @@ def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]
 
 
 def _open(column: ColumnDraft) -> Iterator[str]:
-    """Yield fields that only public knowledge settles, with those that depend on an open kind."""
     if column.kind is None:
         yield "kind"
     if column.needs_bounds and column.lower is None:
