@@ -12,7 +12,7 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.spec import ReleaseSpec
 
 RESOLUTION_FLOOR = 0.25
-"""Least share of the log ratio's variance after shrinkage that justifies weights (method.md 6)."""
+"""Least variance share after shrinkage that makes weights worthwhile (docs/method.md section 6)."""
 
 
 @dataclass(frozen=True, kw_only=True)
