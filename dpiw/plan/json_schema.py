@@ -149,7 +149,6 @@ _FILES = {
 
 
 def _with_descriptions(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Add descriptions from the docstring of a class."""
     descriptions = _of_fields(kind)
     described = {**schema, "description": _parts(kind)[0]}
     if "properties" in schema:
@@ -171,7 +170,6 @@ def _parts(kind: type) -> tuple[str, str]:
 
 
 def _of_fields(kind: type) -> dict[str, str]:
-    """Return descriptions by field, from the docstrings of a class and its bases."""
     descriptions: dict[str, str] = {}
     for base in kind.__mro__:
         if base.__module__.startswith("dpiw."):
@@ -188,7 +186,6 @@ SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema}
 
 
 def _standard(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename keys to the standard's."""
 
     def said(value: Any) -> Any:
         if isinstance(value, Mapping):
