@@ -115,7 +115,6 @@ def _measured(
 
 
 def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> ReleaseSpec:
-    """Replace the weights; keep their post-processing."""
     changes: dict[str, Any] = {
         "method": method,
         "settings": dict(settings),
