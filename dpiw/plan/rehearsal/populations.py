@@ -178,7 +178,6 @@ def _marginal(column: Column, kind: Kind, rng: np.random.Generator) -> Marginal:
 
 
 def _between_cuts(column: Column, missing: float, rng: np.random.Generator) -> Marginal:
-    """Give the declared bins random shares; uniform inside each."""
     low, span = column.lower_number, column.upper_number - column.lower_number
     edges = np.array([0.0, *[(cut - low) / span for cut in column.cut_numbers], 1.0])
     shares = rng.dirichlet(np.ones(len(edges) - 1))
