@@ -95,7 +95,6 @@ class Rehearsal:
     scorer: Scorer = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises SpecError: too few runs, a bad seed, or an unknown population."""
         if self.runs < LEAST_RUNS:
             raise SpecError(f"runs={self.runs}: expected at least {LEAST_RUNS}")
         if self.seed < 0:
