@@ -18,10 +18,7 @@ from dpiw.plan.rehearsal.scores import MEASURES, RELATIVE
 
 ERRORS = 2.0
 LEAST_SHARE = 0.05
-"""Least change, as a share of `none`'s error; without it, many runs would make every loss count.
-
-By chance a measure gains as much at most 3 times in 100 at 20 runs, 6 at 5.
-"""
+"""Least share of `none`'s error; by chance a measure gains 3 times in 100 at 20 runs, 6 at 5."""
 
 LEAST_GAINS = 2
 """Measures that must gain before weights help."""
