@@ -29,7 +29,7 @@ MEASURES: Mapping[str, str] = {
 """Names in a record, and in the table's head."""
 
 RELATIVE = frozenset({"coefficients", "means"})
-"""Distances divided by the truth's mean norm; of coefficients squared (docs/method.md section 8).
+"""Distances divided by the truth's mean norm; squared for coefficients (docs/method.md section 8).
 """
 
 PENALTY_PER_ROW = 1e-3
@@ -177,7 +177,6 @@ def _variation(shares: Array, truth: Array) -> float:
 
 
 def _has_distance(column: Column) -> bool:
-    """Whether values are ordered, or have two categories."""
     return column.kind is not ColumnKind.CATEGORICAL or column.cardinality == 2
 
 
