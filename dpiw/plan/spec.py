@@ -236,10 +236,7 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
-    """Make paths absolute, and add the SHA-256 of public rows for a calibration.
-
-    Raises SpecError if a public file is confidential or not the stated one.
-    """
+    """Make paths absolute; SpecError if a public file is confidential or not the stated one."""
 
     def absolute(field: str, text: str) -> str:
         return str(located(base, field, text).resolve(strict=False))
@@ -290,7 +287,6 @@ def _located_generator(spec: ReleaseSpec, public: _Public) -> GeneratorSpec:
 
 
 def _located_steps(spec: ReleaseSpec, public: _Public) -> list[dict[str, Any]]:
-    """Add path and SHA-256 of a file of public rows."""
     return [
         named_file(step, Path(public(FIELD, step["rows"])))
         if "rows" in files_of(step) and step.get("rows")
