@@ -180,7 +180,6 @@ def _key_text(key: str | int) -> str:
 
 
 def _value_text(value: object) -> str:
-    """Return a value of the spec, if it is short and plain."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -200,7 +199,6 @@ def _fields(owner: type[BaseModel] | None) -> dict[str, FieldInfo]:
 def _declared(
     model: type[BaseModel], keys: tuple[str | int, ...]
 ) -> tuple[type[BaseModel] | None, FieldInfo | None]:
-    """Return the section that holds the last of the keys, and its field if it exists."""
     owner: type[BaseModel] | None = model
     for key in keys[:-1]:
         owner = _section(_fields(owner).get(str(key)))
