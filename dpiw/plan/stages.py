@@ -164,8 +164,6 @@ def _noise_of(
 
 
 class _Fitted(Protocol):
-    """A plan or its methods."""
-
     @property
     def generator(self) -> Synthesizer: ...
 
@@ -192,7 +190,6 @@ def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighi
 # --- what rows made elsewhere and found levels ask of a spec ---
 
 _LEAST_BASE = 100
-"""The least `base_rows` that a spec may state."""
 
 
 def check_generator(
