@@ -46,7 +46,6 @@ def _stage(stage: StagePlan, plan: Plan) -> list[str]:
 
 
 def _provenances(plan: Plan) -> list[str]:
-    """Return lines on bounds and levels, if any states its provenance."""
     listed = [column for column in plan.schema.released if column.hash_buckets is None]
     bounded = [column for column in listed if column.is_numeric or column.levels]
     summary = provenance_summary(column.provenance for column in bounded)
@@ -65,7 +64,6 @@ def _bounds(plan: Plan) -> list[str]:
 
 
 def _end(bound: Any) -> str:
-    """Format a bound or a cut; in full if ten digits do not suffice."""
     if isinstance(bound, str):
         return bound
     text = f"{bound:,.10g}"
