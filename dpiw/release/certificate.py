@@ -50,7 +50,7 @@ class CertifiedStage:
         events: as JSON values (`dpiw.privacy.accounting.event_to_json`).
         noise: per group of released values `law`, `scale`, `sensitivity` and `event`, an index in
             `events` (`dpiw.privacy.measurement.ReleasedNoise`); earlier versions lack the last two.
-        standalone_epsilon: of this stage alone at the release's delta; None: not computed.
+        standalone_epsilon: of this stage alone at the release's delta.
     """
 
     stage: Label
@@ -114,7 +114,6 @@ class Certificate:
     ledger_head: Sha256
 
     def __post_init__(self) -> None:
-        """Check every field, when written and when read."""
         settle(self, what=_NAME, error=ManifestError)
         record(self.account, ACCOUNT, what=f"{_NAME} account", error=ManifestError)
         reasons = self.diagnostics.get("reasons", [])
