@@ -72,11 +72,9 @@ def release_contents(
 ) -> ReleaseContents:
     """Make every file of a release but manifest and signature. All contents are public.
 
-    `frames`, `log_weights` and `rng` are as for `write_synthetic`, and `replicates` in the order of
-    `frames`. `log_weight_noise_sd` is the standard deviation of the privacy noise in each log
-    weight, shape (rows,), or of evenly spaced rows. `previous` is the SHA-256 of the manifest of
-    the population's previous release, `lists` has files of found levels, and other Parquet files in
-    `workspace` are removed.
+    `frames`, `log_weights` and `rng` are as for `write_synthetic`; `replicates` in the order of
+    `frames`; `log_weight_noise_sd` has shape (rows,), or is of evenly spaced rows; `lists` has
+    found levels. Other Parquet files in `workspace` are removed.
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()
