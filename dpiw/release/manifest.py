@@ -133,7 +133,6 @@ class Facts:
     published_at: str
 
     def __post_init__(self) -> None:
-        """Check every field, when written and when read."""
         settle(self, what=MANIFEST, error=ManifestError)
         if _MOMENT.fullmatch(self.published_at) is None:
             raise ManifestError(f"{MANIFEST} published_at: expected 2027-01-31T06:00:00Z")
@@ -195,10 +194,7 @@ class ManifestFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class SignedManifest:
-    """Facts, the folder's other files, and the signer's raw key, hexadecimal.
-
-    The key proves integrity, not who signed.
-    """
+    """Facts, other files, and the signer's raw key in hexadecimal, which proves only integrity."""
 
     format = ""  # of the kind, in the file; no field
     facts: Facts
