@@ -183,10 +183,9 @@ def _repeats(column: Column) -> bool:
 def write_table(
     path: Path, table: Any, *, facts: Mapping[str, str], repeating: Sequence[str] | None = None
 ) -> None:
-    """Write an Arrow table with row groups of a fixed size, and `facts` in the footer.
+    """Write a table with row groups of a fixed size, and `facts` in the footer.
 
-    `repeating` columns are stored with a dictionary (None: all); columns of many values are smaller
-    and faster without.
+    `repeating` columns (None: all) get a dictionary; columns of many values are smaller without.
     """
     try:
         with (
@@ -295,10 +294,7 @@ class RowReader:
             raise ManifestError(_too_many(facts.rows, len(facts.columns)))
 
     def __call__(self, file: FileBytes) -> Footer:
-        """Read a footer and rows; ManifestError if not as the manifest states, or too many cells.
-
-        Cells are counted before they are decoded.
-        """
+        """Read a footer and rows; excess cells raise ManifestError with only text lists decoded."""
         footer = read_footer(file)
         if footer.columns != self._columns:
             raise ManifestError("Arrow schema: manifest, certificate and Parquet file disagree")
