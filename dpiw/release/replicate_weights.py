@@ -62,10 +62,7 @@ def write_replicates(
     order: NDArray[np.int64],
     facts: Mapping[str, str],
 ) -> None:
-    """Write columns r1 to rR to a new file; row i is row order[i] of `replicates`.
-
-    `order` is what `write_synthetic` returned.
-    """
+    """Write columns r1 to rR; row i is row order[i] of `replicates`, as by `write_synthetic`."""
     weights = replicates.weights
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ReleaseError(f"{path.name}: expected one finite weight >= 0 a row and replicate")
