@@ -126,10 +126,7 @@ def _bound(column: Column, value: float) -> str:
 
 
 class RowsShown:
-    """The first synthetic rows, their weights, and every column's shares, gathered in one pass.
-
-    `keeps_first`: whether the first frame is kept, for statistics with public truth.
-    """
+    """The first rows, kept if `keeps_first`, and every column's shares, gathered in one pass."""
 
     def __init__(
         self, schema: PublicSchema, log_weights: NDArray[np.float64], *, keeps_first: bool = False
