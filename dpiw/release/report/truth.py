@@ -1,4 +1,4 @@
-"""Public truth of a simulated population. Never computed from confidential rows.
+"""Public truth of a simulated population, never of confidential rows.
 
 A statistic is a mapping:
 
