@@ -68,7 +68,8 @@ class Marginal:
     """The law of one column in one class, as a function of a uniform.
 
     Attributes:
-        values: level codes in latent order, or increasing scaled values at `places`.
+        values: shape (levels,): level codes in latent order, or increasing scaled values at
+            `places`.
         places: cumulative probabilities: of the end of each level, or of each value.
         missing: probability of a missing cell.
     """
@@ -88,7 +89,7 @@ class Marginal:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomLaw:
-    """A mixture of classes (`shares`) whose latent normals share two factors.
+    """A mixture of classes (`shares`, shape (classes,)) whose latent normals share two factors.
 
     Attributes:
         marginals: by class, then by released column.
