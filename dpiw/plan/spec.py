@@ -236,7 +236,10 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
-    """Make paths absolute; SpecError if a public file is confidential or not the stated one."""
+    """Make paths absolute and add the SHA-256 of public rows for a calibration.
+
+    Raises SpecError if a public file is confidential or not the stated one.
+    """
 
     def absolute(field: str, text: str) -> str:
         return str(located(base, field, text).resolve(strict=False))
