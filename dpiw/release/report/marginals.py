@@ -126,7 +126,10 @@ def _bound(column: Column, value: float) -> str:
 
 
 class RowsShown:
-    """The first rows, kept if `keeps_first`, and every column's shares, gathered in one pass."""
+    """The first rows, kept if `keeps_first`, and every column's shares, gathered in one pass.
+
+    `log_weights`: shape (rows,), natural log.
+    """
 
     def __init__(
         self, schema: PublicSchema, log_weights: NDArray[np.float64], *, keeps_first: bool = False
