@@ -37,13 +37,9 @@ _FOUND_LEVELS = (
 
 
 def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False) -> tuple[str, ...]:
-    """Sentences a reader must accept for the certificate's epsilon and delta to hold.
+    """Return what a reader must accept for the certificate's epsilon and delta to hold.
 
-    Args:
-        plan: the release's plan.
-        max_unpaid_reads: as the population was registered.
-        read_before: whether the table was read under another plan, without a draw, before the
-            run was reserved.
+    `read_before`: whether the table was read under another plan, without a draw, before this run.
     """
     unit = plan.spec.privacy_unit
     late = isinstance(plan.generator, FindsLevels)
@@ -108,7 +104,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False)
 
 
 def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
-    """Sentences about the use of the rows and weights."""
+    """Return sentences about the use of the rows and weights."""
     sentences = ["Synthetic rows are not records of people; single rows carry no information."]
     if isinstance(plan.generator, MadeElsewhere):
         sentences = [*_declared_caveats(plan.generator)]
@@ -139,8 +135,8 @@ def _calibrate(plan: Plan) -> BetaCalibrate | None:
 def certified_facts(plan: Plan, generator: MadeElsewhere) -> dict[str, Any]:
     """Return a certificate's facts on rows of another tool; reads their file.
 
-    `epsilon` and `delta` are the declared ones for the release's unit, `charged` whether this
-    release pays them; `promised_*` are of our own events alone, 0 if there are none.
+    `charged`: whether this release pays the declared cost; `promised_*` are of our own events
+    alone.
     """
     declared = generator.declared(plan.spec.privacy_unit)
     events = [event for stage in plan.stages for event in stage.events]
@@ -164,7 +160,7 @@ def _promised(spec: ReleaseSpec, events: Sequence[PrivacyEvent]) -> dict[str, fl
 
 
 def told_alone(plan: Plan, stage: StagePlan) -> str:
-    """Say what a release promises of our stage at the delta that the declared part leaves."""
+    """State our stage's epsilon at the delta that the declared part leaves."""
     events = [event for stage_plan in plan.stages for event in stage_plan.events]
     declared = [event for event in events if isinstance(event, DeclaredEvent)]
     if not any(event.delta for event in declared) or set(declared) & set(stage.events):
@@ -177,7 +173,7 @@ def told_alone(plan: Plan, stage: StagePlan) -> str:
 
 
 def made_elsewhere_text(generator: MadeElsewhere) -> str:
-    """A line of the plan: whose rows they are, and who pays."""
+    """Return a line of the plan: whose rows they are, and who pays."""
     declaration = generator.declaration()
     paid = "charged here" if generator.counted_by is None else f"paid by run {generator.counted_by}"
     return (
@@ -187,7 +183,7 @@ def made_elsewhere_text(generator: MadeElsewhere) -> str:
 
 
 def declared_assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
-    """The declaration that the total depends on, for the unit that the release protects."""
+    """Return the declaration that the total depends on, for the release's unit."""
     declaration = generator.declaration()
     return (
         f"The rows (SHA-256 {declaration['sha256']}) were made by {declaration['tool']}"
@@ -199,7 +195,6 @@ def declared_assumption(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
 
 
 def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
-    """The unit of the declaration, and its cost for the release's unit."""
     declaration, cost = generator.declaration(), generator.declared(unit)
     of = "person" if unit.id_column is None else f"value of {unit.id_column}"
     group = declaration["rows_per_unit"]
@@ -221,7 +216,6 @@ def _for_unit(generator: MadeElsewhere, unit: PrivacyUnit) -> str:
 
 
 def _declared_caveats(generator: MadeElsewhere) -> tuple[str, ...]:
-    """Sentences about the use of rows of another tool."""
     paid = (
         "The total holds only if the declared cost of the rows is true; what this pipeline promises"
         " by itself is the cost of its own measurement."

@@ -12,10 +12,7 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.spec import ReleaseSpec
 
 RESOLUTION_FLOOR = 0.25
-"""Least share of the log ratio's variance that weights must show to be worth budget.
-
-The share survives the shrinkage that noise forces on the regression (docs/method.md section 6).
-"""
+"""Least variance share after shrinkage that makes weights worthwhile (docs/method.md section 6)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +20,8 @@ class WeightsForecast:
     """What the weights can show.
 
     Attributes:
-        method: the estimator the spec asks for.
         tau: predicted standard deviation of the log-weight noise at a reference row.
         resolution: share of the log ratio's variance that survives shrinkage, in [0, 1].
-        feasible: whether `resolution` reaches `RESOLUTION_FLOOR`.
     """
 
     method: str
@@ -67,11 +62,7 @@ TOLD = 60
 
 
 def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Running | None:
-    """Return seconds and memory of a calibrated method; None without a forecast.
-
-    Raises:
-        SpecError: more than `LONGEST` seconds, or more memory than the spec allows a stage.
-    """
+    """Return seconds and memory of a calibrated method, if known; SpecError beyond their limits."""
     if not isinstance(method, Forecasts):
         return None
     running = method.running(
@@ -109,13 +100,13 @@ def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str
 
 
 def percent_below(share: float, floor: float) -> str:
-    """A share below `floor`, with enough digits to show that it is below."""
+    """Format a share below `floor`, with enough digits to show that it is below."""
     texts = (f"{share:.{digits}%}" for digits in range(16))
     return next((text for text in texts if float(text[:-1]) < floor * 100), f"{share!r}")
 
 
 def infeasible(forecast: WeightsForecast) -> str:
-    """Why weights are not worth their budget, for people."""
+    """Say why weights are not worth their budget."""
     return (
         f"weights: at this epsilon, nominal_rows and schema they could show"
         f" {forecast.shown} of the log ratio's variance (expected at least {RESOLUTION_FLOOR:.0%})"

@@ -1,8 +1,6 @@
-"""JSON Schema of specs and data dictionaries, for editors; made of the types themselves.
+"""JSON Schema of specs and data dictionaries, made of the types and their docstrings.
 
-A schema knows fields, types and ranges, refuses a field that there is not, and says what each is
-for in the words of the docstrings. What one field means for another (bounds in order, a delta that
-fits the rows) is for `dpiw plan` to say.
+Relations between fields (ordered bounds, a delta that fits the rows) are left to `dpiw plan`.
 """
 
 from __future__ import annotations
@@ -25,16 +23,16 @@ from dpiw.plan.spec import ReleaseSpec
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _STANDARD = {"ge": "minimum", "le": "maximum"}
-"""Bounds that stand behind a validator keep pydantic's own names."""
+"""Names of bounds behind a validator, which pydantic does not translate."""
 
 
 def spec_schema() -> dict[str, Any]:
-    """Of a release spec (`dpiw.plan.spec.ReleaseSpec`)."""
+    """Return the schema of a release spec (`dpiw.plan.spec.ReleaseSpec`)."""
     return model_schema(ReleaseSpec, sections, "dpiw release spec")
 
 
 def model_schema(model: type[BaseModel], module: ModuleType, title: str) -> dict[str, Any]:
-    """Of a model whose sections stand in a module."""
+    """Return the schema of a model whose sections are in a module."""
     schema = _standard(model.model_json_schema(by_alias=True))
     kinds = {name: getattr(module, name) for name in schema["$defs"]}
     schema["$defs"] = {
@@ -44,7 +42,7 @@ def model_schema(model: type[BaseModel], module: ModuleType, title: str) -> dict
 
 
 def dictionary_schema() -> dict[str, Any]:
-    """Of a data dictionary (`dpiw.data.schema.PublicSchema`)."""
+    """Return the schema of a data dictionary (`dpiw.data.schema.PublicSchema`)."""
     column = TypeAdapter(Column).json_schema()
     definitions = column.pop("$defs")
     definitions.pop(CellFormat.__name__)
@@ -85,7 +83,6 @@ def dictionary_schema() -> dict[str, Any]:
 
 
 def _constraints() -> list[dict[str, Any]]:
-    """Each kind of constraint (`dpiw.data.constraints.read_constraint`)."""
     value = {"type": ["string", "number", "boolean", "null"]}
     bound = {"type": ["string", "number"]}
     interval = {"properties": {"lower": bound, "upper": bound}, "minProperties": 1}
@@ -129,7 +126,7 @@ def _constraints() -> list[dict[str, Any]]:
 
 
 def _constraint(kind: type, fields: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One kind; all of its fields but `repair` are needed."""
+    """Return the schema of one kind; all of its fields except `repair` are required."""
     descriptions = _of_fields(kind)
     attributes = {"sum": "parts", "at_most": "total", "equals": "total"}
     return {
@@ -148,11 +145,10 @@ _FILES = {
     "levels_file": "a public file with one level on each line, instead of `levels`.",
     "hierarchy_file": "a public .csv file: a line of names, then each level and its group.",
 }
-"""Of fields that a file may have and a `Column` has not (`dpiw.data.dictionary`)."""
+"""Fields of a file that a `Column` lacks (`dpiw.data.dictionary`)."""
 
 
 def _with_descriptions(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The same, with what the docstrings of a class say of it and of its fields."""
     descriptions = _of_fields(kind)
     described = {**schema, "description": _parts(kind)[0]}
     if "properties" in schema:
@@ -168,13 +164,12 @@ def _with_descriptions(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 
 def _parts(kind: type) -> tuple[str, str]:
-    """A class's docstring, as far as the section of its attributes, and that section."""
+    """Return a class's docstring before `Attributes:`, and that section."""
     about, _, section = inspect.cleandoc(kind.__dict__["__doc__"]).partition("\n\nAttributes:\n")
     return about, section
 
 
 def _of_fields(kind: type) -> dict[str, str]:
-    """What the docstrings of a class and of those it is made of say of each field."""
     descriptions: dict[str, str] = {}
     for base in kind.__mro__:
         if base.__module__.startswith("dpiw."):
@@ -187,11 +182,10 @@ _ATTRIBUTE = re.compile(r"^    (\w[\w, ]*): (.+(?:\n {8}.*)*)", re.M)
 
 
 SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema}
-"""By the name that the command line knows them under."""
+"""By name on the command line."""
 
 
 def _standard(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in the words of the standard."""
 
     def said(value: Any) -> Any:
         if isinstance(value, Mapping):

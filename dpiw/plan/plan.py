@@ -1,9 +1,8 @@
 """From a spec to a plan: every noise scale, the cost and the feasibility, before data is read.
 
-The curator states one total (epsilon, delta). The plan finds the largest effort whose composed
-privacy loss (one PLD over all stages) stays within it, and splits the *effort* (zCDP-equivalent
-rho) by the spec's shares. Splitting epsilon itself would waste most of it: docs/method.md section
-10 gives a noise of 3.9 instead of 18.1 for the weights at the same total.
+The plan finds the largest effort (zCDP-equivalent rho) whose composed PLD stays within the total
+(epsilon, delta), and splits it by the spec's shares. Splitting epsilon itself would waste most of
+it (docs/method.md section 10).
 """
 
 from __future__ import annotations
@@ -55,18 +54,15 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A compiled spec. Holds no data and was made without reading any.
+    """A compiled spec, made without reading data.
 
     Attributes:
         effort: the zCDP-equivalent rho that the search found, split by the spec's shares.
-        generator: the calibrated generator.
         weights: the calibrated estimator; None when rows are published unweighted.
-        stages: the private stages in order, with their events.
         cost: what a complete run is charged: the spec's total.
         epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
-        epsilon_rdp: the same by Renyi DP, an independent and looser accountant; None at delta 0.
+        epsilon_rdp: the same by Renyi DP, an independent, looser accountant; None at delta 0.
         forecast: what the asked-for weights would show; None when the spec asks for none.
-        warnings: sentences a curator should read, from public facts.
     """
 
     spec: ReleaseSpec
@@ -88,7 +84,7 @@ class Plan:
 
     @property
     def recipe(self) -> Recipe:
-        """What the release is made with, for `dpiw.methods.recipe`."""
+        """Return the release's recipe, for `dpiw.methods.recipe`."""
         resolution = None if self.forecast is None else self.forecast.resolution
         return Recipe(
             schema=self.schema,
@@ -98,17 +94,17 @@ class Plan:
         )
 
     def run_key(self, period: str) -> str:
-        """Idempotency key of the run of one period."""
+        """Return the idempotency key of the run of one period."""
         return self.spec.run_key(self.schema, period)
 
     def device(self, stage: str) -> str:
-        """As `device_of`."""
+        """Return the device of a stage's method: `cpu`, `cuda` or `auto`."""
         return device_of(self, stage)
 
     def held_rows(self, stage: str) -> str:
-        """Say how much memory a stage's draw needs; empty if it reads the rows in batches.
+        """State the memory of a stage that does not read in batches; else empty.
 
-        The same for every table, so it reveals nothing of a failed draw.
+        Privacy: the same for every table, so it reveals nothing of a failed draw.
         """
         method = {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}.get(stage)
         if method is None or isinstance(method, ReadsBatches):
@@ -123,19 +119,19 @@ class Plan:
         )
 
     def stage_cost(self, names: frozenset[str]) -> PrivacyCost:
-        """Cost of repeating these stages alone, after a lost draw."""
+        """Return the cost of repeating these stages alone, after a lost draw."""
         events = [event for stage in self.stages if stage.name in names for event in stage.events]
         delta = float_below(self.spec.delta)
         epsilon = accounting.epsilon(events, delta=delta)
         return PrivacyCost.of(epsilon, self.spec.delta, self.spec.privacy_unit.relation)
 
     def stage_renyi(self, names: frozenset[str]) -> RenyiVector:
-        """Renyi vector of drawing these stages once, for `composition: renyi`."""
+        """Return the Renyi vector of drawing these stages once, for `composition: renyi`."""
         events = [event for stage in self.stages if stage.name in names for event in stage.events]
         return RenyiVector(units=accounting.renyi_vector(events))
 
     def to_json(self) -> dict[str, Any]:
-        """Public facts of the plan for people, programs and the certificate."""
+        """Return public facts of the plan for people, programs and the certificate."""
         return {
             "name": self.spec.name,
             "population": self.spec.population,
@@ -186,8 +182,7 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     """Calibrate every noise scale to the spec's total and judge feasibility. Reads no data.
 
     Raises:
-        SpecError: a method or a setting is unknown, the promise cannot be met, or weights are
-            infeasible and the spec says `when_infeasible: refuse`.
+        SpecError: bad settings, a promise that cannot be met, or weights to refuse as infeasible.
         NotPublishableError: the spec names a method that is not private.
     """
     methods = PrivateMethods.of_spec(spec, schema)
@@ -232,11 +227,7 @@ class ComposedEpsilon:
 
 
 def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
-    """Compose epsilon of all stages' events at the spec's delta by PLDs.
-
-    Raises:
-        PrivacyError: it is more than the spec promises.
-    """
+    """Compose epsilon at the spec's delta by PLDs; PrivacyError if the spec promises less."""
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
     pld = accounting.epsilon(events, delta=delta)
     if Decimal(repr(pld)) > spec.epsilon:  # floats as they are written
@@ -285,15 +276,10 @@ RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld"
 
 
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
-    """Rebuild a run's plan from its record, without a new search.
+    """Rebuild a run's plan from its record of `RESTORED`, without a new search.
 
-    The kept epsilons are for people: `promised_epsilon` composes again before budget is reserved
-    or noise drawn, `composed_epsilon` for the certificate.
-
-    Args:
-        spec: the run's spec.
-        schema: the run's schema.
-        record: holds `RESTORED`; without epsilons (earlier versions) they are composed again.
+    The kept epsilons (missing in earlier versions) are for people: `promised_epsilon` composes them
+    again before budget is reserved or noise drawn, `composed_epsilon` for the certificate.
     """
     methods = PrivateMethods.of_spec(spec, schema)
     if not record["publishes_weights"]:

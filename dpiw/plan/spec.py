@@ -1,8 +1,7 @@
 """The release spec: one typed value that is read once, before any data.
 
-A spec is a YAML file that a curator writes. Nothing in it may be derived from the confidential
-table. Unknown keys are refused, numbers of the promise are exact decimals, and every default is
-public and fixed (`dpiw.plan.sections`). Relative paths start at the spec file's folder.
+Nothing in it may be derived from the confidential table. Unknown keys are refused, and numbers of
+the promise are exact decimals.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _FOLDER = "releases or state/releases"
 
 
 def compact_json(value: object) -> str:
-    """One text for one value: sorted keys, no spaces, no NaN."""
+    """Return one text for one value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
 
 
@@ -82,7 +81,7 @@ class ReleaseSpec(Places, Promise):
 
     @property
     def public_steps(self) -> list[dict[str, Any]]:
-        """Post-processing without the paths of files; their SHA-256 stand for them."""
+        """Return post-processing with files' SHA-256 instead of their paths."""
         return [
             {name: value for name, value in step.items() if name not in files_of(step)}
             for step in self.model_dump(mode="json")["weights"]["post_processing"]
@@ -90,12 +89,12 @@ class ReleaseSpec(Places, Promise):
 
     @property
     def public_generator(self) -> dict[str, Any]:
-        """The generator without the paths of files."""
+        """Return the generator without the paths of files."""
         facts: dict[str, Any] = self.generator.model_dump(mode="json")
         return facts | {"settings": public_settings(facts["method"], facts["settings"])}
 
     def digest(self, schema: PublicSchema) -> str:
-        """SHA-256 of what a release promises, free of paths: moving a file changes nothing."""
+        """Return the SHA-256 of what a release promises; independent of paths."""
         places: dict[str, Any] = dict.fromkeys(Places.model_fields, True)
         places["source"] = set(SourceSpec.model_fields) - set(SourceFormat.model_fields)
         decisions = self.model_dump(mode="json", exclude=places)
@@ -107,7 +106,7 @@ class ReleaseSpec(Places, Promise):
         return hashlib.sha256(b"dpiw-plan-v1\n" + compact_json(body).encode()).hexdigest()
 
     def run_key(self, schema: PublicSchema, period: str) -> str:
-        """Idempotency key of one run: population, promise, input snapshot and period."""
+        """Return the idempotency key of a run: population, promise, input snapshot and period."""
         parts = {
             "population": self.population,
             "plan": self.digest(schema),
@@ -117,14 +116,9 @@ class ReleaseSpec(Places, Promise):
         return hashlib.sha256(b"dpiw-run-v1\n" + compact_json(parts).encode()).hexdigest()
 
     def check_publish_to(self) -> None:
-        """Refuse to publish where confidential files lie, or where no folder of releases can be.
+        """Raise SpecError if `publish_to` (absolute) is a file or has confidential files in it.
 
-        Readers of releases look among all files there, and verification refuses every release
-        beside a file that it cannot read. The paths are absolute.
-
-        Raises:
-            SpecError: `publish_to` is a file, holds the source, or is the state folder or its
-                workspace.
+        Verification refuses every release beside a file that it cannot read.
         """
         releases, state = Path(self.publish_to), Path(self.state)
         source = Path(self.source.path)
@@ -196,11 +190,7 @@ def _check_promise(spec: ReleaseSpec) -> None:
 
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
-    """Check a mapping of settings and return the spec.
-
-    Raises:
-        SpecError: names the field, what was expected, and the allowed range.
-    """
+    """Check settings and return the spec; SpecError names the field and the allowed range."""
     faults = ""
     try:
         spec = ReleaseSpec.model_validate(mapping)
@@ -215,7 +205,7 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
 
 
 def load_spec(path: Path) -> ReleaseSpec:
-    """Read a spec file; relative paths in it become absolute, from the file's own folder."""
+    """Read a spec file; its relative paths become absolute, from the file's own folder."""
     name = path.name or str(path)
     mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
@@ -230,13 +220,12 @@ def load_spec(path: Path) -> ReleaseSpec:
 
 
 def _beside(path: Path) -> str:
-    """The spec that `dpiw init` drafted beside a data dictionary, if it exists."""
     draft = path.parent / "release.yaml"
     return f": {draft}" if os.path.isfile(draft) else ""
 
 
 def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
-    """The dictionary of a spec with open fields; None if it may be the confidential source."""
+    """Return an unfinished spec's dictionary; None if it may be the confidential source."""
     schema_path, source = mapping.get("schema"), mapping.get("source")
     place = source.get("path", "") if isinstance(source, dict) else ""
     if not all(isinstance(value, str) and is_plain(value) for value in (schema_path, place)):
@@ -247,11 +236,9 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
 
 
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
-    """Return the spec with absolute paths, and the SHA-256 of public rows for a calibration.
+    """Make paths absolute and add the SHA-256 of public rows for a calibration.
 
-    Raises:
-        SpecError: a path cannot be resolved, or a public file is confidential or not the one
-            stated.
+    Raises SpecError if a public file is confidential or not the stated one.
     """
 
     def absolute(field: str, text: str) -> str:
@@ -289,10 +276,7 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
 
 
 def _located_generator(spec: ReleaseSpec, public: _Public) -> GeneratorSpec:
-    """The generator with the absolute path of rows made elsewhere.
-
-    The file is not opened: a run that keeps a copy goes on without it.
-    """
+    """Make the path of rows made elsewhere absolute; open no file, as a run may keep a copy."""
     method, settings = spec.generator.method, spec.generator.settings
     places = settings.keys() - public_settings(method, settings).keys()
     placed = {
@@ -306,7 +290,6 @@ def _located_generator(spec: ReleaseSpec, public: _Public) -> GeneratorSpec:
 
 
 def _located_steps(spec: ReleaseSpec, public: _Public) -> list[dict[str, Any]]:
-    """The post-processing steps, with path and SHA-256 of a file of public rows."""
     return [
         named_file(step, Path(public(FIELD, step["rows"])))
         if "rows" in files_of(step) and step.get("rows")
@@ -325,7 +308,7 @@ def located(base: Path, field: str, text: str) -> Path:
 
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
-    """Read the public data dictionary a spec refers to, and check that they fit."""
+    """Read a spec's data dictionary, and check that they fit."""
     zone = spec.confidential
     zone.refuse(Path(spec.schema_path), field="schema")
     schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=zone)
@@ -335,11 +318,7 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
 
 
 def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
-    """Refuse a spec and a schema that differ on the person or on how cells are written.
-
-    Raises:
-        SpecError, SchemaError: names the field or column.
-    """
+    """Refuse a spec and a schema that differ on the person or on how cells are written."""
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (
@@ -350,22 +329,13 @@ def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
 
 
 def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
-    """Refuse a header line, or a Parquet file's columns, that are not as declared.
+    """Refuse a header line, or a Parquet file's columns, that are not as declared; else say so.
 
-    Args:
-        text: a CSV file's first line as somebody typed it, or the path of a Parquet file.
-        source: the spec's source.
-        schema: the public schema.
-
-    Returns:
-        A sentence for people that they are as declared.
+    `text`: a CSV file's first line as typed, or the path of a Parquet file.
 
     Privacy:
         Of a Parquet file only names and types in its footer are used. Types may depend on cells,
         so no type that a column's values may take is refused or named.
-
-    Raises:
-        SchemaError, SourceError: a name differs, or no cell of a type can be read.
     """
     from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.sources import is_parquet, parquet_types

@@ -1,4 +1,4 @@
-"""Types of the values in a spec, and what is said of a value that does not fit its type."""
+"""Types of the values in a spec, and messages about values that do not fit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _ledger(value: str) -> str:
 
 
 def is_plain(value: str) -> bool:
-    """Whether a text may stand in a spec: no NUL, no half of a character, no password."""
+    """Whether a spec may hold a text: no NUL, no lone surrogate, no password."""
     with contextlib.suppress(ValueError):
         return _plain_text(value) == value
     return False
@@ -77,7 +77,7 @@ def _float(value: int | float | Decimal) -> float:
 
 
 def _plain_settings(value: object) -> object:
-    """Decimals of a YAML file as floats, all the way down: a method's settings are no promise."""
+    """Turn decimals into floats at every depth: a method's settings are no promise."""
     if isinstance(value, int) and abs(value) >= 2**64:
         raise ValueError("expected numbers below 2^64")
     if isinstance(value, Decimal):
@@ -105,7 +105,7 @@ def _flag(value: object) -> bool:
 
 _ZONE = re.compile(r"[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
 _LOCAL_ZONES = ("Factory",)
-"""Names that are no place; `localtime` and the like, another zone on each machine, begin small."""
+"""Names of no place. `localtime` and others that vary by machine begin with a small letter."""
 
 Zone = Annotated[str, BeforeValidator(_zone)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
@@ -125,15 +125,15 @@ class Section(BaseModel):
 
 
 _MOST = 6
-"""Faults that are told at once: a file of another kind has many, and the first say enough."""
+"""Most faults in one message."""
 
 _KINDS: dict[Any, str] = {dict: "a mapping of keys", list: "a list", tuple: "a list"}
 _ITEMS = {"dict_type": "a mapping such as {step: clip, at: 3}", "string_type": "a text"}
-"""Of things in a list or a mapping of settings, by pydantic's type of fault."""
+"""Expected items of a list or mapping of settings, by pydantic's type of fault."""
 
 
 def told(error: ValidationError, model: type[BaseModel]) -> str:
-    """One line for each fault, which begins with the field; a password is never repeated."""
+    """Return a line per fault, which begins with the field and never repeats a password."""
     faults = [  # what follows from another fault is left out
         item
         for item in error.errors(include_url=False)
@@ -166,7 +166,7 @@ def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
 
 
 def _codec(value: object) -> object:
-    """An encoding by Python's own name of it, such as cp1252 of windows-1252; else the value."""
+    """Return Python's name of an encoding (cp1252 for windows-1252); else the value."""
     try:
         name = codecs.lookup(str(value)).name
     except (LookupError, ValueError):
@@ -175,12 +175,11 @@ def _codec(value: object) -> object:
 
 
 def _key_text(key: str | int) -> str:
-    """A key as it was written, if it looks like one: a slip may turn a whole line into a key."""
+    """Return a key if it looks like one: a slip may turn a whole line into a key."""
     return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else "(a key that is no plain word)"
 
 
 def _value_text(value: object) -> str:
-    """What stands in the spec, if it is short and plain."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -193,7 +192,6 @@ def _value_text(value: object) -> str:
 
 
 def _fields(owner: type[BaseModel] | None) -> dict[str, FieldInfo]:
-    """The fields of a section, by the names that a spec uses."""
     fields = owner.model_fields if owner else {}
     return {field.alias or name: field for name, field in fields.items()}
 
@@ -201,7 +199,6 @@ def _fields(owner: type[BaseModel] | None) -> dict[str, FieldInfo]:
 def _declared(
     model: type[BaseModel], keys: tuple[str | int, ...]
 ) -> tuple[type[BaseModel] | None, FieldInfo | None]:
-    """The section that holds the last of the keys, and its field if there is one."""
     owner: type[BaseModel] | None = model
     for key in keys[:-1]:
         owner = _section(_fields(owner).get(str(key)))
@@ -219,19 +216,18 @@ def _choices(field: FieldInfo | None) -> tuple[Any, ...]:
 
 
 def _is_text(field: FieldInfo | None) -> bool:
-    """A text of any form; names have a form of their own, and choices are known."""
+    """Whether any text fits: no name (which has a form) and no choice."""
     return field is not None and "str" in str(field.annotation) and not _choices(field)
 
 
 def _bounds(field: FieldInfo | None) -> tuple[Any, Any]:
-    """The least and the most that a number may be; None: there is no such bound."""
+    """Return the least and the most that a number may be; None: no such bound."""
     marks = field.metadata if field else []
     least = next((mark.ge for mark in marks if hasattr(mark, "ge")), None)
     return least, next((mark.le for mark in marks if hasattr(mark, "le")), None)
 
 
 def _allowed(field: FieldInfo) -> str:
-    """What may stand in a field, for people."""
     if choices := _choices(field):
         words = [
             choice if re.fullmatch(r"[\w-]+", str(choice)) else repr(choice) for choice in choices

@@ -1,9 +1,7 @@
-"""The private stages of a run: which methods read the table, in what order, and at what effort.
+"""The private stages of a run: `fit_generator` and `fit_weights`, calibrated before data is read.
 
-    fit_generator   unless its rows were made elsewhere and another run has paid for them
-    fit_weights     unless rows are published unweighted
-
-Each is a method that is calibrated before data is read; the plan shares one effort among them.
+A plan lacks the first if another run paid for rows made elsewhere, and the second if rows are
+published unweighted. One effort is shared among them.
 """
 
 from __future__ import annotations
@@ -30,15 +28,16 @@ GENERATOR_STAGE = "fit_generator"
 WEIGHTS_STAGE = "fit_weights"
 
 PRIVATE_STAGES = (GENERATOR_STAGE, WEIGHTS_STAGE)
-"""Every stage a run may draw, in the only order; a plan may lack the second."""
+"""Every stage that a run may draw, in their only order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """One private stage: what it will do to the data, and what that would cost alone.
+    """One private stage.
 
-    `resumption`: terms on which a killed training goes on, paid by its events; None: it is lost.
-    `noise`: as the certificate will state it; where it depends on rows, the most it can be.
+    Attributes:
+        resumption: terms on which a killed training goes on, paid by its events; None: it is lost.
+        noise: as the certificate will state it; an upper bound where it depends on rows.
     """
 
     name: str
@@ -56,25 +55,20 @@ class StagePlan:
 
 
 def rehearsable(generator: Synthesizer) -> bool:
-    """Whether a rehearsal can play the release: not with rows or levels of the real population."""
+    """Whether stand-ins can play the release: not with rows or levels of the real population."""
     return not isinstance(generator, MadeElsewhere | FindsLevels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateMethods:
-    """The methods of a run that read the table.
-
-    Attributes:
-        generator: makes the synthetic rows.
-        weights: estimates the density ratio; None publishes rows unweighted.
-    """
+    """The methods of a run that read the table; `weights` None publishes rows unweighted."""
 
     generator: Synthesizer
     weights: WeightEstimator | None
 
     @classmethod
     def of_spec(cls, spec: ReleaseSpec, schema: PublicSchema) -> Self:
-        """The methods a spec asks for, not calibrated.
+        """Return the methods that a spec names, not calibrated.
 
         Raises:
             SpecError: a method or a setting is unknown, or they do not fit each other.
@@ -98,11 +92,11 @@ class PrivateMethods:
         return cls(generator=fitting(spec, schema, generator, weights), weights=weights)
 
     def generator_alone(self) -> Self:
-        """The same generator, with the whole effort; rows go unweighted."""
+        """Return the same generator, with the whole effort and without weights."""
         return replace(self, weights=None)
 
     def calibrate(self, spec: ReleaseSpec, schema: PublicSchema, rho: float) -> Self:
-        """Every method at its share of the zCDP-equivalent effort `rho`."""
+        """Calibrate every method to its share of the zCDP-equivalent effort `rho`."""
         shares = {GENERATOR_STAGE: spec.shares.generator, WEIGHTS_STAGE: spec.shares.weights}
         total = sum(shares[name] for name in self.by_stage)
 
@@ -127,7 +121,7 @@ class PrivateMethods:
 
     @property
     def by_stage(self) -> dict[str, Synthesizer | WeightEstimator]:
-        """The methods that draw, by the name of their stage, in order."""
+        """Return the methods that draw, by the name of their stage, in order."""
         methods: dict[str, Synthesizer | WeightEstimator] = {}
         if not (isinstance(self.generator, MadeElsewhere) and self.generator.counted_by):
             methods[GENERATOR_STAGE] = self.generator
@@ -136,12 +130,12 @@ class PrivateMethods:
         return methods
 
     def events(self, spec: ReleaseSpec, schema: PublicSchema) -> list[PrivacyEvent]:
-        """Everything the calibrated methods will do, in order."""
+        """Return every event of the calibrated methods, in order."""
         unit, methods = spec.privacy_unit, self.by_stage.values()
         return [event for method in methods for event in method.events(schema=schema, unit=unit)]
 
     def stages(self, spec: ReleaseSpec, schema: PublicSchema) -> tuple[StagePlan, ...]:
-        """What each calibrated method will do, in order."""
+        """Return the stages of the calibrated methods, in order."""
         return tuple(
             StagePlan(
                 name=name,
@@ -158,7 +152,7 @@ class PrivateMethods:
 def _noise_of(
     method: Synthesizer | WeightEstimator, spec: ReleaseSpec, schema: PublicSchema
 ) -> tuple[ReleasedNoise, ...]:
-    """Return the noise that a method states; PrivacyError if it states none."""
+    """Return the noise that a method states; raises PrivacyError if it states none."""
     state = getattr(method, "released_noise", None)
     if state is None:
         raise PrivacyError(
@@ -170,8 +164,6 @@ def _noise_of(
 
 
 class _Fitted(Protocol):
-    """A plan or its methods."""
-
     @property
     def generator(self) -> Synthesizer: ...
 
@@ -180,13 +172,13 @@ class _Fitted(Protocol):
 
 
 def device_of(methods: _Fitted, stage: str) -> str:
-    """The device of a stage's method: `cpu`, `cuda` or `auto`."""
+    """Return the device of a stage's method: `cpu`, `cuda` or `auto`."""
     method = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
     return str(getattr(method, "device", "cpu"))
 
 
 def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:
-    """How a spec makes weights of a measurement; `resolution` is the plan's forecast."""
+    """Return how a spec makes weights of a measurement; `resolution` is the plan's forecast."""
     return Weighing(
         rows=spec.synthetic_rows,
         post_processing=parse_post_processing(spec.weights.post_processing),
@@ -198,7 +190,6 @@ def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighi
 # --- what rows made elsewhere and found levels ask of a spec ---
 
 _LEAST_BASE = 100
-"""The least `base_rows` that a spec may state."""
 
 
 def check_generator(
@@ -206,10 +197,8 @@ def check_generator(
 ) -> None:
     """Refuse weights and totals that rows made elsewhere cannot have.
 
-    Raises:
-        NotPublishableError: no epsilon is declared.
-        SpecError: weights need fresh rows of the generator, the declared cost uses up the total,
-            or the release draws nothing.
+    Raises NotPublishableError without a declared epsilon; SpecError for weights that need fresh
+    rows, a declared cost that uses up the total, or a release that draws nothing.
     """
     declared = generator.declared(spec.privacy_unit)
     draws = weights is not None and weights.draws
@@ -236,7 +225,7 @@ def check_generator(
 
 
 def written(value: float) -> Decimal:
-    """The decimal of a float's shortest text, as in specs, ledgers and certificates."""
+    """Return the decimal of a float's shortest text, as in specs, ledgers and certificates."""
     return Decimal(repr(value))
 
 
@@ -246,15 +235,9 @@ def check_rows(
     generator: MadeElsewhere,
     weights: WeightEstimator | None,
 ) -> list[str]:
-    """Read the public file; refuse a cell that is not as declared, or too few rows.
+    """Refuse (SpecError) too few rows in the public file or undeclared cells; warn of a small base.
 
     Without a stated `base_rows`, all rows of a smaller file are weighted (`Recipe.draw`).
-
-    Returns:
-        A warning if the base is smaller than usual.
-
-    Raises:
-        SpecError: names the column, or the settings that ask for more rows.
     """
     rows, published = generator.kept(schema)["rows"], spec.synthetic_rows
     usual = published if weights is None else weights.sampled(published)[0]
@@ -290,9 +273,8 @@ def fitting(
 ) -> Synthesizer:
     """Return the generator; one that finds levels gets the total delta.
 
-    Raises:
-        SpecError: unseen levels without a method that finds them, or the reverse; or found levels
-            with weights or constraints.
+    Raises SpecError for unseen levels without a method that finds them, or the reverse; and for
+    found levels with weights or constraints.
     """
     unseen = [column.name for column in schema.released if column.unseen]
     if not isinstance(generator, FindsLevels):

@@ -19,7 +19,7 @@ from dpiw.plan.stages import rehearsable
 from dpiw.privacy import accounting
 
 _BOUNDED, _TEXT_WIDTH = 60, 84
-"""So many columns' bounds are shown, in lines of so many characters."""
+"""Most columns whose bounds are shown, and characters of a line."""
 
 
 def _number(value: Any) -> str:
@@ -46,7 +46,6 @@ def _stage(stage: StagePlan, plan: Plan) -> list[str]:
 
 
 def _provenances(plan: Plan) -> list[str]:
-    """Of the columns with bounds or levels, if any of them states where it has them from."""
     listed = [column for column in plan.schema.released if column.hash_buckets is None]
     bounded = [column for column in listed if column.is_numeric or column.levels]
     summary = provenance_summary(column.provenance for column in bounded)
@@ -54,7 +53,7 @@ def _provenances(plan: Plan) -> list[str]:
 
 
 def _bounds(plan: Plan) -> list[str]:
-    """Of every column with bounds, as they were read: `1.000` is one, not a thousand."""
+    """Return bounds as they were read: `1.000` is one, not a thousand."""
     columns = [column for column in plan.schema.released if column.is_numeric]
     texts = [f"{c.name} {_end(c.lower)} to {_end(c.upper)}" for c in columns[:_BOUNDED]]
     texts += [f"{len(columns) - _BOUNDED} more"] * (len(columns) > _BOUNDED)
@@ -65,7 +64,6 @@ def _bounds(plan: Plan) -> list[str]:
 
 
 def _end(bound: Any) -> str:
-    """A bound or a cut, as text; whole where ten digits are not all."""
     if isinstance(bound, str):
         return bound
     text = f"{bound:,.10g}"
@@ -73,7 +71,6 @@ def _end(bound: Any) -> str:
 
 
 def _cells(plan: Plan) -> list[str]:
-    """How cells are taken to be written: what is written otherwise is unreadable."""
     source = plan.spec.source
     settled = settled_formats(plan.schema, source.written, file_format=source.format)
     groups: dict[str, list[str]] = {}
@@ -88,7 +85,7 @@ def _cells(plan: Plan) -> list[str]:
 
 
 def _format_text(column: Column, form: CellFormat) -> str:
-    """What a column's cells must look like; nothing for levels, which the dictionary lists."""
+    """Return the form of a column's cells; empty for levels, which the dictionary lists."""
     if column.kind is ColumnKind.BOOLEAN:
         return f"{' '.join(column.true_values)} or {' '.join(column.false_values)}"
     if column.kind in (ColumnKind.DATE, ColumnKind.DATETIME):
@@ -109,14 +106,13 @@ def _constraints(plan: Plan) -> list[str]:
 
 
 def _made_elsewhere(plan: Plan) -> list[str]:
-    """Of rows that another tool made."""
     if not isinstance(plan.generator, MadeElsewhere):
         return []
     return [f"  rows            {made_elsewhere_text(plan.generator)}"]
 
 
 def _kept_back(plan: Plan) -> list[str]:
-    """That a column names nobody, where each row counts as a person for the promise."""
+    """Say that the kept-back column names nobody, if each row counts as a person."""
     column = plan.schema.identifier
     if column is None or plan.spec.privacy_unit.id_column is not None:
         return []
@@ -127,7 +123,7 @@ def _kept_back(plan: Plan) -> list[str]:
 
 
 def plan_table(plan: Plan) -> str:
-    """Stages, events, noise scales, cost, forecast and warnings, as text."""
+    """Return stages, events, noise scales, cost, forecast and warnings, as text."""
     spec, unit = plan.spec, plan.spec.privacy_unit
     lines = [
         f"plan of {spec.name} for population {spec.population}",

@@ -1,8 +1,6 @@
 """The certificate: the guarantee, its cost, and the quality of the weights.
 
-Analysts cite it and auditors recompute it: every number is public, and the noise in the release
-follows from it. Numbers of the guarantee are decimal text, never floats, so that nobody rounds them
-in our favour.
+All public. Numbers of the guarantee are decimal text, never floats, which could round them down.
 """
 
 from __future__ import annotations
@@ -49,15 +47,10 @@ class CertifiedStage:
     """What one stage did to the confidential table.
 
     Attributes:
-        stage: `fit_generator` or `fit_weights`.
-        method: the registry's name of the method.
-        events: the privacy events, as JSON values (`dpiw.privacy.accounting.event_to_json`).
-        parameters: public settings of the mechanism, as JSON values.
-        noise: for each group of released values `law`, `scale`, the `sensitivity` that the scale
-            covers and the index in `events` of the accounting `event`; earlier versions lack the
-            last two (`dpiw.privacy.measurement.ReleasedNoise`).
-        standalone_epsilon: cost of this stage alone at the release's delta; stages compose to less
-            than the sum. None: not computed.
+        events: as JSON values (`dpiw.privacy.accounting.event_to_json`).
+        noise: per group of released values `law`, `scale`, `sensitivity` and `event`, an index in
+            `events` (`dpiw.privacy.measurement.ReleasedNoise`); earlier versions lack the last two.
+        standalone_epsilon: of this stage alone at the release's delta.
     """
 
     stage: Label
@@ -76,42 +69,20 @@ class Certificate:
     """The public record of one release.
 
     Attributes:
-        release_id: name of the release; unique in its population.
-        population: the population whose budget paid.
-        period: the period that the rows describe, as declared (`2027-Q1`).
         unit: the privacy unit; its relation applies to every number here.
-        epsilon: of this release, decimal text, rounded up.
-        delta: of this release, decimal text, rounded up.
-        attempts: what each reservation of the run held: `epsilon`, `delta`, the state of its
-            `stages`, and `resumed`, how often a killed training went on within its events. If there
-            are several, a draw was lost and paid again, and the release's total is their sum.
-            Reservations returned before a draw are left out: they would reveal how reads of the
-            table ended.
-        spent_epsilon: of the population over its whole life, this release included.
-        spent_delta: the same.
-        account: the ledger's account behind these sums, in its own whole units: `composition`, the
-            sum `held`, the part `drawn` that can never be returned
-            (`dpiw.ledger.charges.Charge.to_payload`), and the registered `max_unpaid_reads`. A lost
-            ledger is recovered from it.
-        budget_epsilon: lifetime budget of the population.
-        budget_delta: the same.
-        accountants: epsilon of one complete attempt by accountant (`pld`, `rdp`); the first is the
-            guarantee, the second a check.
+        epsilon, delta: of this release, rounded up.
+        attempts: per paid reservation `epsilon`, `delta`, the state of its `stages`, and `resumed`,
+            how often a killed training went on. Their sum is the release's total. Reservations
+            returned before a draw are left out: they would reveal how reads of the table ended.
+        spent_epsilon, spent_delta: of the population's whole life, this release included.
+        account: the ledger's account in its own whole units: `composition`, `held`, `drawn`
+            (`dpiw.ledger.charges.Charge.to_payload`), `max_unpaid_reads`. Recovers a lost ledger.
+        accountants: epsilon of one complete attempt: `pld` is the guarantee, `rdp` a check.
         plan_digest: SHA-256 of the plan that was fixed before any data was read.
-        nominal_rows: the public nominal size n0 used in every formula.
-        stages: stages that read the confidential table, in order.
-        generator: method and settings of the generator, JSON values; `made_elsewhere`: the declared
-            cost of another tool's rows (see `declared`); `more_rows_of`: the earlier release from
-            whose draws these rows are made.
-        weights: method and settings of the weight estimator, JSON values.
+        generator: method and settings; `made_elsewhere`: the declared cost of another tool's rows;
+            `more_rows_of`: the earlier release from whose draws these rows are made.
         post_processing: steps after the measurements, in order; they cost nothing.
-        diagnostics: computed from released values only (`effective_sample_size`, `k_hat`,
-            `design_effect`, `tau`, ...); numbers JSON cannot hold are text.
-        verdict: whether the weights may be used (`do not use` makes readers warn).
-        verdict_rule: the public rule that gave the verdict.
-        assumptions: sentences on which the guarantee rests.
-        caveats: sentences about the use of this release.
-        versions: of the software that made it.
+        diagnostics: computed from released values only; numbers JSON cannot hold are text.
         ledger_head: hash of the ledger entry before this was written.
     """
 
@@ -143,7 +114,6 @@ class Certificate:
     ledger_head: Sha256
 
     def __post_init__(self) -> None:
-        """Check every field, in writing as in reading."""
         settle(self, what=_NAME, error=ManifestError)
         record(self.account, ACCOUNT, what=f"{_NAME} account", error=ManifestError)
         reasons = self.diagnostics.get("reasons", [])
@@ -184,15 +154,11 @@ class Certificate:
 
     @property
     def more_rows_of(self) -> Mapping[str, str] | None:
-        """`release_id` and `manifest` of the release whose draws these rows are made of, or None.
-
-        If set, every number of the guarantee is that release's, which paid; nothing was added.
-        """
+        """`release_id` and `manifest` of the release that paid for these rows' draws, or None."""
         first = self.generator.get("more_rows_of")
         return first if isinstance(first, Mapping) else None
 
     def _alone(self, costs: Mapping[str, Any]) -> str:
-        """Why a plan states another epsilon for our own stage alone; empty if it does not."""
         epsilons = [
             stage.standalone_epsilon
             for stage in self.stages
@@ -229,12 +195,7 @@ class Certificate:
 
     @classmethod
     def from_json(cls, data: bytes) -> Certificate:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ManifestError: not canonical JSON, another format version, an unknown or missing key, or
-                a value of the wrong kind.
-        """
+        """Read what `to_json` wrote; raises ManifestError if anything else."""
         value = parse_canonical(data, what=_NAME, error=ManifestError)
         names = [field.name for field in fields(cls)]
         record(value, [*names, "format_version"], what=_NAME, error=ManifestError)

@@ -1,8 +1,4 @@
-"""Catalogue metadata in the Croissant 1.0 vocabulary (http://mlcommons.org/croissant/1.0).
-
-Croissant extends schema.org's `Dataset` by files, record sets and fields; dataset search engines
-and machine-learning loaders read it.
-"""
+"""Catalogue metadata in the Croissant 1.0 vocabulary (http://mlcommons.org/croissant/1.0)."""
 
 from __future__ import annotations
 
@@ -69,19 +65,7 @@ def croissant_json(
     url: str,
     creator: str,
 ) -> bytes:
-    """Write `croissant.json`.
-
-    Args:
-        certificate: of the release.
-        schema: the public schema.
-        rows: size and digest of `synthetic.parquet`, or of its parts, which are one set of files.
-        replicates: of `replicate_weights.parquet`, if any; no record set, as its columns are not
-            about the rows.
-        published_at: ISO moment of publication.
-        licence: URL of the licence.
-        url: page of the data set.
-        creator: the organisation that publishes.
-    """
+    """Write `croissant.json`; replicate weights have no record set: they do not describe rows."""
     source: dict[str, Any] = {"fileObject": {"@id": SYNTHETIC}}
     if len(rows) > 1:
         source = {"fileSet": {"@id": _PARTS}}

@@ -47,13 +47,7 @@ class ReleaseContents:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
-    """Public facts for a data catalogue that the curator declares.
-
-    Attributes:
-        licence: URL or name of the licence.
-        url: page of the data set.
-        creator: the organisation that publishes.
-    """
+    """Public facts that the curator declares for a data catalogue; `licence` is a URL or a name."""
 
     licence: str
     url: str
@@ -78,24 +72,9 @@ def release_contents(
 ) -> ReleaseContents:
     """Make every file of a release but manifest and signature. All contents are public.
 
-    Args:
-        certificate: of this release.
-        frames: synthetic rows in declared types, as for `write_synthetic`.
-        log_weights: shape (rows,), natural log.
-        log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
-            (rows,), or of evenly spaced rows; None: unknown.
-        schema: the public schema.
-        catalogue: for `croissant.json`.
-        published_at: the day of publication, `2027-01-31T00:00:00Z`.
-        previous: SHA-256 of the manifest of the population's previous release.
-        workspace: folder for the Parquet files; other Parquet files in it are removed.
-        rng: shuffles the rows.
-        truth: of simulated examples whose truth is public.
-        replicates: replicate weights of the rows, in the order of `frames`.
-        lists: further files by name, with found levels.
-
-    Raises:
-        ReleaseError: as `write_synthetic` and `write_replicates`.
+    `frames`, `log_weights` and `rng` are as for `write_synthetic`; `replicates` in the order of
+    `frames`; `log_weight_noise_sd` has shape (rows,), or is of evenly spaced rows; `lists` has
+    found levels. Other Parquet files in `workspace` are removed.
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()

@@ -11,11 +11,7 @@ from dpiw.release.manifest import MANIFEST, SIGNATURE
 
 
 def release_folders(root: Path) -> list[Path]:
-    """Every folder in `root` that could be a release: not hidden, and more than an audit's report.
-
-    Raises:
-        ReleaseError: `root` cannot be read.
-    """
+    """Return the folders in `root` that could be releases; raises ReleaseError if unreadable."""
     try:
         folders = [p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")]
         return sorted(folder for folder in folders if not _is_report(folder))
@@ -41,11 +37,7 @@ def _beside(root: Path) -> list[str]:
 
 
 def refuse_release(path: Path, *, field: str) -> None:
-    """Refuse to write into a published folder, which an extra file would break.
-
-    Raises:
-        SpecError: the path is a release's folder or inside one; links are followed.
-    """
+    """Raise SpecError for a path in a published folder, links followed: extra files break it."""
     for folder in (path.resolve(), *path.resolve().parents):
         if any(os.path.lexists(folder / name) for name in (MANIFEST, SIGNATURE)):
             raise SpecError(
@@ -55,7 +47,7 @@ def refuse_release(path: Path, *, field: str) -> None:
 
 
 def publish_anew(folder: Path) -> str:
-    """What its publisher does about a damaged published folder."""
+    """Advise the publisher of a damaged published folder."""
     return (
         f"; {os.path.relpath(folder)} is not as it was published: move it out of"
         f" {os.path.relpath(folder.parent)}, and start the same command again, which publishes the"

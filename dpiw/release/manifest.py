@@ -1,8 +1,7 @@
-"""The manifest of a release folder.
+"""The signed manifest of a release folder: every file with size and SHA-256, to verify offline.
 
-It lists every file with size and SHA-256 and is signed, so a folder is verified offline, without
-the ledger and without trusting its source. It names no source path, host, user or seed, and holds
-no digest of anything confidential (hashing candidates would reveal the content).
+It names no source path, host, user or seed, and holds no digest of anything confidential: hashing
+candidates would reveal the content.
 """
 
 from __future__ import annotations
@@ -64,13 +63,7 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class FileBytes:
-    """A file that was read once, so that what is parsed was compared.
-
-    Attributes:
-        name: of the file.
-        data: its bytes, or the last of them.
-        skipped: number of bytes before `data`.
-    """
+    """A file read once: the parsed bytes are the compared ones; `skipped` bytes precede `data`."""
 
     name: str
     data: bytes
@@ -78,7 +71,7 @@ class FileBytes:
 
     @classmethod
     def of(cls, path: Path) -> FileBytes:
-        """Read an own file that nobody signed."""
+        """Read a file of our own that nobody signed."""
         return cls(name=path.name, data=path.read_bytes())
 
     def stream(self) -> io.IOBase:
@@ -87,8 +80,6 @@ class FileBytes:
 
 
 class _Tail(io.RawIOBase):
-    """The end of a file, where Parquet readers look for the footer."""
-
     def __init__(self, file: FileBytes) -> None:
         self._file, self._at = file, 0
 
@@ -123,17 +114,11 @@ class ArrowField:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What every manifest says besides files and key. All of it is public.
+    """Public facts of every manifest besides files and key; epsilon and delta are of this release.
 
     Attributes:
-        release_id: name of the release.
-        unit: the privacy unit with its relation.
-        epsilon: of this release, decimal text.
-        delta: of this release, decimal text.
         mechanisms: readers of confidential values, as `stage:method`.
-        rows: number of rows.
         columns: the Arrow schema of the Parquet file.
-        versions: bill of materials: software name to version.
         published_at: scheduled time, `2027-01-31T06:00:00Z`.
     """
 
@@ -148,7 +133,6 @@ class Facts:
     published_at: str
 
     def __post_init__(self) -> None:
-        """Check every field, in writing as in reading."""
         settle(self, what=MANIFEST, error=ManifestError)
         if _MOMENT.fullmatch(self.published_at) is None:
             raise ManifestError(f"{MANIFEST} published_at: expected 2027-01-31T06:00:00Z")
@@ -156,14 +140,11 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestFacts(Facts):
-    """What the manifest of synthetic rows says, made from a table that a ledger paid for.
+    """Facts of synthetic rows from a table that a ledger paid for.
 
     Attributes:
-        population: the population whose budget paid.
-        cumulative_epsilon: of the population's whole life, this release included.
-        cumulative_delta: the same.
+        cumulative_epsilon, cumulative_delta: of the population's whole life, this release included.
         constraints_digest: SHA-256 of the public constraints (`schema.json`).
-        ledger_head: hash of the ledger entry before this was written.
         previous: SHA-256 of the manifest of the population's previous release (None: first); for
             more rows from the same draws, of the release that paid for them.
     """
@@ -191,7 +172,7 @@ class ManifestFacts(Facts):
         previous: str | None,
         published_at: str,
     ) -> ManifestFacts:
-        """Take everything the certificate says from the certificate."""
+        """Return the facts; all others come from the certificate."""
         return cls(
             release_id=certificate.release_id,
             population=certificate.population,
@@ -213,14 +194,7 @@ class ManifestFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class SignedManifest:
-    """Facts, files and signing key: common to the manifests of all kinds of release.
-
-    Attributes:
-        facts: the promises.
-        files: every file of the folder except the manifest and its signature.
-        public_key: the signer's raw public key, hexadecimal. It proves integrity; whose key it is
-            must be known from elsewhere.
-    """
+    """Facts, other files, and the signer's raw key in hexadecimal, which proves only integrity."""
 
     format = ""  # of the kind, in the file; no field
     facts: Facts
@@ -253,12 +227,7 @@ class SignedManifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            ManifestError: not canonical JSON, another format, an unknown or missing key, or a value
-                of the wrong kind.
-        """
+        """Read what `to_bytes` wrote; raises ManifestError if anything else."""
         value = parse_canonical(data, what=MANIFEST, error=ManifestError)
         kind = get_type_hints(cls)["facts"]
         names = [field.name for field in fields(kind)]
@@ -300,11 +269,7 @@ def row_files(count: int) -> tuple[str, ...]:
 
 
 def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of the listed files of rows, in order.
-
-    Raises:
-        ManifestError: none is listed, or they are not all the parts of one table.
-    """
+    """Return the listed files of rows, in order; raises ManifestError for an incomplete table."""
     stem = SYNTHETIC.removesuffix(".parquet")
     parts = tuple(sorted(name for name in names if name.startswith(stem)))
     if not parts:
@@ -322,10 +287,6 @@ def _other_format(name: object, expected: str) -> str:
 
 
 def check_file_name(name: str) -> None:
-    """Refuse a name that could leave the folder, hide, or collide with the manifest.
-
-    Raises:
-        ManifestError: not a plain file name.
-    """
+    """Raise ManifestError for a name that could leave the folder, hide, or replace the manifest."""
     if _FILE_NAME.fullmatch(name) is None or name in {MANIFEST, SIGNATURE}:
         raise ManifestError(f"manifest.json files: {name!r} is not an admissible file name")

@@ -1,8 +1,7 @@
 """Synthetic rows as Parquet: declared types, fixed layout, only DP facts in the footer.
 
-pandas would write its own description of the frame into the file, with index values, unused
-categories and `attrs`; so columns are converted one by one to a declared Arrow schema. Rows are
-shuffled and row groups have a fixed size, so order and layout reveal nothing.
+Columns are converted one by one: pandas would write index values, unused categories and `attrs`
+into the file. Rows are shuffled and row groups have a fixed size, so layout reveals nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ FACTS = (
     "dpiw.certificate_sha256", "dpiw.delta", "dpiw.epsilon", "dpiw.mechanisms", "dpiw.population",
     "dpiw.relation", "dpiw.release_id", "dpiw.unit", "dpiw.weights_verdict",
 )  # fmt: skip
-"""The only keys of the footer besides Arrow's own copy of the schema."""
+"""The footer's only keys besides Arrow's own copy of the schema."""
 
 _ARROW_TYPES = {
     ColumnKind.CONTINUOUS: pa.float64(),
@@ -126,25 +125,19 @@ def write_synthetic(
     rng: np.random.Generator,
     self_normalised: bool = True,
 ) -> NDArray[np.int64]:
-    """Write the rows; the same arguments give the same bytes.
+    """Write the rows and return the index in `frames` of each written row, shape (rows,).
 
     Args:
         folder: without any of the files, which are `row_files` of the number of frames.
-        frames: synthetic rows in declared types (`PublicSchema.unscale`), in frames of `PART_ROWS`
-            rows, the last with the rest; each becomes a file.
-        log_weights: shape (rows,), natural log as estimated, not normalised, for column
-            `log_weight`; column `weight` holds `published_weights`.
+        frames: synthetic rows in declared types, `PART_ROWS` each, the last with the rest.
+        log_weights: shape (rows,), natural log as estimated, not normalised.
         schema: the public schema.
         facts: from `footer_facts`.
-        rng: shuffles the rows of each file.
+        rng: shuffles the rows of each file; equal states give equal bytes.
         self_normalised: whether `weight` is scaled to mean one; if not, it is for totals.
 
-    Returns:
-        The index in the frames of each row of the files, shape (rows,).
-
     Raises:
-        ReleaseError: undeclared columns or types, a null in a column that is not nullable, another
-            number of weights, unknown facts, or a failed write.
+        ReleaseError: undeclared columns, types, nulls or facts, or a failed write.
     """
     if set(facts) != set(FACTS):
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
@@ -167,7 +160,7 @@ def _shuffled(
     schema: PublicSchema,
     rng: np.random.Generator,
 ) -> Iterator[tuple[str, Any, NDArray[np.int64]]]:
-    """Each file's name, its rows in random order, and their indices in the frame."""
+    """Yield each file's name, its rows in random order, and their indices in the frame."""
     names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
         if name is None or frame is None:
@@ -180,7 +173,6 @@ def _shuffled(
 
 
 def _repeats(column: Column) -> bool:
-    """Whether a column has levels, or few enough values that a row group repeats them."""
     if column.is_discrete:
         return True
     decimals = 0 if column.is_whole else column.released_decimals
@@ -191,17 +183,9 @@ def _repeats(column: Column) -> bool:
 def write_table(
     path: Path, table: Any, *, facts: Mapping[str, str], repeating: Sequence[str] | None = None
 ) -> None:
-    """Write an Arrow table with row groups of a fixed size, and `facts` in the footer.
+    """Write a table with row groups of a fixed size, and `facts` in the footer.
 
-    Args:
-        path: a file that does not exist yet.
-        table: as declared.
-        facts: by names of `FACTS`.
-        repeating: columns stored with a dictionary; None: all. For columns of many values, plain
-            numbers are smaller and faster.
-
-    Raises:
-        ReleaseError: a failed write.
+    `repeating` columns (None: all) get a dictionary; columns of many values are smaller without.
     """
     try:
         with (
@@ -234,7 +218,6 @@ def _table(
 
 
 def _array(series: Any, column: Column) -> Any:
-    """Convert a column without its index, name, categories and attrs."""
     target = arrow_type(column)
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(object)
@@ -272,11 +255,7 @@ class Footer:
 
 
 def read_footer(file: FileBytes) -> Footer:
-    """Read rows, columns and facts of a file that `write_synthetic` wrote.
-
-    Raises:
-        ManifestError: not a Parquet file, or an unknown key in its footer or a column's metadata.
-    """
+    """Read the footer of a file that `write_synthetic` wrote; else raises ManifestError."""
     try:
         with pq.ParquetFile(file.stream()) as parquet:
             rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
@@ -296,19 +275,14 @@ def read_footer(file: FileBytes) -> Footer:
 
 
 _FREE_CELLS, _CELLS_A_BYTE, _CELL = 2**24, 128, 8
-"""Cells that an unpinned file may hold: a fixed number, and more for each byte. A cell is 8 bytes.
-Rows of columns that hardly vary take 1/50 of a byte per cell; a file made to fill the memory takes
-1/5,000.
-"""
+"""Cells of an unpinned file: so many, and more per byte (honest files need 50); bytes of a cell."""
 
 
 class RowReader:
     """Reads files of rows, with at most the cells that the manifest states and a limit allows.
 
-    Args:
-        facts: of the signed manifest.
-        size: bytes of all files of rows, which limit their cells; None: the signer is trusted, and
-            only the manifest limits them.
+    The limit grows with `size`, the bytes of all files of rows; None: the signer is trusted, and
+    only the manifest limits the cells.
     """
 
     def __init__(self, facts: Facts, *, size: int | None) -> None:
@@ -320,12 +294,7 @@ class RowReader:
             raise ManifestError(_too_many(facts.rows, len(facts.columns)))
 
     def __call__(self, file: FileBytes) -> Footer:
-        """Read a file's footer and rows.
-
-        Raises:
-            ManifestError: as `read_footer`; or other rows or columns than the manifest states, or
-                more cells than the limit. Then nothing but lists of texts was decoded.
-        """
+        """Read a footer and rows; excess cells raise ManifestError with only text lists decoded."""
         footer = read_footer(file)
         if footer.columns != self._columns:
             raise ManifestError("Arrow schema: manifest, certificate and Parquet file disagree")
@@ -379,12 +348,10 @@ def _text_bytes(column: Any) -> int:
 def as_frame(
     tables: Sequence[Any],
 ) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
-    """Return rows, weights and log weights of a release's tables, in order.
+    """Return rows, weights and log weights, both of shape (rows,), of a release's tables, in order.
 
-    Returns:
-        The rows in pandas types (text `str`; whole numbers `int64`, truth values `bool`, or `Int64`
-        and `boolean` where nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`), the
-        published weights and the log weights, both of shape (rows,).
+    Types: text `str`; whole numbers `int64` and truth values `bool`, or `Int64` and `boolean` where
+    nullable; dates `datetime64[s]`; moments `datetime64[s, ZONE]`.
     """
     table = pa.concat_tables(tables)
     weights, logs = (

@@ -1,8 +1,7 @@
 """Publication of a release folder: whole, once, or not at all.
 
-The folder is built beside its destination under a name that readers refuse, made durable, signed,
-committed in the ledger, and renamed without replacing anything. After a crash at any point the
-destination is absent or whole, and a rerun with the same inputs gives the same bytes.
+The folder is built under a name that readers refuse, made durable, signed, committed in the ledger,
+and renamed. After a crash the destination is absent or whole; a rerun gives the same bytes.
 """
 
 from __future__ import annotations
@@ -47,13 +46,7 @@ _Maker = Callable[..., SignedManifest]
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Result of `publish_built`.
-
-    Attributes:
-        folder: the release.
-        manifest_digest: SHA-256 of its manifest.
-        already_published: the same release was there before; nothing was written.
-    """
+    """Result of `publish_built`; `already_published`: it existed and nothing was written."""
 
     folder: Path
     manifest_digest: str
@@ -68,13 +61,9 @@ def build_folder(
     key: PrivateKey,
     kind: type[SignedManifest] = Manifest,
 ) -> SignedManifest:
-    """Build and sign a release folder in the workspace, for `publish_built`.
+    """Build and sign a new release folder for `publish_built`, whole or not at all.
 
-    The folder is kept and published as often as it takes, because facts such as the ledger head and
-    the moment would differ on a second attempt.
-
-    Raises:
-        ReleaseError: `folder` exists, or something could not be written; then it is gone.
+    Keep it for every attempt: a second build would have another ledger head and moment.
     """
     with _staging(folder.parent) as staging:
         manifest = _build(staging, files, partial(kind, facts=facts), key)
@@ -88,7 +77,7 @@ def build_folder(
 def publish_built(
     built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], None]
 ) -> Publication:
-    """Commit and publish a copy of a folder that `build_folder` made.
+    """Commit and publish a copy of a folder that `build_folder` made; leave the same release alone.
 
     Args:
         built: the folder that was built.
@@ -97,14 +86,9 @@ def publish_built(
         commit: called with the manifest's digest when the copy is durable and before it is visible;
             must accept the same digest again, since a crash may follow.
 
-    Returns:
-        The publication. A destination with the same manifest is left alone, and `commit` is not
-        called again.
-
     Raises:
         ReleaseError: the destination holds something else, a write failed, or `built` is not whole
-            or not signed by `key`. Then nothing is visible and the staging folder is gone. Errors
-            of `commit` pass through, with the same effect.
+            or not signed by `key`. Then, as after an error of `commit`, nothing is visible.
     """
     manifest = read_signed(built, kind=Manifest, expected=[key])
     with _staging(destination.parent) as folder:
@@ -141,11 +125,7 @@ def _install(
 
 
 def clean_staging(root: Path) -> int:
-    """Remove staging folders under `root` whose process is gone; return how many.
-
-    A staging folder is held by a lock that the kernel releases when its process ends, so a
-    publication in progress is never touched.
-    """
+    """Remove staging folders under `root` that no process has locked; return how many."""
     removed = 0
     for folder in sorted(root.glob(f"{STAGING_PREFIX}*/")):
         if not folder.with_name(f"{folder.name}.lock").exists():
@@ -244,10 +224,7 @@ def _create(path: Path, source: FileSource) -> int:
 
 
 def _already_published(destination: Path, manifest: Manifest, key: PublicKey) -> Publication:
-    """Accept a destination that holds this very release, whole; refuse anything else.
-
-    A link is refused: its target may be replaced, and readers may not have it.
-    """
+    """Accept a destination that holds this very release; refuse links, whose target may change."""
     if manifest_digest(destination) != manifest.digest:
         raise ReleaseError(
             f"release folder {destination.name} exists and holds something else: a release is "
@@ -272,7 +249,6 @@ def _lock(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writing(what: str) -> Iterator[None]:
-    """Turn an OSError into a ReleaseError that names what could not be written."""
     try:
         yield
     except OSError as reason:

@@ -62,17 +62,7 @@ def write_replicates(
     order: NDArray[np.int64],
     facts: Mapping[str, str],
 ) -> None:
-    """Write `replicate_weights.parquet`: columns r1 to rR, a row for each synthetic row.
-
-    Args:
-        path: a file that does not exist yet.
-        replicates: in the order of the rows given to `write_synthetic`.
-        order: returned by `write_synthetic`: row i of the file is row order[i].
-        facts: from `replicate_facts`.
-
-    Raises:
-        ReleaseError: invalid weights, or a failed write.
-    """
+    """Write columns r1 to rR; row i is row order[i] of `replicates`, as by `write_synthetic`."""
     weights = replicates.weights
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ReleaseError(f"{path.name}: expected one finite weight >= 0 a row and replicate")
@@ -120,11 +110,7 @@ def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
 
 
 def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows: int) -> float:
-    """Return the scale of this release's replicate weights.
-
-    Raises:
-        ManifestError: other rows, replicates or facts than promised.
-    """
+    """Return the scale; raises ManifestError for other rows, replicates or facts than promised."""
     count, scale = replicates_promised(certificate), footer.scale
     certified_facts = replicate_facts(certificate, count=count, scale=scale)
     expected = {f"dpiw.{name}": value for name, value in certified_facts.items()}
@@ -137,11 +123,7 @@ def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows:
 
 
 def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> ReplicateWeights:
-    """Read a file that `write_replicates` wrote.
-
-    Raises:
-        ManifestError: as `check_replicates`, an invalid weight, or far more weights than bytes.
-    """
+    """Read a file of replicate weights; ManifestError if invalid, or far more cells than bytes."""
     scale = check_replicates(read_replicate_footer(file), certificate, rows=rows)
     if rows * replicates_promised(certificate) > _FREE + len(file.data):
         raise ManifestError(f"{file.name}: holds more weights than bytes")

@@ -1,7 +1,7 @@
-r"""Ed25519 keys in files, and signatures that mean one thing only.
+r"""Ed25519 keys in files, and signatures over a context and a message.
 
-Every signed message starts with a context, so a signature over a manifest can never pass for a
-signature over something else made with the same key. A signature can be checked without dpiw:
+The context stops a signature over a manifest from passing for one over something else. To check one
+without dpiw:
 
     (printf 'dpiw-manifest-v1\n'; cat manifest.json) > message
     openssl pkeyutl -verify -pubin -inkey curator.pub -rawin -in message -sigfile manifest.sig
@@ -94,14 +94,10 @@ def not_by(keys: Sized) -> str:
 
 
 def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
-    """Create `<name>.key` (PKCS8 PEM, mode 0600) and `<name>.pub` (PEM) in `folder`.
-
-    Returns:
-        The paths of the private and the public file.
+    """Create `<name>.key` (PKCS8 PEM, mode 0600) and `<name>.pub` (PEM); return both paths.
 
     Raises:
-        ReleaseError: a file of that name exists, or the folder cannot be written. Nothing is ever
-            overwritten.
+        ReleaseError: a file of that name exists (nothing is overwritten), or a failed write.
     """
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -115,7 +111,7 @@ def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def load_private_key(path: Path) -> PrivateKey:
-    """Read a private key file that only its owner can read.
+    """Read a private key file.
 
     Raises:
         ReleaseError: missing, readable by group or others, or not an unencrypted Ed25519 key.
@@ -162,7 +158,6 @@ def load_public_key(path: Path) -> PublicKey:
 
 
 def _there(path: Path) -> str:
-    """Say that a pair of this name exists, and how to make another."""
     other = shlex.quote(str(path.with_name(f"{path.stem}-2")))
     return (
         f"key file {path.name} exists already; it is never overwritten. If it is whole, go on with"
@@ -172,9 +167,9 @@ def _there(path: Path) -> str:
 
 
 def lost_half(path: Path) -> str:
-    """Advice for a missing private key whose public half is there; else empty.
+    """Advise on a missing private key whose public half exists; else empty.
 
-    A worker raises it and Prefect stores it, so it names files and no folder.
+    Prefect stores the text, so it names files and no folder.
     """
     if path.suffix != ".key" or not os.path.isfile(path.with_suffix(".pub")):
         return ""
@@ -186,7 +181,6 @@ def lost_half(path: Path) -> str:
 
 
 def _near(path: Path) -> str:
-    """The nearest name of a public key file in the folder of a missing one."""
     with suppress(OSError):
         return nearest(path.name, [file.name for file in path.parent.glob("*.pub")])
     return ""

@@ -1,4 +1,4 @@
-"""Whether a folder is the release it says it is. Needs no network and no ledger."""
+"""Verification of a release folder, without network or ledger."""
 
 from __future__ import annotations
 
@@ -48,12 +48,7 @@ _ROUNDED = 0.005
 
 
 def check_levels(lists: Mapping[str, FileBytes], certificate: Certificate) -> None:
-    """Check lists of found levels against the threshold in the certificate.
-
-    Raises:
-        ManifestError: a list is missing or extra, is no list of its column, or holds a level whose
-            noisy count is below the threshold.
-    """
+    """Raise ManifestError unless each list of found levels is in place and above its threshold."""
     try:
         expected = {
             level_file(place): (column, stage.parameters["threshold"])
@@ -91,13 +86,13 @@ STAGING_PREFIX = ".staging-"
 AnyManifest = TypeVar("AnyManifest", bound=SignedManifest)
 
 GET_AGAIN = "; do not use this folder: get it again from its publisher"
-"""What a reader does about a folder that is not as it was signed."""
+"""Advice to a reader of a folder that is not as it was signed."""
 
 NOBODY = (
     "nobody vouches for this folder: no public key was given, and its maker signed it with a"
     " key of their own"
 )
-"""What comes before all that such a folder says of itself."""
+"""Precedes everything that such a folder says of itself."""
 
 REQUIRED = (CERTIFICATE, SCHEMA)
 _MANIFEST_LIMIT = 16 * 2**20
@@ -121,12 +116,7 @@ Readers = Mapping[str, Reader]
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedRelease:
-    """A folder that passed every check.
-
-    Attributes:
-        key_id: id of the key that signed.
-        pinned: whether the caller gave that key. If not, anyone could have made the folder.
-    """
+    """A folder that passed every check; if its key was not `pinned`, anyone could have made it."""
 
     folder: Path
     manifest: Manifest
@@ -136,7 +126,7 @@ class VerifiedRelease:
 
     @property
     def statement(self) -> str:
-        """One line for people; more where another release paid, or the cost is declared."""
+        """Describe the release, and which other release paid or which cost is only declared."""
         lines = [signed_statement("release", self.manifest, pinned=self.pinned)]
         if (first := self.certificate.more_rows_of) is not None:
             lines.append(
@@ -163,15 +153,13 @@ def verify(
 
     Args:
         folder: the release.
-        public_key: file of the curator's public key, obtained apart from the release; or of several
-            curators, one of whom must have signed. None: the signature is checked against the key
-            inside the manifest, which proves nothing about who signed.
+        public_key: file of the curator's public key, obtained apart from the release, or several.
+            None: the key inside the manifest, which proves nothing about who signed.
         then: ends the message about a folder that is not as it was signed.
 
     Raises:
         SignatureError: no signature, a wrong one, or not by an expected key (there may be none).
-        ManifestError: the manifest is missing or malformed, files are missing or extra, or the
-            files contradict each other.
+        ManifestError: a malformed manifest, missing or extra files, or contradicting ones.
         ChecksumError: a file's bytes differ from the manifest.
         ReleaseError: the key file cannot be read.
     """
@@ -181,20 +169,11 @@ def verify(
 def verify_and_read(
     folder: Path, *, public_key: Path | None
 ) -> tuple[VerifiedRelease, Any, list[Any]]:
-    """Verify a folder as `verify` does, and return what the same bytes hold.
+    """Verify a folder; return it, its dictionary as JSON values, and the Arrow tables of its rows.
 
-    Each file is read into memory once, compared with the manifest, and parsed from memory. A file
-    that is replaced or rewritten meanwhile cannot get past the comparison.
-
-    Args:
-        folder: the release.
-        public_key: as `verify`. None: files with far more cells than bytes are refused.
-
-    Returns:
-        The verified release, the data dictionary as JSON values, and the Arrow tables of its rows.
-
-    Raises:
-        ReleaseError: as `verify`; or the rows cannot be decoded, or are too many.
+    Each file is read once and parsed from the compared bytes, so replacing it has no effect.
+    Without a public key, files with far more cells than bytes are refused. Raises ReleaseError as
+    `verify`.
     """
     verified, contents = _verified(folder, public_key=public_key, then=GET_AGAIN, rows=True)
     rows = [contents[name].table for name in listed_row_files(verified.manifest.files)]
@@ -231,11 +210,7 @@ def verified_contents(
     readers: Callable[[AnyManifest], Readers],
     then: str = GET_AGAIN,
 ) -> tuple[AnyManifest, dict[str, Any]]:
-    """Verify a folder's signature and files; return its manifest and by name what readers returned.
-
-    Raises:
-        ReleaseError: as `verify`.
-    """
+    """Verify a folder as `verify` does; return its manifest and by name what readers returned."""
     if folder.name.startswith(STAGING_PREFIX):
         raise ManifestError("this folder is being built and was never published")
     paths = [public_key] if isinstance(public_key, (str, Path)) else public_key
@@ -306,11 +281,8 @@ def check_files(
 ) -> dict[str, Any]:
     """Compare names, kinds, sizes and digests of a folder's files with the manifest.
 
-    Readers get the bytes that were compared; their results are returned by file name.
-
-    Raises:
-        ManifestError: a file is missing, extra, or not a regular file.
-        ChecksumError: a size or digest differs.
+    Readers get the compared bytes; their results are returned by file name. Raises ManifestError
+    for a missing, extra or irregular file, ChecksumError for other bytes.
     """
     statuses = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(folder)}
     listed = {*manifest.files, MANIFEST, SIGNATURE}
@@ -369,16 +341,15 @@ def signed_bytes(
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a regular file, hexadecimal. Raises OSError; a link is not followed."""
+    """Return the SHA-256 of a regular file, hexadecimal. Raises OSError; a link is not followed."""
     with _open(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def manifest_digest(folder: Path) -> str | None:
-    """SHA-256 of a folder's manifest; None if there is none.
+    """Return the SHA-256 of a folder's manifest, or None without one.
 
-    Links are not followed: a digest tells about a file's content, and everyone who can write into a
-    folder of releases could place a link to a file outside.
+    Links are not followed: a digest reveals content, and a link could lead to a file outside.
     """
     if folder.is_symlink():
         return None
@@ -416,7 +387,7 @@ def _read(
 
 
 def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
-    """What parses each file. Without a trusted signer the sizes of the files limit the rows."""
+    """Return the parser of each file. Without a trusted signer, file sizes limit the rows."""
     from dpiw.release.parquet import RowReader, read_footer
     from dpiw.release.replicate_weights import read_replicate_footer
 

@@ -1,8 +1,4 @@
-"""Croissant, metadata of data sets for machine learning: http://mlcommons.org/croissant/1.0.
-
-Of the rows that a document may hold, those of enumerations (`sc:Enumeration`) are codes and are
-taken; all other `data`, and all `examples`, are rows of the table and are not looked at.
-"""
+"""Croissant metadata (http://mlcommons.org/croissant/1.0); reads rows of enumerations only."""
 
 from __future__ import annotations
 
@@ -32,15 +28,7 @@ _KINDS = {
 
 
 def read_croissant(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from a record set of a Croissant document.
-
-    Args:
-        path: the `.json` or `.jsonld` file.
-        table: `@id` or `name` of one record set, if the document has several.
-
-    Raises:
-        SchemaError: no such metadata.
-    """
+    """Draft from one record set (`table`: its `@id` or `name`); raises SchemaError if none."""
     text = read_text(path, suffixes=(".json", ".jsonld"), what=_WHAT)
     document = parse_json(text, what=_WHAT)
     sets = {_id(record_set): record_set for record_set in mappings(document.get("recordSet"))}
@@ -71,7 +59,7 @@ def _is_enumeration(record_set: Mapping[str, Any]) -> bool:
 
 
 def _codes(record_set: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The levels that an enumeration's own rows state, by the place `set/field`."""
+    """Return the levels in an enumeration's own rows, by the place `set/field`."""
     rows = mappings(record_set.get("data"))
     fields = [_id(field) for field in mappings(record_set.get("field"))]
     names = {place: place.rpartition("/")[2] for place in fields}
@@ -99,7 +87,7 @@ def _column(
 
 
 def _referred(field: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Which field of another record set this one refers to: never followed further."""
+    """Return the field of another record set that this one refers to; no further step."""
     return [
         target
         for reference in mappings(field.get("references"))
@@ -109,7 +97,6 @@ def _referred(field: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _source_column(field: Mapping[str, Any]) -> str:
-    """The column of the file, where the document says it."""
     for source in mappings(field.get("source")):
         for extract in mappings(source.get("extract")):
             return text_of(extract.get("column"))

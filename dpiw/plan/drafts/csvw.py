@@ -1,7 +1,6 @@
-"""CSVW, metadata of CSV files on the web: https://www.w3.org/TR/tabular-metadata/.
+"""CSVW, metadata of CSV files on the web (https://www.w3.org/TR/tabular-metadata/).
 
-A `tableSchema` in a file of its own is read if it lies beside the metadata or below; every other
-address is refused, and the table itself is never opened.
+A `tableSchema` file is read only at or below the metadata's folder; the table is never opened.
 """
 
 from __future__ import annotations
@@ -34,19 +33,11 @@ _KINDS = {
 _DATE_SIGNS = (
     ("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S"),
 )  # fmt: skip
-"""Of Unicode's date patterns, which CSVW uses, those that we have; the rest is no format here."""
+"""Unicode date patterns in CSVW that have an equivalent here."""
 
 
 def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from a CSVW metadata file.
-
-    Args:
-        path: the `.json` file.
-        table: the `url` of one table, if the file describes several.
-
-    Raises:
-        SchemaError: no such metadata, or a schema at an address that is not below its folder.
-    """
+    """Draft from a CSVW file (`table`: a `url`); SchemaError for others and distant schemas."""
     document = parse_json(read_text(path, suffixes=_SUFFIXES, what=_WHAT), what=_WHAT)
     tables = {
         text_of(entry.get("url")) or "table": entry for entry in mappings(document.get("tables"))
@@ -72,7 +63,7 @@ def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
 
 
 def _schema_beside(path: Path, address: str) -> Any:
-    """The schema in a file at or below the folder of the metadata; one step, never a chain."""
+    """Read a schema file at or below the metadata's folder; a schema there leads no further."""
     folder = path.resolve().parent
     if ":" not in address and "\0" not in address and not address.startswith(("/", "\\")):
         target = (folder / address).resolve()
@@ -83,7 +74,6 @@ def _schema_beside(path: Path, address: str) -> Any:
 
 
 def _cell_format(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:
-    """What of a datatype's format and of `null` our data dictionary has words for."""
     fields: dict[str, Any] = {"missing": [token for token in _list(null) if token]}
     if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS) and isinstance(style, Mapping):
         fields["decimal"], fields["thousands"] = style.get("decimalChar"), style.get("groupChar")

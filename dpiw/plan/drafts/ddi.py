@@ -1,8 +1,7 @@
-"""DDI-Codebook, the archives' XML: https://ddialliance.org/ddi-codebook.
+"""DDI-Codebook, the archives' XML (https://ddialliance.org/ddi-codebook).
 
-Statistics that a codebook holds (`sumStat`, `catStat`) come from the table. They are never written;
-a valid range that equals the table's own minimum and maximum is left open, because programs that
-make codebooks often take it from there.
+Statistics in a codebook (`sumStat`, `catStat`) come from the table and are not taken. A valid range
+that equals the table's minimum and maximum stays open: programs often copy it from there.
 """
 
 from __future__ import annotations
@@ -26,15 +25,7 @@ _CODES = (
 
 
 def read_ddi(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from the variables of a DDI-Codebook file.
-
-    Args:
-        path: the `.xml` file.
-        table: the ID of one `fileDscr`, if the codebook describes several files.
-
-    Raises:
-        SchemaError: no such codebook, or one with a document type or entities.
-    """
+    """Draft from a codebook (`table`: a `fileDscr` ID); SchemaError for others and entities."""
     root = _parsed(read_text(path, suffixes=(".xml",), what=_WHAT))
     files: dict[str, list[ElementTree.Element]] = {}
     for variable in root.iter("var"):
@@ -44,7 +35,7 @@ def read_ddi(path: Path, *, table: str | None = None) -> TableDraft:
 
 
 def _parsed(text: str) -> ElementTree.Element:
-    """The tree; a DTD is refused before any entity of it could be expanded or fetched."""
+    """Parse the tree; refuse a DTD before its entities could be expanded or fetched."""
     builder, parser, depth = ElementTree.TreeBuilder(), expat.ParserCreate(), 0
 
     def refuse(*_: Any) -> None:
@@ -103,7 +94,6 @@ def _column(variable: ElementTree.Element) -> ColumnDraft:
 
 
 def _missing(variable: ElementTree.Element) -> dict[str, list[str]]:
-    """Codes that mean missing."""
     categories = [
         category for category in variable.findall("catgry") if category.get("missing") == "Y"
     ]
@@ -115,7 +105,7 @@ def _missing(variable: ElementTree.Element) -> dict[str, list[str]]:
 def _range(
     variable: ElementTree.Element,
 ) -> tuple[str | None, str | None, tuple[str, ...]]:
-    """The valid range, if there is one and it is not the table's own; and notes."""
+    """Return the valid range, open if it is the table's own, and notes."""
     ranges = variable.findall("valrng/range")
     if len(ranges) != 1:
         return None, None, ()

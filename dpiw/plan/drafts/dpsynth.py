@@ -1,7 +1,7 @@
 """Domains of Google's DPSynth, as its `to_yaml_file` writes them.
 
-Source: https://github.com/google/dpsynth, dpsynth/domain.py. A categorical value outside the domain
-becomes `possible_values[out_of_domain_index]` there, and `other` here.
+Source: https://github.com/google/dpsynth, dpsynth/domain.py. Its
+`possible_values[out_of_domain_index]` becomes `other`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ _OPEN_SET = frozenset({"type", "default_value", "public_possible_values", "descr
 
 
 def read_dpsynth(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from DPSynth's YAML, which describes one table.
-
-    Raises:
-        SchemaError: no such domain, or a table is asked for.
-    """
+    """Draft from DPSynth's YAML; raises SchemaError if it is none or a table is asked for."""
     text = read_text(path, suffixes=(".yaml", ".yml"), what=_WHAT)
     document = load_text(text, what=_WHAT, error=SchemaError)
     attributes = document.get("attributes", document) if isinstance(document, Mapping) else None

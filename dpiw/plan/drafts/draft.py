@@ -1,8 +1,6 @@
-"""What a metadata file tells about a table's columns, before a person has settled the rest.
+"""A table's columns as far as a metadata file describes them; None: open, for a person to settle.
 
-A reader of one format gives a `TableDraft`; `dpiw.plan.drafts.writer` writes it. None always means
-open: only public knowledge can say. Nothing here comes from rows: counts, statistics, examples and
-default values that a metadata file may hold are not taken.
+Counts, statistics, examples and default values in a metadata file come from rows and are not taken.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from dpiw.data.declarations import folded_name, name_fault
 from dpiw.errors import SchemaError, nearest
 
 Bound = int | float | str
-"""Of a numeric column in its own units, of a date or date-time as ISO text."""
+"""A number in the column's own units; ISO text of a date or date-time."""
 
 _STAND_INS: Mapping[ColumnKind, tuple[Bound, Bound]] = {
     ColumnKind.CONTINUOUS: (0, 1),
@@ -38,22 +36,14 @@ _SECOND = (
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnDraft:
-    """One column as far as metadata settles it.
+    """One column as far as metadata settles it; None or empty: open.
 
     Attributes:
-        name: as in the table's header.
-        kind: None where nothing says what the cells are.
-        role: identifier for the column that names the person.
-        nullable: whether a cell may be missing; None: nothing says so.
-        lower, upper: inclusive bounds of a numeric kind.
-        levels: of a categorical or ordinal kind; empty: open.
         other: the level that unknown cells become.
-        decimals: of a continuous column.
-        words: `true_values` and `false_values` of a boolean, or none.
+        words: `true_values` and `false_values` of a boolean.
         written: fields of `dpiw.data.cell_formats` that the metadata states.
-        description: for people.
-        provenance: where stated bounds or levels come from.
-        notes: what the reader of the draft should know or decide; our own words only.
+        provenance: of bounds or levels.
+        notes: for the reader of the draft; our own words only.
     """
 
     name: str
@@ -72,7 +62,6 @@ class ColumnDraft:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises SchemaError for a name that no column may have. Tidies the description."""
         if fault := name_fault(self.name):
             raise SchemaError(fault)
         plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
@@ -91,7 +80,7 @@ class ColumnDraft:
         return released and self.kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL)
 
     def settled(self) -> ColumnDraft:
-        """The same, with made-up values for all that is open, as somebody might settle it."""
+        """Return the draft with made-up values for all that is open."""
         if self.role is ColumnRole.IDENTIFIER:
             return self
         values: dict[str, Any] = {}
@@ -111,7 +100,7 @@ class ColumnDraft:
         return dataclasses.replace(self, **values)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The settled fields, as a data dictionary has them."""
+        """Return the settled fields, as a data dictionary has them."""
         if self.role is ColumnRole.IDENTIFIER:
             description = {"description": self.description} if self.description else {}
             return {"name": self.name, "role": self.role.value} | description
@@ -135,13 +124,13 @@ class ColumnDraft:
         return {name: value for name, value in values.items() if value is not None}
 
     def released(self) -> ColumnDraft:
-        """An identifier as a feature, with a note; every other column as it is."""
+        """Return an identifier as a feature, with a note; every other column unchanged."""
         if self.role is not ColumnRole.IDENTIFIER:
             return self
         return dataclasses.replace(self, role=ColumnRole.FEATURE, notes=(_SECOND,)).admissible()
 
     def admissible(self) -> ColumnDraft:
-        """The same, with open what a data dictionary would refuse, and a note that says so."""
+        """Return the draft without what a data dictionary would refuse, and with a note on it."""
         draft = self
         for opened in _LESS:
             draft = dataclasses.replace(draft, **opened)
@@ -159,11 +148,10 @@ _LESS: tuple[dict[str, Any], ...] = (
     {"decimals": None},
     {"lower": None, "upper": None, "levels": (), "other": None, "provenance": ""},
 )
-"""What is opened step by step until the rest is admissible."""
+"""Fields to open, step by step, until the rest is admissible."""
 
 
 def _loads(draft: ColumnDraft) -> bool:
-    """Whether it is a column once stand-ins settle what is open."""
     try:
         Column.from_mapping(draft.settled().to_mapping())
     except (SchemaError, TypeError, OverflowError):
@@ -172,7 +160,6 @@ def _loads(draft: ColumnDraft) -> bool:
 
 
 def _beside(low: Bound | None, high: Bound | None, kind: ColumnKind) -> tuple[Bound, Bound]:
-    """Two bounds, of which one is given."""
     if isinstance(low, str) or isinstance(high, str):
         return "1700-01-01" if low is None else low, "2200-01-01" if high is None else high
     if high is None and low is not None:
@@ -183,20 +170,13 @@ def _beside(low: Bound | None, high: Bound | None, kind: ColumnKind) -> tuple[Bo
 
 @dataclass(frozen=True, kw_only=True)
 class TableDraft:
-    """What a metadata file tells about a table.
-
-    Attributes:
-        columns: in the order of the file.
-        name: of the table, for the dictionary; empty where nothing says it.
-        max_rows: rows that one person may have, where the metadata states it.
-    """
+    """A table as far as metadata describes it; `max_rows`: rows that one person may have."""
 
     columns: tuple[ColumnDraft, ...]
     name: str = ""
     max_rows: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises SchemaError: no columns, or two whose names are equal up to case."""
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise SchemaError("the metadata names no columns")
@@ -209,17 +189,17 @@ class TableDraft:
             )
 
     def settled(self) -> TableDraft:
-        """The same, with made-up values for all that is open."""
+        """Return the draft with made-up values for all that is open."""
         return dataclasses.replace(self, columns=tuple(c.settled() for c in self.columns))
 
     def with_key(self, names: Sequence[str]) -> TableDraft:
-        """The same with a primary key of one column as identifier; other keys change nothing."""
+        """Make a primary key of one column the identifier; other keys change nothing."""
         if len(names) != 1 or names[0] not in {column.name for column in self.columns}:
             return self
         return self.with_role(names[0], ColumnRole.IDENTIFIER, note=_KEY)
 
     def with_role(self, name: str, role: ColumnRole, *, note: str | None = None) -> TableDraft:
-        """The same, with another role for the column of that name; SchemaError if there is none."""
+        """Return the draft with another role for one column; SchemaError if it is missing."""
         names = [column.name for column in self.columns]
         if name not in names:
             hint = nearest(name, names)
@@ -233,7 +213,7 @@ class TableDraft:
 
 
 def whole_bounds(lower: object, upper: object) -> tuple[int | None, int | None]:
-    """Bounds of an integer column from numbers: rounded inwards; None for what is no number."""
+    """Round bounds of an integer column inwards; None for what is no number."""
     low, high = number(lower), number(upper)
     return (
         None if low is None else math.ceil(low),
@@ -242,7 +222,7 @@ def whole_bounds(lower: object, upper: object) -> tuple[int | None, int | None]:
 
 
 def number(value: object) -> int | float | None:
-    """A finite number, also from decimal text; else None."""
+    """Return a finite number, also from decimal text; else None."""
     if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d{1,30}(\.\d{0,30})?\s*", value):
         return float(value) if "." in value else int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -251,7 +231,7 @@ def number(value: object) -> int | float | None:
 
 
 def bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, Any]:
-    """`lower` and `upper` of a draft, each None where it is no bound of that kind, and `notes`."""
+    """Return `lower` and `upper` of a draft (None where inadmissible for the kind), and `notes`."""
     admissible = _bounds(kind, lower, upper)
     left_out = [
         side
@@ -278,7 +258,7 @@ def _bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, 
 
 
 def texts(values: Iterable[object]) -> tuple[str, ...]:
-    """Levels as text: whole numbers without a point, each once, in order."""
+    """Return levels as text: whole numbers without a point, each once, in order."""
     levels = (
         str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
         for value in values
@@ -288,6 +268,6 @@ def texts(values: Iterable[object]) -> tuple[str, ...]:
 
 
 def sourced(draft: ColumnDraft, provenance: str) -> ColumnDraft:
-    """The draft with a provenance, if it has bounds or levels that come from somewhere."""
+    """Return the draft with a provenance, if it has bounds or levels."""
     has_domain = draft.lower is not None or draft.upper is not None or bool(draft.levels)
     return dataclasses.replace(draft, provenance=provenance if has_domain else "")

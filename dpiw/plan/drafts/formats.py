@@ -1,4 +1,4 @@
-"""The formats that `dpiw init` drafts from, and one door to all of them."""
+"""The formats that `dpiw init` drafts from."""
 
 from __future__ import annotations
 
@@ -23,15 +23,7 @@ from dpiw.plan.drafts.table_schema import read_table_schema
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What a draft is made from.
-
-    Attributes:
-        place: a path; `module:Class`; the text of a header.
-        table: one table among several, by its name in the file.
-        dialect: of SQL.
-        delimiter: of a header.
-        encoding: of a header.
-    """
+    """Where a draft comes from: `place` is a path, `module:Class`, or the text of a header."""
 
     place: str
     table: str | None = None
@@ -63,11 +55,9 @@ FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
 
 
 def draft_table(name: str, metadata: Metadata) -> TableDraft:
-    """What metadata of the format `name` tells about a table.
+    """Draft a table from metadata of the format `name`; SourceError: a file's name for a header.
 
-    Raises:
-        SchemaError: not such metadata. The message quotes names of columns and tables at most.
-        SourceError: a file's name for a header.
+    Raises SchemaError for other texts; it quotes at most names of columns and tables.
     """
     try:
         return FORMATS[name](metadata)

@@ -1,4 +1,4 @@
-"""A header line: names of columns and nothing else, so that everything but them is open."""
+"""A CSV header line: names of columns, everything else open."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ _PADDED = "the header has white space at its ends: names are exact, so take it o
 def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
     """Draft the columns that a CSV header names.
 
-    Args:
-        line: the header's text.
-        delimiter: one character.
-
-    Raises:
-        SchemaError: no header, one whose names stand between another sign, or one with a number for
-            a name, as a row of a table would have. The message quotes nothing.
+    Raises SchemaError, without quoting, also for a number as a name: it may be a row of the table.
     """
     try:
         rows = list(csv.reader([line], delimiter=delimiter, strict=True))

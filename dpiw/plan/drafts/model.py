@@ -1,7 +1,4 @@
-"""A Pydantic model, `module:Class`, by the JSON Schema that it states of itself.
-
-The module is imported, so it is run: it must be your own.
-"""
+"""A Pydantic model, `module:Class`, by its JSON Schema. Imports the module, so its code runs."""
 
 from __future__ import annotations
 
@@ -27,14 +24,7 @@ _FORMATS = {"date": ColumnKind.DATE, "date-time": ColumnKind.DATETIME}
 
 
 def read_model(place: str) -> TableDraft:
-    """Draft from a Pydantic model.
-
-    Args:
-        place: `module:Class`, importable from where the command is typed.
-
-    Raises:
-        SchemaError: no such model.
-    """
+    """Draft from a `module:Class`, importable from the current folder; else SchemaError."""
     from pydantic import BaseModel
 
     module, _, name = place.partition(":")
@@ -48,7 +38,7 @@ def read_model(place: str) -> TableDraft:
 
 
 def _imported(module: str, name: str) -> Any:
-    """What the module calls so, as Python run in this folder would find it; else None."""
+    """Return the module's attribute, imported as Python would in this folder; else None."""
     here, path = str(Path.cwd()), sys.path
     try:
         sys.path = [here, *path]  # a console script starts without the folder it is typed in
@@ -62,11 +52,7 @@ def _imported(module: str, name: str) -> Any:
 
 
 def read_json_schema(schema: Mapping[str, Any]) -> TableDraft:
-    """Draft from the properties of a JSON Schema object; references are followed inside it only.
-
-    Raises:
-        SchemaError: no properties, or a reference that leads out or in a circle.
-    """
+    """Draft from a JSON Schema object; SchemaError if a reference leads out or in a circle."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         raise SchemaError("JSON Schema: expected an object with properties")
@@ -78,7 +64,7 @@ def read_json_schema(schema: Mapping[str, Any]) -> TableDraft:
 
 
 def _resolved(subschema: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a `$ref` stands for, with what stands beside it; never in a circle."""
+    """Merge the target of a `$ref` with its siblings; never in a circle."""
     definitions = schema.get("$defs", {})
     for _ in range(len(definitions) + 1):
         if "$ref" not in subschema:
@@ -120,7 +106,7 @@ def _column(
 
 
 def _bound(subschema: Mapping[str, Any], word: str, inwards: int, kind: ColumnKind | None) -> Any:
-    """`minimum` or `maximum`; an exclusive one of a whole number is the next number inwards."""
+    """Return `minimum` or `maximum`; an exclusive whole bound moves inwards by one."""
     limit = subschema.get(f"m{word}")
     beyond = number(subschema.get(f"exclusiveM{word}"))
     if limit is not None or beyond is None:

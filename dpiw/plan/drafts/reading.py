@@ -1,4 +1,4 @@
-"""Reading a metadata file: its kind by its name, bounded, never a table, never the network."""
+"""Bounded reading of metadata files: never a table, never the network."""
 
 from __future__ import annotations
 
@@ -26,13 +26,9 @@ _UTF_16 = (
 
 
 def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
-    """The text of a metadata file.
+    """Return the text of a metadata file; check the suffix first, so that no table is opened.
 
-    The suffix is asked before the file is opened, so that a table is not opened by a slip.
-
-    Raises:
-        SchemaError: another suffix, not a regular file, too large, or not UTF-8. The message
-            never quotes the file.
+    Raises SchemaError, which never quotes the file: not regular, too large, or not UTF-8.
     """
     if path.suffix.lower() not in suffixes:
         raise SchemaError(f"{what}: expected a file named *{' or *'.join(suffixes)}")
@@ -48,14 +44,9 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
 
 
 def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
-    """The one line of a file, unbuffered: of a longer file no more than one byte below it is read.
+    """Return a file's only line; reads at most one byte beyond it, and raises SchemaError for more.
 
-    Args:
-        path: of the file.
-        encoding: of its text, one in which a line ends with the byte 10.
-
-    Raises:
-        SchemaError: no such file, not a regular one, not in that encoding, or more than one line.
+    The encoding must be one in which a line ends with the byte 10.
     """
     if not path.exists():
         raise SchemaError(f"header: no such file: {path}{_nearest_beside(path)}")
@@ -82,19 +73,13 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
 
 
 def _nearest_beside(path: Path) -> str:
-    """The name nearest to a file's in its folder, as a question."""
     with contextlib.suppress(OSError):
         return nearest(path.name, [entry.name for entry in path.parent.iterdir()])
     return ""
 
 
 def parse_json(text: str, *, what: str) -> dict[str, Any]:
-    """A JSON object, without duplicate keys.
-
-    Raises:
-        SchemaError: not such an object, with line and column where it is no JSON. The message never
-            quotes the file.
-    """
+    """Return a JSON object without duplicate keys; else SchemaError, never with the file's text."""
     place = ""
     try:
         value = json.loads(text, object_pairs_hook=_unique)
@@ -115,13 +100,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
-    """The objects of a list, or the one object; nothing else."""
+    """Return the objects of a list, or the one object."""
     values = value if isinstance(value, list) else [value]
     return [item for item in values if isinstance(item, Mapping)]
 
 
 def text_of(value: object) -> str:
-    """A text, the first one of a list, or that of a map from languages; else empty."""
+    """Return a text, the first of a list, or one of a map from languages; else empty."""
     if isinstance(value, Mapping):
         value = next(iter(value.values()), "")
     if isinstance(value, list):
@@ -130,11 +115,7 @@ def text_of(value: object) -> str:
 
 
 def one_of(tables: Mapping[str, _T], wanted: str | None, *, what: str) -> tuple[str, _T]:
-    """The table that is wanted, or the only one.
-
-    Raises:
-        SchemaError: there is none of that name; or there are several, and none is wanted.
-    """
+    """Return the wanted table or the only one; raises SchemaError if neither exists."""
     if wanted is None and len(tables) == 1:
         return next(iter(tables.items()))
     if wanted is not None and wanted in tables:

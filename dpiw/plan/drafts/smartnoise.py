@@ -1,7 +1,7 @@
-"""Metadata of SmartNoise SQL: tables of one namespace, columns with types and bounds, in YAML.
+"""Metadata of SmartNoise SQL, in YAML.
 
-Source: https://github.com/opendp/smartnoise-sdk, datasets/PUMS.yaml. `rows` is not taken: where
-the table is confidential, so is its size.
+Source: https://github.com/opendp/smartnoise-sdk, datasets/PUMS.yaml. `rows` is not taken: the size
+of a confidential table is confidential.
 """
 
 from __future__ import annotations
@@ -28,15 +28,7 @@ _MAX_DEPTH = 4
 
 
 def read_smartnoise(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from SmartNoise's YAML.
-
-    Args:
-        path: the `.yaml` file.
-        table: the name of one table, if the file has several.
-
-    Raises:
-        SchemaError: no such metadata.
-    """
+    """Draft from one table of SmartNoise's YAML; raises SchemaError if there is none."""
     text = read_text(path, suffixes=(".yaml", ".yml"), what=_WHAT)
     document = load_text(text, what=_WHAT, error=SchemaError)
     name, chosen = one_of(dict(_tables("", document, _MAX_DEPTH)), table, what=_WHAT)
@@ -50,7 +42,7 @@ def read_smartnoise(path: Path, *, table: str | None = None) -> TableDraft:
 
 
 def _tables(name: str, value: Any, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every mapping that has a column among its own: `type` or `private_id` in a mapping."""
+    """Yield every mapping that has a column (a mapping with `type` or `private_id`)."""
     if not isinstance(value, Mapping) or depth == 0:
         return
     inner = [child for child in value.values() if isinstance(child, Mapping)]
@@ -77,5 +69,5 @@ def _column(name: str, column: Mapping[str, Any]) -> ColumnDraft:
 
 
 def _truth(value: object) -> bool | None:
-    """True and False in any case: our YAML types `true`, and leaves `True` as text."""
+    """Read True and False in any case: our YAML leaves `True` as text."""
     return {"true": True, "false": False}.get(str(value).casefold())

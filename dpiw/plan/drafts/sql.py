@@ -1,7 +1,6 @@
 """SQL definitions: `CREATE TABLE` with types, `CHECK`, enumerations and comments, by sqlglot.
 
-A dump that holds rows (`INSERT`, `COPY`) is refused; so is a file that only has other statements.
-Constraints of other shapes than those below settle nothing and are passed over.
+A dump with rows (`INSERT`, `COPY`) is refused. Constraints of unknown shapes are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ROWS = re.compile(
     r"(^|;)[^\S\n]*+(insert\s++(?:\w++\s++){0,4}?into|copy|replace\s++into|load\s++data)\s",
     re.I | re.M,
 )
-"""A statement with rows. Linear: no repeat reaches beyond its line, or is tried a second time."""
+"""A statement with rows. Takes linear time: no repeat crosses a line or backtracks."""
 _MAX_STATEMENTS = 10_000
 _WHOLE = re.compile(r"^(U?(BIG|SMALL|TINY|MEDIUM)?INT\d*|U?INT|(BIG|SMALL)?SERIAL|YEAR)$")
 _REAL = re.compile(r"^(DECIMAL\d*|UDECIMAL|FLOAT|DOUBLE|UDOUBLE|MONEY|SMALLMONEY|BIGDECIMAL|REAL)$")
@@ -30,16 +29,10 @@ _TEXT = re.compile(r"^(N?VARCHAR|N?CHAR|(TINY|MEDIUM|LONG)?TEXT|BPCHAR|NAME|ENUM
 
 
 def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> TableDraft:
-    """Draft from a file of SQL definitions.
+    """Draft from a file of SQL definitions in one of sqlglot's dialects; empty: what all share.
 
-    Args:
-        path: the `.sql` file.
-        table: the name of one table, if the file defines several.
-        dialect: of sqlglot: `postgres`, `mysql`, `tsql`, ...; empty: what all have in common.
-
-    Raises:
-        SchemaError: no such definitions, unknown dialect, or a dump with rows. Of the file it
-            tells a line's number and names of tables at most.
+    Raises SchemaError: no definitions, unknown dialect, or a dump with rows. The message has at
+    most a line's number and names of tables.
     """
     text = read_text(path, suffixes=(".sql", ".ddl"), what=_WHAT)
     if rows := _ROWS.search(text):
@@ -68,7 +61,6 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
 
 
 def _check_dialect(dialect: str) -> None:
-    """SchemaError unless sqlglot knows it, or it is empty."""
     from sqlglot.dialects.dialect import Dialects
 
     known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
@@ -77,7 +69,6 @@ def _check_dialect(dialect: str) -> None:
 
 
 def _no_table(text: str, dialect: str) -> str:
-    """That no table is defined, and where a definition is looked for first."""
     import sqlglot
 
     tokens = sqlglot.tokenize(text, read=dialect or None)
@@ -89,7 +80,6 @@ def _no_table(text: str, dialect: str) -> str:
 
 
 def _statements(text: str, dialect: str) -> list[Any]:
-    """The definitions, parsed; other statements are not even looked at."""
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -151,7 +141,6 @@ def _comments(statements: list[Any], table: str) -> Iterator[tuple[str, str]]:
 
 
 def _conditions(definition: Any) -> list[Any]:
-    """What `CHECK` demands, as single conditions joined by AND."""
     from sqlglot import exp
 
     conjuncts: list[Any] = []
@@ -162,7 +151,6 @@ def _conditions(definition: Any) -> list[Any]:
 
 
 def _keys(definition: Any) -> Iterator[str]:
-    """Columns of the primary key."""
     from sqlglot import exp
 
     for element in definition.expressions:
@@ -220,13 +208,12 @@ def _kind(declared: Any) -> ColumnKind | None:
 
 
 def _scale(declared: Any) -> int | None:
-    """Digits after the point of a DECIMAL(precision, scale)."""
     parameters = [number(parameter.this.name) for parameter in declared.expressions]
     return int(parameters[1]) if len(parameters) == 2 and parameters[1] else None
 
 
 def _literal(value: Any) -> Any:
-    """Number or text of a literal, through signs, casts and brackets; else None."""
+    """Return a literal's number or text, through signs, casts and brackets; else None."""
     from sqlglot import exp
 
     value = value.unnest()
@@ -241,7 +228,7 @@ def _literal(value: Any) -> Any:
 
 
 def _demanded(condition: Any, name: str, *, whole: bool) -> dict[str, Any]:
-    """Bounds or levels that one condition states of the column; nothing for other shapes."""
+    """Return bounds or levels that a condition states of the column; empty for other shapes."""
     from sqlglot import exp
 
     subject = condition.this if isinstance(condition.this, exp.Expression) else None

@@ -1,7 +1,4 @@
-"""Frictionless Table Schema, alone or in a data package: https://specs.frictionlessdata.io.
-
-Fields are taken with their types, constraints and ways of writing; data is never opened.
-"""
+"""Frictionless Table Schema, alone or in a data package (https://specs.frictionlessdata.io)."""
 
 from __future__ import annotations
 
@@ -28,15 +25,7 @@ _GROUPS = {",": ",", ".": ".", "'": "'", " ": "space"}
 
 
 def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from a Table Schema, or from a resource of a data package.
-
-    Args:
-        path: the `.json` file.
-        table: the `name` of one resource, if the package has several.
-
-    Raises:
-        SchemaError: no such metadata, or a schema that lies elsewhere.
-    """
+    """Draft from a Table Schema, or from a package's resource named `table`; opens no data."""
     document = parse_json(read_text(path, suffixes=(".json",), what=_WHAT), what=_WHAT)
     resources = {text_of(entry.get("name")): entry for entry in mappings(document.get("resources"))}
     alone: Mapping[str, Any] = {"schema": document}
@@ -87,7 +76,6 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
 
 
 def _cell_format(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None) -> dict[str, Any]:
-    """What of the field's format our data dictionary has words for."""
     tokens = [
         token.get("value") if isinstance(token, Mapping) else token
         for token in _list(field.get("missingValues", missing))

@@ -1,8 +1,6 @@
-"""A draft as files: the data dictionary with its open fields, and a first release spec.
+"""A draft as files: the data dictionary and a first release spec, with open fields as `TODO`.
 
-A column is a line. What nothing public has settled yet is written as `TODO`; what needs nobody's
-knowledge is filled in. `dpiw plan` refuses both files until the last `TODO` is gone, and a number
-without bounds or a category without levels in any case.
+`dpiw plan` refuses both files until the last `TODO` is gone.
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ _WORDS = frozenset({"true", "false", "null"})
 _LETTERS = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l"}
 )
-"""Letters that plain ones stand for where no other mark can be left out."""
+"""Plain spelling of letters for which dropping the mark is wrong or impossible."""
 
 _LINE = 120
-"""Characters of a column that stands in one line."""
+"""Most characters of a column on one line."""
 
 _HEAD = """\
 # Draft of a public data dictionary, made by `dpiw init` {origin}.
@@ -63,15 +61,9 @@ _HEAD = """\
 
 
 def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, str]:
-    """The data dictionary and its files of levels, by file name.
+    """Return the data dictionary and its files of levels, by name; SchemaError if it is too large.
 
-    Args:
-        draft: of the table.
-        name: of the dictionary.
-        origin: what the draft was made from, in our words.
-
-    Raises:
-        SchemaError: more than a data dictionary may hold.
+    `origin`: source of the draft, in our words.
     """
     files: dict[str, str] = {}
     lines = [_HEAD.format(origin=origin, open=OPEN)]
@@ -89,7 +81,6 @@ def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, 
 
 
 def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]:
-    """One line, or a block where that would be long; then the notes."""
     values = dict(column.to_mapping())
     if levels_file is not None:
         values["levels_file"] = levels_file
@@ -106,7 +97,6 @@ def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]
 
 
 def _open(column: ColumnDraft) -> Iterator[str]:
-    """Fields that only public knowledge can settle; what depends on an open kind goes with it."""
     if column.kind is None:
         yield "kind"
     if column.needs_bounds and column.lower is None:
@@ -124,7 +114,7 @@ def _value(value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """One value in YAML as `dpiw.data.yaml` reads it; texts that need it in JSON's quotes."""
+    """Write a value in YAML as `dpiw.data.yaml` reads it, in JSON's quotes where needed."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -136,25 +126,15 @@ METHODS = (
     ("{method: histogram}", "{method: measured, settings: {omega_seed: 1}}"),
     ("{method: histogram}", "{method: none}"),
 )
-"""Generators and weights of a draft; it has the first that a plan takes for so many columns."""
+"""Generators and weights of a draft; it uses the first pair that a plan accepts."""
 
 
 def drafted_files(
     draft: TableDraft, *, name: str, origin: str, delimiter: str = ",", encoding: str = "utf-8"
 ) -> dict[str, str]:
-    """All files of a draft, by name, that `dpiw plan` takes once the open fields are settled.
+    """Return a draft's files by name; `origin`: source of the draft, in our words.
 
-    What they become with made-up values is planned in a folder of its own, which is then removed.
-
-    Args:
-        draft: of the table.
-        name: of dictionary and spec.
-        origin: what the draft was made from, in our words.
-        delimiter: of the table.
-        encoding: of the table.
-
-    Raises:
-        SchemaError, SpecError: no plan takes such a table; the column or field is named.
+    Raises SchemaError or SpecError if no plan accepts them with made-up values.
     """
     files = dictionary_files(draft, name=name, origin=origin)
     stand_ins = dictionary_files(draft.settled(), name=name, origin=origin)
@@ -180,7 +160,6 @@ def drafted_files(
 
 
 def _settled_spec(text: str) -> dict[str, Any]:
-    """A drafted spec with made-up values for what is open."""
     mapping: dict[str, Any] = load_text(text, what=SPEC, exact=True)
     mapping["source"]["path"] = "table.csv"
     mapping |= {"epsilon": Decimal(1), "delta": Decimal("1e-6"), "nominal_rows": 10_000}
@@ -198,7 +177,7 @@ def spec_text(
     encoding: str = "utf-8",
     methods: tuple[str, str] = METHODS[0],
 ) -> str:
-    """A first release spec for the dictionary beside it, with what is to be decided left open."""
+    """Return a first release spec for the dictionary, with decisions left open."""
     between = "" if delimiter == "," else f"\n  delimiter: {_scalar(delimiter)}"
     between += "" if encoding == "utf-8" else f"\n  encoding: {encoding}"
     person = next(
@@ -256,13 +235,7 @@ publish_to: releases
 
 
 def dictionary_name(*candidates: str) -> str:
-    """The first candidate that a dictionary can be called by, once its signs are made plain.
-
-    Letters with marks become plain ones, as on a passport: `Süd` is `sued`, `café` is `cafe`.
-
-    Raises:
-        SchemaError: no name has a letter or digit.
-    """
+    """Return the first candidate with a letter or digit, in plain letters (`Süd`: `sued`)."""
     for text in candidates:
         folded = unicodedata.normalize("NFC", text).casefold().translate(_LETTERS)
         bare = "".join(
@@ -275,7 +248,7 @@ def dictionary_name(*candidates: str) -> str:
 
 
 def next_commands(folder: str) -> list[str]:
-    """What to type once the open fields are settled; letters in capitals stand for a decision."""
+    """Return the next commands to type; capital letters mark a decision."""
     return [
         f'dpiw plan {folder}/{SPEC} --header "$(head -n 1 TABLE)"   # free: names are looked at',
         f"dpiw rehearse {folder}/{SPEC}   # free; minutes for few columns, more for a dozen",

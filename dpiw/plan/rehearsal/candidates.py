@@ -1,8 +1,4 @@
-"""What a rehearsal compares: the spec's own weights, none, and measured weights by map and split.
-
-Every candidate is a whole plan at the spec's total (epsilon, delta), compiled once; nothing is
-read.
-"""
+"""Candidates of a rehearsal: whole plans at the spec's total (epsilon, delta); nothing is read."""
 
 from __future__ import annotations
 
@@ -30,36 +26,28 @@ MEASURED: Mapping[str, tuple[Mapping[str, Any], SharesSpec | None]] = {
     "fourier 50:50": (_FOURIER, SharesSpec(generator=0.5, weights=0.5)),
     "fourier 30:70": (_FOURIER, SharesSpec(generator=0.3, weights=0.7)),
 }
-"""Settings of `measured`, all others at their defaults, and how the effort is shared between
-generator and weights; None: as the spec says, or as is usual. The frequencies' seed is public."""
+"""Settings of `measured` (public seed), and the split of effort; None: the spec's or usual one."""
 
 _NO_LAW = ("omega_seed", "replicates")
-"""Settings of weights that a rehearsal cannot tell apart: which public frequencies of one law, and
-what is published beside the rows."""
+"""Settings that a rehearsal cannot distinguish: the frequencies' seed, and extra files."""
 
 _BESIDE = ("replicates",)
-"""Of these what is published beside the rows: another map or split keeps it as the spec has it."""
+"""Those of extra files, which other maps and splits keep."""
 
 MOST_STAND_IN_ROWS = 100_000
-"""Most rows of a stand-in table: a spec of more nominal rows is rehearsed at this size."""
+"""Most rows of a stand-in table; replaces a larger `nominal_rows`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One way to spend the budget.
-
-    Attributes:
-        name: `none`, `spec`, or one of `MEASURED`.
-        plan: compiled with `when_infeasible: keep`; None where it cannot be compiled.
-        reason: why not.
-    """
+    """One way to spend the budget; `plan` is None where it cannot be compiled for `reason`."""
 
     name: str
     plan: Plan | None
     reason: str = ""
 
     def spec_lines(self) -> list[str]:
-        """What a spec that is published so says, in YAML; empty where there is no plan."""
+        """Return the spec's lines for this candidate, in YAML; empty without a plan."""
         if self.plan is None:
             return []
         spec, forecast = self.plan.spec, self.plan.forecast
@@ -71,10 +59,7 @@ class Candidate:
 
 
 def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
-    """The spec at the sizes a rehearsal plays: at most `rows` synthetic rows.
-
-    Weights whose noise depends on the number keep theirs.
-    """
+    """Return the spec with at most `rows` synthetic rows; noise that depends on rows is kept."""
     method = spec.weights.method
     bound = method in WEIGHTS and WEIGHTS[method].bound_to_rows
     return spec.model_copy(
@@ -86,14 +71,10 @@ def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
 
 
 def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]:
-    """Compile every candidate; `none` first, then the spec's own weights, then `MEASURED`.
+    """Compile every distinct candidate: `none`, the spec's own weights, then `MEASURED`.
 
-    One that only repeats another, but for settings that change no law, is left out.
-
-    Raises:
-        SpecError: the spec's own plan, or `none`, cannot be compiled; or its rows were made
-            elsewhere, or its levels found, in the real population, which no stand-in can be told
-            by.
+    Raises SpecError for plans that fail, and for rows or levels of the real population: no stand-in
+    represents it.
     """
     none = Candidate(name=NONE, plan=compile_plan(_weighted(spec, NONE, {}), schema))
     if none.plan is None or not rehearsable(none.plan.generator):
@@ -134,7 +115,6 @@ def _measured(
 
 
 def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> ReleaseSpec:
-    """The spec with other weights; what is done to them afterwards stays."""
     changes: dict[str, Any] = {
         "method": method,
         "settings": dict(settings),

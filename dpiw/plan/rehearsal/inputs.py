@@ -1,8 +1,4 @@
-"""Public rows that a curator offers as a stand-in population.
-
-A copy of the confidential table cannot be told from public rows: that they are public is the
-curator's word. What is never offered is said in `dpiw.data.confidential`.
-"""
+"""Public rows as a stand-in population; the curator declares them public, code cannot check it."""
 
 from __future__ import annotations
 
@@ -22,23 +18,16 @@ from dpiw.plan.rehearsal.populations import ResampledRows, WeightedRows
 from dpiw.plan.spec import ReleaseSpec
 
 LEAST_ROWS = 50
-"""Fewer rows are no population to draw from."""
+"""Fewest rows that serve as a population."""
 
 
 def public_rows(
     path: Path, spec: ReleaseSpec, schema: PublicSchema, *, declared_public: bool
 ) -> ResampledRows:
-    """A public CSV file, UTF-8 with commas, of exactly the schema's released columns.
+    """Read a public CSV file, UTF-8 with commas, of exactly the schema's released columns.
 
-    Args:
-        path: the file.
-        spec: for its limits, and for what must not be read.
-        schema: the public schema.
-        declared_public: the curator's word that the rows are public.
-
-    Raises:
-        SpecError: no such word, or the path is confidential; nothing was opened.
-        SourceError: the file's structure is not as declared, or it has too few rows.
+    `declared_public` is the curator's word. Without it, or for a confidential path, raises
+    SpecError before anything is opened; SourceError for another structure or too few rows.
     """
     if not declared_public:
         raise SpecError(
@@ -54,11 +43,7 @@ def public_rows(
 
 
 def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
-    """How many public rows the spec's calibration is fitted on; 0 without one on public rows.
-
-    Raises:
-        SourceError: the file's structure is not as declared.
-    """
+    """Count public rows for the spec's calibration (0: none); SourceError if not as declared."""
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is None or step.rows is None:
         return 0
@@ -85,11 +70,7 @@ def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
 
 
 def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> ResampledRows:
-    """A former release of the same schema, verified; its weights count unless it says otherwise.
-
-    Raises:
-        ReleaseError: the folder fails verification, or its schema is another one.
-    """
+    """Read a verified release of the same schema (else ReleaseError), weighted if usable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableWeightsWarning)
         release = load_release(folder, public_key)

@@ -1,10 +1,7 @@
-"""Stand-in populations for a rehearsal: random laws on a public schema, or public rows resampled.
+"""Stand-in populations: random laws on a public schema, or public rows resampled.
 
-Nothing here is computed from confidential rows. A random law knows the schema alone: skewed
-marginals with spikes, missing cells, and dependence of a stated strength. How strong the
-confidential table's dependence is, nobody may look up; so there are several kinds, reported apart.
-
-Seeds are simulation seeds. No privacy noise is drawn here.
+Nothing is computed from confidential rows. Nobody may look up how strong the confidential table's
+dependence is, so several kinds are reported. Seeds are for simulation: no privacy noise is drawn.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from dpiw.methods.admission import admitted
 Array = NDArray[np.float64]
 
 TRUTH_ROWS = 50_000
-"""Rows that stand for the truth of a random law."""
+"""Rows that represent the truth of a random law."""
 
 _FACTORS = 2
 _KNOTS = np.linspace(0.0, 1.0, 513)
@@ -31,12 +28,7 @@ _KNOTS = np.linspace(0.0, 1.0, 513)
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of random population.
-
-    Attributes:
-        correlation: largest correlation of two latent normals, in [0, 1).
-        clusters: latent classes, each with marginals of its own; 1 for none.
-    """
+    """A random law: largest correlation of two latent normals, in [0, 1), and number of classes."""
 
     correlation: float = 0.0
     clusters: int = 1
@@ -48,8 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "strong": Kind(correlation=0.8),
     "clusters": Kind(clusters=4),
 }
-"""Independent columns, which weights cannot improve; Gaussian copulas; and four hidden classes,
-whose dependence is not monotone."""
+"""Independent columns; Gaussian copulas; and hidden classes, whose dependence is not monotone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,11 +55,11 @@ class Population(Protocol):
     """A public law of rows of one schema."""
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
-        """`rows` independent admissible rows."""
+        """Draw `rows` independent admissible rows."""
         ...
 
     def truth(self, *, rng: np.random.Generator) -> WeightedRows:
-        """Rows from which every true value is computed."""
+        """Return the rows from which every true value is computed."""
         ...
 
 
@@ -77,10 +68,10 @@ class Marginal:
     """The law of one column in one class, as a function of a uniform.
 
     Attributes:
-        values: discrete kinds: level codes in the order of the latent variable, shape (levels,);
-            numeric kinds: scaled values at `places`, increasing.
+        values: shape (levels,): level codes in latent order, or increasing scaled values at
+            `places`.
         places: cumulative probabilities: of the end of each level, or of each value.
-        missing: probability of a missing cell; 0 in columns that are not nullable.
+        missing: probability of a missing cell.
     """
 
     values: NDArray[Any]
@@ -88,7 +79,7 @@ class Marginal:
     missing: float
 
     def cells(self, uniform: Array, gap: Array) -> NDArray[Any]:
-        """Scaled cells, shape (rows,), from two uniforms: of the value and of its absence."""
+        """Return scaled cells, shape (rows,), from uniforms of the value and of its absence."""
         if self.values.dtype.kind == "i":
             index = np.minimum(np.searchsorted(self.places, uniform), len(self.values) - 1)
             return np.where(gap < self.missing, np.int32(-1), self.values[index]).astype(np.int32)
@@ -98,14 +89,11 @@ class Marginal:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomLaw:
-    """A mixture of classes whose latent normals share two factors.
+    """A mixture of classes (`shares`, shape (classes,)) whose latent normals share two factors.
 
     Attributes:
-        schema: the public schema.
-        shares: of the classes, shape (classes,).
         marginals: by class, then by released column.
-        loadings: of the latent normals on the factors, shape (2 columns, factors): one latent
-            variable for a column's value, one for its absence.
+        loadings: shape (2 columns, factors): a latent variable for a value, one for its absence.
     """
 
     schema: PublicSchema
@@ -114,7 +102,7 @@ class RandomLaw:
     loadings: Array
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
-        """`rows` independent rows, that satisfy the dictionary's constraints."""
+        """Draw independent rows that satisfy the dictionary's constraints."""
         return admitted(partial(self._drawn, rng=rng), rows, rules=self.schema.rules)[0]
 
     def _drawn(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
@@ -136,7 +124,7 @@ class RandomLaw:
         return self.schema.project(ScaledTable(columns, rows))
 
     def truth(self, *, rng: np.random.Generator) -> WeightedRows:
-        """`TRUTH_ROWS` rows of their own, equally weighted."""
+        """Draw `TRUTH_ROWS` other rows, equally weighted."""
         return WeightedRows(
             scaled=self.draw(TRUTH_ROWS, rng=rng), weights=np.full(TRUTH_ROWS, 1 / TRUTH_ROWS)
         )
@@ -144,26 +132,22 @@ class RandomLaw:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResampledRows:
-    """Public rows as a population: redrawn with replacement in proportion to their weights.
-
-    Attributes:
-        rows: scaled rows and their weights, which are the truth.
-    """
+    """Public rows as a population: redrawn with replacement in proportion to their weights."""
 
     rows: WeightedRows
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
-        """`rows` rows with replacement."""
+        """Draw rows with replacement."""
         base = self.rows
         return base.scaled.take(rng.choice(base.scaled.rows, size=rows, p=base.weights))
 
     def truth(self, *, rng: np.random.Generator) -> WeightedRows:
-        """The rows themselves; nothing is drawn."""
+        """Return the rows themselves."""
         return self.rows
 
 
 def random_law(schema: PublicSchema, kind: Kind, *, rng: np.random.Generator) -> RandomLaw:
-    """A random population on `schema`: other marginals and other dependence at every call."""
+    """Return a random population on `schema`, with random marginals and dependence."""
     shares = rng.dirichlet(np.full(kind.clusters, 3.0))
     marginals = tuple(
         tuple(_marginal(column, kind, rng) for column in schema.released)
@@ -195,7 +179,6 @@ def _marginal(column: Column, kind: Kind, rng: np.random.Generator) -> Marginal:
 
 
 def _between_cuts(column: Column, missing: float, rng: np.random.Generator) -> Marginal:
-    """Random shares of the bins that the curator declared; uniform inside each."""
     low, span = column.lower_number, column.upper_number - column.lower_number
     edges = np.array([0.0, *[(cut - low) / span for cut in column.cut_numbers], 1.0])
     shares = rng.dirichlet(np.ones(len(edges) - 1))
@@ -203,7 +186,7 @@ def _between_cuts(column: Column, missing: float, rng: np.random.Generator) -> M
 
 
 def _skewed(missing: float, narrow: bool, rng: np.random.Generator) -> Marginal:
-    """A beta law of random mean and width; one column in three has a spike at the lower bound."""
+    """Return a beta law; one column in three has a spike at the lower bound."""
     from scipy.special import betaincinv
 
     mean = rng.uniform(0.08, 0.92)

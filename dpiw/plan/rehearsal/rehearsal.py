@@ -1,15 +1,9 @@
-"""A release rehearsed on public stand-ins, before any budget is spent.
+"""A release rehearsed on public stand-ins whose truth is known, before any budget is spent.
 
-The whole mechanism runs in memory, from the noisy fits to the verdict, on tables drawn from
-populations whose truth is known. Neither the confidential source nor the ledger nor the state
-folder is touched, so it is free and may be repeated. It says what weights would bring if the
-confidential table were like the stand-ins; whether it is, nobody may look up.
+Rows are scored as their certificate tells analysts to use them.
 
-Rows are scored as their certificate would tell analysts to use them: unweighted where the verdict
-is `do not use`.
-
-Privacy: costs nothing, because nothing confidential is read. The noise is seeded by a simulation
-seed, and no result can be published.
+Privacy: costs nothing, because source, ledger and state folder are not touched. The noise has a
+simulation seed, and no result can be published.
 """
 
 from __future__ import annotations
@@ -37,10 +31,10 @@ from dpiw.plan.rehearsal.scores import Scorer
 from dpiw.privacy.randomness import SeededNoise
 
 LEAST_RUNS = 5
-"""Fewer runs have no standard error worth the name."""
+"""Fewest runs for a usable standard error."""
 
 FLOOR = "stand-in rows"
-"""The stand-in table itself, scored: what no synthetic table can be expected to pass."""
+"""The stand-in table itself, scored: a bound for every synthetic table."""
 
 FAILED = "failed"
 
@@ -50,12 +44,9 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RehearsedRelease:
-    """A release as an analyst would hold it.
+    """A release as an analyst would hold it: rows with weights to use (sum one), and as certified.
 
-    Attributes:
-        rows: the published rows with the weights to use, which sum to one.
-        weights: as certified.
-        verdict: `none` where rows are published unweighted.
+    `verdict` is `none` where rows are published unweighted.
     """
 
     rows: WeightedRows
@@ -65,14 +56,11 @@ class RehearsedRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One candidate on one stand-in population.
+    """One candidate (or `FLOOR`) on one stand-in population.
 
     Attributes:
-        population: kind of population.
-        run: number of the population among its kind.
-        candidate: name, or `FLOOR`.
         distances: by measure, lower is better (`Scorer.distances`).
-        norms: what relative measures are relative to (`Scorer.norms`).
+        norms: divisors of relative measures (`Scorer.norms`).
         verdict: of the certificate; `none` without weights, `failed` where a stage would fail.
         ess_share: effective sample size of the weights over their number.
     """
@@ -91,13 +79,9 @@ class Rehearsal:
     """Everything that decides a rehearsal's result.
 
     Attributes:
-        schema: the public schema.
-        candidates: compiled, with their sizes; those without a plan are not played.
-        populations: kinds of random populations, names of `KINDS`; or one name for `stand_in`.
-        stand_in: public rows to resample instead; None for random populations.
+        populations: names of `KINDS`; or one name for `stand_in`, public rows to resample.
         runs: populations of each kind.
-        seed: of the whole simulation, a whole number >= 0.
-        labelled_rows: how many public rows a calibration on public rows would be fitted on.
+        labelled_rows: public rows that a calibration would be fitted on.
         scorer: set here: the measures.
     """
 
@@ -111,7 +95,6 @@ class Rehearsal:
     scorer: Scorer = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises SpecError: too few runs, a bad seed, or an unknown population."""
         if self.runs < LEAST_RUNS:
             raise SpecError(f"runs={self.runs}: expected at least {LEAST_RUNS}")
         if self.seed < 0:
@@ -124,21 +107,16 @@ class Rehearsal:
 
     @property
     def places(self) -> list[Place]:
-        """Every (population, run), in order; one unit of work each."""
+        """Return every (population, run), in order; one unit of work each."""
         return [(p, run) for run in range(self.runs) for p in range(len(self.populations))]
 
 
 def rehearse(
     rehearsal: Rehearsal, *, jobs: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> list[Score]:
-    """Play every candidate on every population.
+    """Play every candidate on every population; the result is the same for any `jobs` (processes).
 
-    The result depends on the rehearsal alone: not on `jobs`, and not on the order of the work.
-
-    Args:
-        rehearsal: what to play.
-        jobs: processes.
-        progress: called after each population with the numbers of those done and of all.
+    `progress` is called after each population with the numbers of those done and of all.
     """
     scores: dict[Place, list[Score]] = {}
     places = rehearsal.places
@@ -153,7 +131,7 @@ def rehearse(
 def _scores(
     rehearsal: Rehearsal, places: list[Place], jobs: int
 ) -> Generator[tuple[Place, list[Score]]]:
-    """Scores of each place, in the order they are ready; an interrupt leaves no process behind."""
+    """Yield scores as they are ready; an interrupt leaves no process behind."""
     work = partial(_on_one_population, rehearsal)
     if jobs <= 1:
         yield from ((place, work(place)) for place in places)
@@ -177,7 +155,7 @@ def _scores(
 
 
 def _on_one_population(rehearsal: Rehearsal, place: Place) -> list[Score]:
-    """All candidates on one population and one table of it, from the same random numbers."""
+    """Score all candidates on one table, from the same random numbers."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     number, run = place
@@ -233,16 +211,12 @@ def rehearse_release(
 ) -> RehearsedRelease:
     """Make the release of `plan` from public rows, and use it as its verdict says.
 
-    Args:
-        plan: calibrated.
-        stand_in: public rows in the confidential table's place.
-        labelled: other rows of the same law, instead of those that a calibration on public
-            rows is fitted on; may have no row where the plan asks for none.
-        rng: simulation only; equal states give equal releases.
+    `labelled`: other rows of the same law, for a calibration on public rows; else may be empty.
 
     Privacy:
-        The rows are public stand-ins, so nothing is charged. The noise has the scale that the
-        plan's events promise for confidential rows, and is seeded: no result can be published.
+        Costs nothing: the rows are public. The noise has the scale that the plan's events promise
+            for
+        confidential rows, and is seeded: no result can be published.
 
     Raises:
         WeightError: a stage would fail.

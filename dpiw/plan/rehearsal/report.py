@@ -18,11 +18,7 @@ from dpiw.plan.rehearsal.scores import MEASURES, RELATIVE
 
 ERRORS = 2.0
 LEAST_SHARE = 0.05
-"""A measure gains or loses by more than so many standard errors and this share of `none`'s error.
-
-By chance alone a measure gains as much at most 3 times in 100 at 20 runs, 6 in 100 at 5. Without
-the second part more runs would make every loss count: weights always take some budget from the
-generator."""
+"""Least share of `none`'s error; by chance a measure gains 3 times in 100 at 20 runs, 6 at 5."""
 
 LEAST_GAINS = 2
 """Measures that must gain before weights help."""
@@ -40,11 +36,9 @@ LEGEND = (
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Mean over populations with its standard error, and the paired difference to `none`.
+    """Mean and standard error (NaN with fewer than two populations), and the change from `none`.
 
-    Attributes:
-        mean, error: of the measure; NaN with fewer than two populations.
-        difference, difference_error: to `none`, paired by population; negative is better.
+    Paired by population; a negative `difference` is better.
     """
 
     mean: float
@@ -78,8 +72,6 @@ class Line:
     """One candidate on one kind of population.
 
     Attributes:
-        population, candidate: names.
-        changes: by measure.
         verdicts: how often each was given.
         ess_share: mean, as certified, whatever the verdict.
         paired: populations on which neither it nor `none` failed.
@@ -94,11 +86,7 @@ class Line:
 
     @property
     def outcome(self) -> str:
-        """`helps`, `trades`, `hurts` or `no clear change`.
-
-        Weights help where at least `LEAST_GAINS` measures gain and more gain than lose. Else they
-        trade where some gain and others lose, and hurt where some lose and no measure gains.
-        """
+        """`helps`: `LEAST_GAINS` gains, and fewer losses; `trades`: both; `hurts`: losses only."""
         gained = sum(change.gains for change in self.changes.values())
         lost = sum(change.loses for change in self.changes.values())
         if gained >= LEAST_GAINS and gained > lost:
@@ -109,7 +97,7 @@ class Line:
 
 
 def summarise(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[Line]:
-    """One line per kind of population and candidate, in the order they were played."""
+    """Return a line per kind of population and candidate, in the order they were played."""
     lines = []
     for population in rehearsal.populations:
         here = [score for score in scores if score.population == population]
@@ -150,11 +138,7 @@ def _mean(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def recommended(lines: Sequence[Line]) -> str:
-    """Return the candidate to publish with: weights that help on every kind with dependence.
-
-    Among several, the largest mean relative gain over measures and kinds decides. `none` where no
-    weights help on every such kind.
-    """
+    """Return the weights that help on every kind with dependence, by mean gain; or `none`."""
     weighted = [line for line in lines if line.candidate not in (NONE, FLOOR)]
     by_candidate: dict[str, list[Line]] = {}
     for line in [line for line in weighted if line.population not in NULL_KINDS] or weighted:
@@ -178,7 +162,7 @@ def _gain(lines: Sequence[Line]) -> float:
 
 
 def table_lines(rehearsal: Rehearsal, lines: Sequence[Line]) -> list[str]:
-    """The table: a row for each kind of population and candidate, with its means and outcome."""
+    """Return a row per kind of population and candidate, with its means and outcome."""
     heads = [MEASURES[name] for name in rehearsal.scorer.measures]
     rows = [["population", "weights", *heads, "ESS share", "USE", ""]]
     rows += [_row(line) for line in lines]
@@ -204,7 +188,7 @@ def _row(line: Line) -> list[str]:
 
 
 def _cell(change: Change) -> str:
-    """`0.312±0.004*`: one digit of the error, two if the first is a one."""
+    """Write `0.312±0.004*`: one digit of the error, two if the first is a one."""
     if math.isnan(change.mean):
         return "-"
     mark = "*" if change.gains else "!" if change.loses else ""
@@ -216,13 +200,7 @@ def _cell(change: Change) -> str:
 
 
 def recommendation_lines(rehearsal: Rehearsal, lines: Sequence[Line], *, spec: str) -> list[str]:
-    """The recommendation, what it changes in the spec, and the next command.
-
-    Args:
-        rehearsal: what was played.
-        lines: of `summarise`.
-        spec: the spec's path, as it is to be typed.
-    """
+    """Return the recommendation, its change to the spec (a path as typed), and the next command."""
     name = recommended(lines)
     weights = {OWN: "the spec's own weights", NONE: "no weights"}.get(name, f"`{name}` weights")
     why = "none help" if name == NONE else "they help"

@@ -1,7 +1,6 @@
-"""How far weighted rows lie from a known truth: the measures of a rehearsal.
+"""The measures of a rehearsal: distances of weighted rows from a public truth.
 
-Everything works on scaled rows and public bins, with weights normalised to sum one: estimates are
-ratios, as an analyst's are. The truth is public: it is that of a stand-in population.
+Everything works on scaled rows and public bins, with weights that sum to one.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ MEASURES: Mapping[str, str] = {
 """Names in a record, and in the table's head."""
 
 RELATIVE = frozenset({"coefficients", "means"})
-"""Distances to be divided by the truth's mean norm over populations: of coefficients both squared
-(docs/method.md section 8), of means both plain."""
+"""Distances divided by the truth's mean norm; squared for coefficients (docs/method.md section 8).
+"""
 
 PENALTY_PER_ROW = 1e-3
-"""The same penalty per row on both sides: docs/method.md section 8's trap."""
+"""The same penalty per row on both sides, as docs/method.md section 8 requires."""
 
 MOST_PAIRS = 300
 MOST_PAIR_CELLS = 4096
@@ -43,14 +42,13 @@ _BINS, _PAIR_BINS, _GRID = 16, 8, 1024
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Portrait:
-    """What is compared of one table.
+    """The compared quantities of one table.
 
     Attributes:
         one_way: shares of every column's public bins, missing included.
         two_way: shares of the joint bins of every compared pair.
-        cumulative: distribution functions on a grid of the public range, shape (columns, grid);
-            of the numeric, ordinal and boolean columns' present cells.
-        coefficients: of the target on the other columns, intercept included; empty without them.
+        cumulative: distribution functions of present cells, shape (ordered columns, grid).
+        coefficients: of the target on the other columns, intercept included.
         means: of the encoded row, shape (width,).
     """
 
@@ -63,13 +61,7 @@ class Portrait:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scorer:
-    """The measures of one schema.
-
-    Attributes:
-        schema: the public schema.
-        pairs: released columns compared two by two, by position.
-        measures: keys of `MEASURES` that mean something on this schema.
-    """
+    """The measures of one schema: the keys of `MEASURES` that it admits, and pairs of columns."""
 
     schema: PublicSchema
     pairs: tuple[tuple[int, int], ...]
@@ -125,7 +117,7 @@ class Scorer:
         )
 
     def distances(self, portrait: Portrait, truth: Portrait) -> dict[str, float]:
-        """Every measure; those of `RELATIVE` not yet divided by `norms`."""
+        """Return every measure; those of `RELATIVE` not yet divided by `norms`."""
         distances = {
             "one_way": sum(map(_variation, portrait.one_way, truth.one_way)),
             "two_way": sum(map(_variation, portrait.two_way, truth.two_way))
@@ -137,7 +129,7 @@ class Scorer:
         return {name: distances[name] for name in self.measures}
 
     def norms(self, truth: Portrait) -> dict[str, float]:
-        """What the distances in `RELATIVE` are relative to: norms of the truth."""
+        """Return the truth's norms, which divide the distances in `RELATIVE`."""
         norms = {
             "coefficients": float((truth.coefficients**2).sum()),
             "means": float(np.linalg.norm(truth.means)),
@@ -156,11 +148,7 @@ class Scorer:
         return np.array(rows).reshape(len(rows), _GRID)
 
     def _coefficients(self, scaled: ScaledTable, weights: Array) -> Array:
-        """Ridge regression of the target on the centred features of the other columns.
-
-        Logistic for two levels; least squares for numbers and ordinal levels, and for each
-        indicator of three or more categories.
-        """
+        """Ridge of the target on centred features: logistic for two levels, else least squares."""
         target = self.schema.target
         if target is None:
             return np.zeros(0)
@@ -189,12 +177,11 @@ def _variation(shares: Array, truth: Array) -> float:
 
 
 def _has_distance(column: Column) -> bool:
-    """Whether the column's values are ordered: all kinds but categories, two of them included."""
     return column.kind is not ColumnKind.CATEGORICAL or column.cardinality == 2
 
 
 def _places(column: Column, scaled: ScaledTable) -> tuple[Array, NDArray[np.bool_]]:
-    """Positions in [0, 1], shape (rows,), and where the cell is present."""
+    """Return positions in [0, 1], shape (rows,), and where the cell is present."""
     values: NDArray[Any] = scaled.columns[column.name]
     if column.is_numeric:
         return values.astype(np.float64), ~np.isnan(values)
@@ -202,7 +189,7 @@ def _places(column: Column, scaled: ScaledTable) -> tuple[Array, NDArray[np.bool
 
 
 def _logistic(x: Array, y: Array, share: Array) -> Array:
-    """Coefficients and intercept, shape (p + 1,); zeros where one class has no weight."""
+    """Return coefficients and intercept, shape (p + 1,); zeros where one class has no weight."""
     from sklearn.linear_model import LogisticRegression
 
     ones = y > 0.5
@@ -214,7 +201,7 @@ def _logistic(x: Array, y: Array, share: Array) -> Array:
 
 
 def _least_squares(x: Array, y: Array, share: Array) -> Array:
-    """Coefficients and intercepts, flat; the penalty is half the squared norm times a constant."""
+    """Return flat coefficients and intercepts; penalty: a constant times half the squared norm."""
     x_mean, y_mean = share @ x, share @ y
     centred = x - x_mean
     curvature = (centred * share[:, None]).T @ centred

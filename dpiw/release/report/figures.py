@@ -32,11 +32,9 @@ class Cost:
     """What a release cost.
 
     Attributes:
-        drawing: its parts and total: stages, or attempts if several were paid.
         joint: whether its stages cost at most their sum: nothing was paid twice.
         attempts: the state of each paid attempt, in words; empty if there was one.
         alone: cost of each stage as the only one.
-        budgets: the lifetime budgets by letter.
         accountants: epsilon of one complete attempt by accountant.
     """
 
@@ -50,10 +48,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpread:
-    """Noise in the log weights: of the middle row, and its factor on the weight.
-
-    `rows`: the number of evenly spaced rows; empty: all.
-    """
+    """Noise in the middle log weight of `rows` (empty: all), and its factor on the weight."""
 
     drawing: Drawing
     rows: str
@@ -81,10 +76,7 @@ class ColumnCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Repairs:
-    """Statistics with public truth: their rows, and how many came closer to it.
-
-    `used`: the number of first rows used; empty: all.
-    """
+    """Statistics with public truth, on the first `used` rows (empty: all); how many came closer."""
 
     used: str
     rows: tuple[tuple[str, ...], ...]
@@ -147,13 +139,9 @@ def _budget(certificate: Certificate, letter: str, name: str) -> Budget | None:
 
 
 def spread_of(weights: Array, noise: Array | None, tau: object) -> WeightSpread:
-    """Draw the weights, and the noise in them.
+    """Draw the weights, shape (rows,), mean one, and the noise in them.
 
-    Args:
-        weights: shape (rows,), mean one.
-        noise: standard deviation of the privacy noise in each log weight, or in those of evenly
-            spaced rows; None: unknown.
-        tau: its forecast, if a finite number.
+    `noise`: standard deviation of the privacy noise in each log weight, or of evenly spaced rows.
     """
     heavy = np.sort(weights)[::-1][: max(1, math.ceil(weights.size / 100))]
     noisy = noise is not None and float(np.max(noise)) > 0
@@ -201,17 +189,7 @@ def column_cards(
     *,
     weighted: bool,
 ) -> tuple[ColumnCard, ...]:
-    """Draw every released column, unweighted and weighted, and its truth if public.
-
-    Args:
-        shown: the synthetic rows.
-        schema: the public schema.
-        truth: shares per column of a simulated example; empty for a real release.
-        weighted: whether the rows have weights.
-
-    Raises:
-        ReleaseError: a column's truth does not have one share per bin or level.
-    """
+    """Draw every released column of synthetic rows, and the truth of a simulation, if it fits."""
     before, after = shown.shares(weighted=False), shown.shares(weighted=True) if weighted else {}
     cards = []
     for column in schema.released:
@@ -246,7 +224,6 @@ def _column(cells: Axis, shares: Shares, name: str) -> Drawing:
 
 
 def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Shares]:
-    """Keep the largest levels in their order and sum the rest."""
     if len(labels) <= _BARS:
         return labels, shares
     largest = shares.before if shares.after is None else np.maximum(shares.before, shares.after)

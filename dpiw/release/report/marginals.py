@@ -1,7 +1,6 @@
 """Shares of every column's public bins and levels, for the report's plots.
 
-Bins come from the public schema alone, so marginals of two tables can be compared and the axes of a
-plot reveal nothing of any table.
+Bins come from the public schema alone, so the axes of a plot reveal nothing of any table.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ class Axis:
     """The public bins of a numeric column or the levels of a discrete one.
 
     Attributes:
-        labels: one per level (`missing` last, if nullable); for numeric columns the texts of the
-            public bounds.
+        labels: levels (`missing` last, if nullable), or the texts of a numeric column's bounds.
         edges: increasing bin edges of a numeric column in own units; empty for discrete ones.
         cells: number of shares, missing included.
-        nullable: whether the last share is that of missing values.
     """
 
     labels: tuple[str, ...]
@@ -64,10 +61,7 @@ def marginals(
 ) -> dict[str, NDArray[np.float64]]:
     """Return each released column's shares, shape (cells,), summing to one.
 
-    Args:
-        frame: rows in declared types; synthetic, or public and simulated. Never confidential.
-        schema: the public schema.
-        weights: shape (rows,), nonnegative; None: all equal.
+    `weights`: shape (rows,), nonnegative. `frame` is synthetic or simulated, never confidential.
     """
     mass = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
     (sums,) = sums_of(frame, mass, schema=schema)
@@ -132,12 +126,9 @@ def _bound(column: Column, value: float) -> str:
 
 
 class RowsShown:
-    """The first synthetic rows, their weights, and every column's shares, gathered in one pass.
+    """The first rows, kept if `keeps_first`, and every column's shares, gathered in one pass.
 
-    Args:
-        schema: the public schema.
-        log_weights: shape (rows,), natural log.
-        keeps_first: whether the first frame is kept, for statistics with public truth.
+    `log_weights`: shape (rows,), natural log.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""HTML pages from this package's Jinja2 templates, and numbers as people read them.
-
-Templates hold every tag and sentence of a page; Python passes numbers and names. Every value is
-escaped, and an unknown name is an error.
-"""
+"""HTML pages from Jinja2 templates, and numbers as people read them. Every value is escaped."""
 
 from __future__ import annotations
 
@@ -52,22 +48,16 @@ def three_digits_above(value: float) -> str:
 
 
 def render(template: str, view: object) -> str:
-    """Return one page; the same view gives the same text.
-
-    Args:
-        template: its path inside dpiw, as `release/report/report.html.j2`.
-        view: a dataclass; the template uses its fields by name.
-    """
+    """Return the page of a template (its path inside dpiw) with the fields of a dataclass."""
     return compiled(template).render(vars(view))
 
 
 def compiled(template: str) -> Template:
-    """A template, compiled once a process."""
+    """Return a template, compiled once a process."""
     return _environment().get_template(template)
 
 
 def _finalized(value: object) -> object:
-    """Make texts safe to show; own markup is unchanged."""
     return shown(value, most=None, lines=True) if type(value) is str else value
 
 

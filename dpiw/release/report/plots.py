@@ -1,8 +1,7 @@
 """The report's kinds of figures, drawn by matplotlib as trees of SVG for `parts.html.j2`.
 
-No display and no font of the machine is needed: texts stay texts in the page's fonts, placed by the
-font that matplotlib ships. Colours become variables of `report.css`, for light and dark pages. The
-same figure gives the same tree. Matplotlib is loaded with the first figure.
+Texts stay texts and colours become variables of `report.css`. No display or font of the machine is
+needed, and the same figure gives the same tree.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from dpiw.release.report.pages import number
 
 WIDTH = 320.0
-"""Of every figure, in user units: a telephone shows it at full size."""
+"""Width of every figure, in user units: a telephone shows it at full size."""
 
 INKS = {
     "ink": "#1d2430", "soft": "#5b6472", "line": "#e3e0d8", "code": "#f3f1ea",
@@ -97,7 +96,6 @@ def drawing_of(figure: Any, title: str) -> Drawing:
 
 
 def _shapes(parent: ElementTree.Element) -> Iterator[Shape]:
-    """The elements that draw, without groups that only name their content."""
     for element in parent:
         name = element.tag.rpartition("}")[2]
         if name == "g":
@@ -148,7 +146,7 @@ class Shares:
 
     @property
     def top(self) -> float:
-        """The largest of all."""
+        """Return the largest share."""
         series = [values for values in (self.before, self.after, self.truth) if values is not None]
         return max(float(max(values.max() for values in series)), 1e-12)
 
@@ -170,13 +168,8 @@ def histogram(
 ) -> Drawing:
     """Draw shares per bin: unweighted as bars, weighted as a step line, the truth dashed.
 
-    Args:
-        shares: one per bin; an extra one is that of missing values, drawn apart on the same scale.
-        edges: shape (bins + 1,), increasing, in the unit of the axis.
-        ticks: texts by position on the axis.
-        axis: the axis' name, with its unit.
-        title: for screen readers.
-        mark: a position with a text, drawn as a dotted line.
+    One share more than bins is that of missing values. `edges`: shape (bins + 1,), in the axis'
+    unit. `mark`: a position with a text, drawn as a dotted line.
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
     places = dict(ticks)
@@ -230,10 +223,7 @@ def _share_axis(axes: Any, top: float) -> None:
 
 
 def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
-    """Draw two bars a label, unweighted above weighted (if any), and a tick for the truth.
-
-    From 0 to 100%, so that all such figures have one scale.
-    """
+    """Draw per label an unweighted and a weighted bar (if any), and the truth; 0 to 100%."""
     with _rows(labels, "share of rows", right=80.0) as (figure, axes):
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
@@ -269,10 +259,7 @@ def cost_bars(rows: Sequence[tuple[str, float, str]], *, axis: str, title: str) 
 def budget_bar(
     letter: str, budget: Decimal, spent: Decimal, parts: Mapping[str, Decimal], *, title: str
 ) -> Budget | None:
-    """Draw a lifetime budget: two spent parts, and the rest; None for a budget of zero.
-
-    `parts`: two amounts by name, in drawing order; `title`: for screen readers.
-    """
+    """Draw a lifetime budget: two spent parts by name, and the rest; None for a budget of zero."""
     if budget == 0:
         return None
     first, second = (max(float(part / budget), 0.0) for part in parts.values())
@@ -303,7 +290,6 @@ def budget_bar(
 
 @contextmanager
 def _rows(labels: Sequence[str], axis: str, *, right: float) -> Iterator[tuple[Any, Any]]:
-    """Axes with one row per label, the first on top, and room for a number at its end."""
     wrapped = [_wrapped(label) for label in labels]
     left = 20.0 + max(7.0 * _columns(line) for lines in wrapped for line in lines)
     with axes_of(len(labels) * _ROW + 46.0, left=left, bottom=38.0, right=right) as (figure, axes):
@@ -329,7 +315,6 @@ def _beside(axes: Any, value: float, row: int, text: str) -> None:
 
 
 def _wrapped(label: str) -> list[str]:
-    """At most two lines that fit beside a bar; an ellipsis ends a shortened label."""
     room = 16 * len(label) // max(_columns(label), 1)
     lines = textwrap.wrap(label, room)
     return lines if len(lines) <= 2 else [lines[0], lines[1][: room - 1] + "…"]

@@ -1,8 +1,7 @@
-"""`report.html`: the release in words and plots for people who are not specialists.
+"""`report.html`: one page without scripts for people who are not specialists.
 
-One self-contained page without scripts or outside resources, computed from the certificate, the
-public schema and the released rows, so it is free post-processing. `report.html.j2` holds its words
-and escapes every text; the numbers are made here.
+`report.html.j2` holds the words and escapes every text; the numbers come from the certificate, the
+public schema and the released rows, so the page is free post-processing.
 """
 
 from __future__ import annotations
@@ -68,13 +67,9 @@ _TAU_OF_MEANS = "Noise of a measured average, forecast (tau)"
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsView:
-    """Diagnostics for a page.
+    """Diagnostics for a page: rows of (name, value, meaning) by title, and names without a value.
 
-    Attributes:
-        groups: title to rows of (name, value, meaning).
-        missing: names of diagnostics without a value in this release.
-        of_means: whether the weights come from noisy averages, not from a ratio per row; `tau` then
-            forecasts the noise of an average.
+    `of_means`: the weights come from noisy averages; `tau` then forecasts their noise.
     """
 
     groups: Mapping[str, tuple[tuple[str, str, str], ...]]
@@ -129,16 +124,10 @@ class ReportView:
     """Values of the report's template.
 
     Attributes:
-        certificate: of the release.
-        epsilon: of the release, short.
-        delta: of the release, without a power of ten.
         ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
         guess: how often a guess about one person may be right, rounded up.
         presence: whether neighbours differ by one unit's presence rather than its values.
-        weighted: whether weights were estimated and published; otherwise every weight is one.
-        reasons: of the verdict.
         truth: whether the truth of columns is public.
-        usage: names for the example, as code.
         constraints: name, statement, and share of the drawn rows that broke it.
     """
 
@@ -173,14 +162,8 @@ def build_report(
 ) -> str:
     """Return the report as one HTML document; the same arguments give the same text.
 
-    Args:
-        certificate: of the release.
-        shown: the synthetic rows and their weights. Statistics with public truth use the first
-            frame, everything else all rows.
-        log_weight_noise_sd: standard deviation of the privacy noise in each log weight, shape
-            (rows,), or of evenly spaced rows; None: unknown.
-        schema: the public schema.
-        truth: of a simulated example whose truth is public. Never of confidential rows.
+    `log_weight_noise_sd` is the standard deviation of the privacy noise in each log weight, shape
+    (rows,), or of evenly spaced rows. `truth` is never of confidential rows.
 
     Raises:
         ReleaseError: a log weight is not finite, or the truth's marginals do not fit the schema.

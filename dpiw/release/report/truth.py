@@ -1,7 +1,6 @@
-"""Public truth of a simulated population, and what the weights repaired against it.
+"""Public truth of a simulated population, never of confidential rows.
 
-Only for examples whose law is known; never computed from confidential rows. A statistic is a
-mapping:
+A statistic is a mapping:
 
     {"kind": "mean", "column": "income"}                             mean of a numeric column
     {"kind": "mean", "column": "ill", "level": "true"}               share of a level
@@ -76,13 +75,7 @@ def _correlation(
 def evaluate(
     statistic: Mapping[str, Any], frame: pd.DataFrame, weights: NDArray[np.float64] | None
 ) -> float:
-    """Return one statistic of `frame`, weighted by `weights` (shape (rows,)) or unweighted.
-
-    Missing cells are left out; NaN if no row qualifies.
-
-    Raises:
-        SpecError: unknown kind of statistic, or a column that is not in the table.
-    """
+    """Return a statistic of `frame`, weighted (shape (rows,)) or not; NaN if no row qualifies."""
     used = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
     names = [*statistic.get("columns", ()), *statistic.get("where", {})]
     names += [statistic["column"]] if "column" in statistic else []
@@ -129,12 +122,7 @@ class Repair:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicTruth:
-    """Shares of every column's public bins, and named statistics with their values.
-
-    Attributes:
-        marginals: column to shares, as from `dpiw.release.report.marginals.marginals`.
-        statistics: mappings as above, each with its `value`.
-    """
+    """Shares of every column's public bins (`marginals`), and statistics, each with its `value`."""
 
     marginals: Mapping[str, NDArray[np.float64]]
     statistics: tuple[Mapping[str, Any], ...]
@@ -156,13 +144,7 @@ class PublicTruth:
         return cls(marginals=marginals, statistics=statistics)
 
     def check(self, schema: PublicSchema) -> None:
-        """Refuse a truth that a report on this schema cannot show, before there are rows.
-
-        Levels that a release finds are unknown yet, so such a schema refuses nothing here.
-
-        Raises:
-            SpecError: a column with another number of shares than cells, or an invalid statistic.
-        """
+        """Raise SpecError unless the truth fits the schema; unknown levels allow every truth."""
         if any(column.unseen for column in schema.released):
             return
         for column in schema.released:
