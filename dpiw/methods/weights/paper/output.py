@@ -1,13 +1,9 @@
 """`output_noised`: noise on the log weights themselves, one vector release (the paper's A.1).
 
-The vector X b_hat over the published rows moves by at most sigma_max(X) Delta2 in L2: X is public,
-Delta2 is that of docs/method.md section 3. So one draw of Gaussian noise with scale s sigma_max(X)
-Delta2 costs one Gaussian event of multiplier s, whatever X is, and the event is known before X
-exists. The paper's version (its corollaries 1 and 2) has a sensitivity that is too small and
-composes per row (docs/method.md section 12).
-
-Each log weight's noise is sigma_max(X)/norm(x), about sqrt(rows), times that of noise on the
-coefficients, whatever is spent on rows. It is for comparison, and for at most d' rows.
+X b_hat moves by at most sigma_max(X) Delta2 in L2, X public, so one draw costs one Gaussian event
+of the multiplier, whatever X is. The paper's corollaries 1 and 2 state too small a sensitivity
+(docs/method.md section 12). For comparison, and for at most d' rows: noise grows by about
+sqrt(rows).
 """
 
 from __future__ import annotations
@@ -70,11 +66,8 @@ class OutputRatio(DensityRatio):
     """Noisy log ratios of the published rows, one coordinate per row.
 
     Attributes:
-        law: of the noise.
         coefficients: noisy log ratios, shape (rows,).
         digest: of the rows they belong to.
-        map: the feature map of the fit.
-        fit: public facts of the fit.
     """
 
     law: NoiseLaw
@@ -150,8 +143,7 @@ class OutputNoised(BetaRegression):
     ) -> Self:
         """Set Lam for effort `rho`; the noise's scale follows from the published rows.
 
-        Lam is that of the coefficients' rule with K times sqrt(rows): sigma_max(X) is at most
-        the Frobenius norm, sqrt(rows) r_ref at reference rows.
+        K is multiplied by sqrt(rows), as sigma_max(X) <= sqrt(rows) r_ref at reference rows.
 
         Raises:
             SpecError: as `BetaRegression.calibrate`; `rows` is not set; or more than d' rows
@@ -188,14 +180,7 @@ class OutputNoised(BetaRegression):
         return self.rows
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse noise whose exponential has no variance: spherical with scale >= 1/2.
-
-        Uses the public bound sigma_max(X) <= R sqrt(rows).
-
-        Raises:
-            UncalibratedError: before `calibrate`.
-            SpecError: names the noise, the value and the range.
-        """
+        """Refuse spherical noise of scale >= 1/2, by the public bound sigma_max(X) <= R sqrt(rows)."""
         ready = self._ready()
         if self.noise is NoiseKind.GAUSSIAN:
             return
@@ -218,8 +203,7 @@ class OutputNoised(BetaRegression):
     def parameters(self) -> dict[str, Any]:
         """Public settings and the numbers known before the rows exist; JSON values.
 
-        The scale is `noise_multiplier` times `coefficient_sensitivity` times sigma_max(X), and is
-        stated in the measurement.
+        The measurement states the scale: `noise_multiplier` `coefficient_sensitivity` sigma_max(X).
         """
         parameters = super().parameters() | {
             "rows": self.rows,
@@ -272,11 +256,10 @@ class OutputNoised(BetaRegression):
         """Fit private against synthetic rows and draw the published rows' noisy log ratios.
 
         Privacy:
-            Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity:
-            sigma_max(X) times that of the exact minimiser plus the solver's error (docs/method.md
-            sections 3 and 12), X the published rows' features, public; the lattice's slack is
-            added. Event: `GaussianEvent(scale / sensitivity)`; spherical `LaplaceEvent(scale /
-            sensitivity)`.
+            Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity: sigma_max(X)
+            times that of the exact minimiser plus the solver's error (docs/method.md sections 3 and
+            12), X the published rows' public features, plus the lattice's slack. Event:
+            `GaussianEvent(scale / sensitivity)`; spherical `LaplaceEvent(scale / sensitivity)`.
 
         Raises:
             UncalibratedError: before `calibrate` or `for_rows`, or for another schema.
@@ -309,11 +292,7 @@ class OutputNoised(BetaRegression):
     def ratio(  # type: ignore[override]
         self, measurement: Measurement, *, schema: PublicSchema
     ) -> OutputRatio:
-        """The released log ratios, with the rows they belong to.
-
-        Raises:
-            WeightError: the measurement is of another kind, or does not fit these settings.
-        """
+        """The released log ratios and their rows; WeightError if they do not fit these settings."""
         facts = measurement.facts
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         released = np.asarray(measurement.arrays["log_ratio"], dtype=np.float64)

@@ -1,17 +1,8 @@
 """The named steps between a released ratio and the published weights: free, public, recorded.
 
-    beta_calibrate   rewrites the ratio on its own scale (Kull et al. 2017)
-    temper           raises it to a public power
-    pareto_smooth    replaces the largest weights by quantiles of a fitted tail
-    clip             cuts weights at a public multiple of their mean
-    self_normalise   scales weights to mean one
-    resample         redraws rows by weight; the weights are then one
-
-They are applied in this order, each at most once, by `dpiw.methods.weights.paper.weigh.weigh`. The
-first two act on the log-linear ratio and come before debiasing, because the debiasing factor must
-know them; a tail is fitted before it is cut, because a cut tail is none. Every step is a function
-of released values and public constants, so it costs nothing; a beta calibration is fitted on
-declared public rows (`calibration` beside this file).
+Order, each at most once: beta_calibrate, temper, pareto_smooth, clip, self_normalise, resample. The
+first two act on the ratio before debiasing, whose factor must know them; a tail is fitted before it
+is cut. Inputs are released values and public constants only.
 """
 
 from __future__ import annotations
@@ -81,8 +72,8 @@ class BetaCalibrate(Step):
     Attributes:
         source: `public`, the only one: the numbers are fitted on public labelled rows, or chosen.
         a, b, c: the map; a = b = 1 and c = 0 change nothing. None until they are fitted.
-        limit: public bound: u is clipped to [-limit, limit] first.
-        declared: where public labelled rows came from, in words for the certificate.
+        limit: u is clipped to [-limit, limit] first.
+        declared: where public labelled rows came from, for the certificate.
         rows: CSV file of public labelled rows.
         sha256: of that file's bytes, hexadecimal.
     """
@@ -157,11 +148,10 @@ _RANGES = (("a", -1e6, 1e6), ("b", -1e6, 1e6), ("c", -1e6, 1e6), ("limit", 0, 50
 
 @dataclass(frozen=True, kw_only=True)
 class Temper(Step):
-    """The ratio to the power of a public constant alpha in (0, 1].
+    """The ratio to the power alpha in (0, 1]: the target lies between synthetic and real law.
 
-    It changes what is estimated: the target lies between the synthetic law (alpha = 0) and the
-    real one (1). Debiasing uses the factor at alpha x, not a power of the factor at x
-    (docs/method.md section 11: mean 0.9998 against 0.932).
+    Debiasing uses the factor at alpha x, not a power of the factor at x (docs/method.md section
+    11).
     """
 
     step: ClassVar[str] = "temper"
@@ -194,16 +184,10 @@ def generalised_pareto_quantile(shares: Array, *, shape: float, scale: float) ->
 
 
 def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
-    """Smooth the upper tail; return the log weights, shape (n,), and k-hat before.
+    """Replace the largest weights by quantiles of the fitted tail, no larger than the largest.
 
-    The ceil(min(n/5, 3 sqrt(n))) largest weights become the midpoint quantiles of the generalised
-    Pareto law fitted to their excesses over the next largest weight, in the same order, and at
-    most the largest weight there was. Where `k_hat` is None, nothing changes.
-
-    Raises:
-        WeightError: as `k_hat`.
-
-    Source: Vehtari et al. (2024), Pareto smoothed importance sampling, algorithm 1.
+    Returns the log weights, shape (n,), and k-hat before; unchanged where `k_hat` is None. Raises
+    as `k_hat`. Source: Vehtari et al. (2024), algorithm 1.
     """
     k = k_hat(log_weights)
     if k is None:
@@ -334,11 +318,7 @@ class PostProcessing:
             )
 
     def check(self, *, self_normalised: bool) -> None:
-        """Refuse steps that lose the scale which unnormalised weights are published for.
-
-        Raises:
-            SpecError: names the step.
-        """
+        """Raise SpecError for steps that lose the scale of unnormalised weights."""
         for step in self.steps:
             if step.rescales and not self_normalised:
                 raise SpecError(
@@ -387,11 +367,11 @@ def _step(value: object) -> Step:
 
 
 def parse_post_processing(value: object) -> PostProcessing:
-    """Steps from a spec's list of mappings: `[{step: temper, alpha: 0.5}, {step: clip, at: 20}]`.
+    """Steps from a spec's list: `[{step: temper, alpha: 0.5}, {step: clip, at: 20}]`.
 
     Raises:
-        SpecError: not a list of known steps in their order, or a setting is missing, unknown or
-            out of range. Numbers may be decimals.
+        SpecError: not a list of known steps in their order, or a setting is missing, unknown or out
+            of range. Numbers may be decimals.
     """
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
         raise SpecError("weights.post_processing: expected a list of steps")

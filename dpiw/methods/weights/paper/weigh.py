@@ -94,12 +94,11 @@ def weigh(
 ) -> Weights:
     """Weight the rows of `synthetic` by a released ratio; free.
 
-    Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
-    resampling. After a calibration no debiasing factor is applied: the ratio has it already.
+    Steps in their order (`steps`), debiasing after tempering. A calibrated ratio holds its own
+    debiasing factor: none is applied again.
 
     Args:
-        ratio: the ratio with the law of its noise; with a beta calibration, the ratio it was
-            fitted on.
+        ratio: with a beta calibration, the ratio it was fitted on.
         synthetic: the rows to weight, public.
         debias: divide out the mean of the noise's exponential (`beta_debiased`) or not.
         normalisation: self-normalised or as they are.
