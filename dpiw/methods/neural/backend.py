@@ -1,8 +1,7 @@
-"""The door to torch, which computes every network here: devices, and arrays on their way there.
+"""Torch, which computes every network here: devices, and arrays on their way there.
 
-All is in float64: the error of a sum of clipped gradients must stay far below the accountant's
-margin, and in single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`). Nothing of
-torch's own state is changed: no seed, no type, no device; threads and modes within `computing`.
+All in float64: in single precision the error of a clipped sum would exceed the accountant's margin
+(`dpiw.privacy.mechanisms.noisy_sum`). Torch's own state is changed only in `computing`.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @cache
 def library() -> Any:
-    """Torch.
-
-    Raises:
-        SpecError: it cannot be loaded: it is not installed, or for another machine.
-    """
+    """Torch; SpecError where it cannot be loaded."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -42,10 +37,9 @@ def library() -> Any:
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """One thread, with derivatives; the caller's choice is restored afterwards.
+    """One thread, with derivatives; restores the caller's settings afterwards.
 
-    Sums of several threads round by their number, so a resumed training would differ in bytes from
-    one that was never interrupted.
+    Sums of several threads round by their number: a resumed training would differ in bytes.
     """
     torch = library()
     before = torch.get_num_threads()
@@ -59,11 +53,7 @@ def computing() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Backend:
-    """A device that computes.
-
-    Attributes:
-        device: `cpu` or `cuda`; public.
-    """
+    """A device that computes: `cpu` or `cuda`; public."""
 
     device: str
 
@@ -81,10 +71,10 @@ CPU = Backend("cpu")
 
 
 def make_backend(device: str) -> Backend:
-    """The device a spec's word asks for: `auto` is a GPU if torch finds one, else the CPU.
+    """The backend of a spec's device: `auto` is a GPU if torch finds one, else the CPU.
 
     Raises:
-        SpecError: an unknown word, or `cuda` where torch finds none.
+        SpecError: an unknown device, or `cuda` where torch finds none.
     """
     if device not in DEVICES:
         raise SpecError(f"device: expected one of {', '.join(DEVICES)}")
@@ -97,10 +87,9 @@ def make_backend(device: str) -> Backend:
 
 
 def check_installed(method: str) -> None:
-    """Raise SpecError where torch or Opacus is not there, before anything is reserved.
+    """Raise SpecError where torch or Opacus is missing, before anything is reserved.
 
-    Args:
-        method: what trains a network, as the spec says it: `generator.method=dpgan`.
+    `method` is named in the message: `generator.method=dpgan`.
     """
     if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
         raise SpecError(
@@ -110,12 +99,9 @@ def check_installed(method: str) -> None:
 
 
 def check_device(device: str, *, stage: str, computes: bool) -> None:
-    """Refuse `cuda` where torch finds no GPU, before anything is reserved or read.
+    """Raise SpecError for `cuda` where torch finds no GPU, before anything is reserved or read.
 
     `computes` asks the GPU for a sum, which then holds memory of the GPU for this process.
-
-    Raises:
-        SpecError: there is none; `auto` and `cpu` need none.
     """
     if device == "cuda" and not _cuda_is_there(computes=computes):
         raise SpecError(

@@ -1,4 +1,4 @@
-"""Where a training stands and what moves it: of DP-SGD nothing that was not noised."""
+"""The state of a DP-SGD training, which holds noised values only, and its optimiser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KIND = "dp_sgd_state"
 
 
 def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
-    """The stored arrays and facts of a checkpoint of a kind; PrivacyError: the bytes are none."""
+    """The arrays and facts of a checkpoint; PrivacyError for other bytes or another kind."""
     try:
         stored = Measurement.from_bytes(data)
     except Exception:
@@ -32,7 +32,6 @@ class TrainingState:
     """The state after `step` steps: a function of noisy sums and public values.
 
     Attributes:
-        step: noised steps taken.
         parameters: of the network, shape (p,).
         moments: of the optimiser, shape (k, p).
         average: mean of the parameters over the averaged tail so far, shape (p,).
@@ -48,7 +47,7 @@ class TrainingState:
     publishable: bool
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
+        """Deterministic bytes; a checkpoint belongs in the confidential workspace."""
         return Measurement(
             kind=_KIND,
             arrays={
@@ -62,11 +61,7 @@ class TrainingState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TrainingState:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            PrivacyError: the bytes are no state.
-        """
+        """Read what `to_bytes` wrote; PrivacyError for other bytes."""
         stored = read_checkpoint(data, kind=_KIND)
         return cls(
             step=stored.facts["step"],
@@ -87,7 +82,7 @@ def _check(name: str, value: float, *, above: float, below: float) -> None:
 class Adam:
     """Kingma & Ba (2015), with bias correction; post-processing of a noisy gradient.
 
-    Not torch's class, which keeps a state of its own and takes seven times as long here.
+    Torch's class keeps a state of its own and takes seven times as long here.
     """
 
     rule: ClassVar[str] = "adam"
@@ -110,7 +105,7 @@ class Adam:
     def update(
         self, parameters: Vector, gradient: Vector, moments: Vector, step: int
     ) -> tuple[Vector, Vector]:
-        """New parameters and moments after step `step` (from 1); the arguments are left alone."""
+        """New parameters and moments after step `step` (from 1); the arguments stay unchanged."""
         rates = np.array([[self.first], [self.second]])
         averages = rates * moments + (1 - rates) * np.stack([gradient, gradient * gradient])
         mean, square = averages / (1 - rates**step)

@@ -1,11 +1,8 @@
 """Relaxed DP-SGD of a classifier of private against synthetic rows, whose logit is a log ratio.
 
-Each step holds a Poisson lot of private rows (rate q, weight 1, noise added) and a public minibatch
-of B synthetic rows (weight L/B, no noise), with L = q n0. At the stationary point the logit is
-log(p_real/p_synthetic) + log(q N_D/L) = log(p_real/p_synthetic) + log(N_D/n0): the prior correction
-of docs/method.md section 2 is in the public weight L/B, and what is left of it is a constant that
-self-normalisation removes. Gradients of the logit are clipped, not those of the loss, so that
-clipping does not move that point (`ClipRule.OUTPUT`).
+Each step: a noised Poisson lot of private rows (rate q) and B public rows of weight L/B, L = q n0.
+The logit's stationary point is log(p_real/p_synthetic) + log(N_D/n0) (docs/method.md section 2);
+`ClipRule.OUTPUT` keeps it there.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from dpiw.privacy.units import PrivacyUnit
 Matrix = NDArray[np.float64]
 
 MOST_STAND_INS = 20_000
-"""Rows that stand in for the private table in a simulation, at most."""
+"""Largest number of rows that replace the private table in a simulation."""
 
 LOSSES: Mapping[str, Callable[..., RowLoss]] = {"logistic": Logistic, "balanced": Balanced}
 
@@ -42,7 +39,6 @@ class RatioTraining:
 
     Attributes:
         architecture: one output, the logit.
-        private: the constants of the private part.
         loss: `logistic` or `balanced` (`dpiw.methods.neural.clipping`).
         batch: B, synthetic rows per step.
     """
@@ -108,7 +104,7 @@ class RatioTraining:
 
     @cached_property
     def _public_number(self) -> int:
-        """Fixes initial parameters and the order of synthetic rows; follows from the settings."""
+        """Seed of initial parameters and of the order of synthetic rows, from the settings."""
         return int(self.private.digest[:16], 16)
 
     def _public_gradient(self, synthetic: Matrix, backend: Backend) -> PublicGradient:
@@ -139,12 +135,8 @@ class RatioTraining:
     ) -> TrainingState:
         """Train; the classifier's parameters are the state's `average`.
 
-        Args:
-            private: private rows, shape (n, widths[0]); n may be 0.
-            synthetic: public rows, shape (m, widths[0]), m >= 1.
-            noise: draws lots and their noise.
-            backend: where the arithmetic runs.
-            watch: as `PrivateTraining.train`.
+        `private`: shape (n, widths[0]), n may be 0; `synthetic`: public, shape (m, widths[0]), m >=
+        1.
 
         Privacy:
             Unit, events and errors: those of `PrivateTraining.train`.
@@ -173,7 +165,7 @@ class RatioTraining:
 
 
 def log_ratio_of(logits: Matrix, *, limit: float) -> Matrix:
-    """Logits inside [-limit, limit]; where a network is no number, zero."""
+    """Logits clipped to [-limit, limit]; zero for NaN."""
     numbers = np.where(np.isfinite(logits), logits, np.where(np.isnan(logits), 0.0, logits))
     return np.asarray(np.clip(numbers, -limit, limit))
 
@@ -189,8 +181,8 @@ def replay(
 ) -> TrainingState:
     """The training on public rows alone: the effect of noise and sampling on a known ratio.
 
-    The rows are halved at random. One half is the synthetic table. From the other, min(n0, 20,000)
-    rows are drawn with replacement as stand-ins for private rows, at the rate that keeps lot sizes.
+    Half of the rows are the synthetic table. From the other half, min(n0, 20,000) stand-ins for
+    private rows are drawn with replacement, at the rate that keeps lot sizes.
 
     Args:
         training: calibrated.

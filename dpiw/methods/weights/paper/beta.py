@@ -220,7 +220,7 @@ class BetaRegression(RatioEstimator):
         return ready.noise_level / ready.penalty
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse noise whose exponential has no variance at some admissible row: `check_moments`."""
+        """Refuse noise whose exponential has no variance at some row: `check_moments`."""
         check_moments(self._ready().law, self.feature_map(schema).bounds)
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:

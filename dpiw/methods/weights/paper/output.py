@@ -180,7 +180,7 @@ class OutputNoised(BetaRegression):
         return self.rows
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse spherical noise of scale >= 1/2, by the public bound sigma_max(X) <= R sqrt(rows)."""
+        """Refuse spherical noise of scale >= 1/2, by the bound sigma_max(X) <= R sqrt(rows)."""
         ready = self._ready()
         if self.noise is NoiseKind.GAUSSIAN:
             return
