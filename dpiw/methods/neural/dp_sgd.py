@@ -160,7 +160,7 @@ class PrivateTraining:
         return 1 / math.sqrt(math.log1p(2 * rho / (self.unit_rate**2 * self.drawn)))
 
     def events(self) -> tuple[PoissonSampledGaussianEvent, ...]:
-        """The event of a run, with what resumes may repeat; UncalibratedError before calibration."""
+        """The event of a run, with what resumes may repeat; raises UncalibratedError."""
         return (
             PoissonSampledGaussianEvent(
                 sampling_probability=self.unit_rate,

@@ -1,4 +1,4 @@
-"""Features of the rows to be weighted, block by block: kept if they are few, else made again."""
+"""Features of the rows to be weighted, block by block: kept if few, else computed at each pass."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Array = NDArray[np.float64]
 Found = TypeVar("Found")
 
 _BLOCK, _ENTRIES = 4096, 2**23
-"""Base rows whose features are held at once by a thread, and how many features of all of them."""
+"""Base rows whose features a thread holds at once, and most of their entries."""
 
 _KEEP = 2**27
-"""Entries of a feature matrix that is kept between passes: one GiB."""
+"""Most entries of a feature matrix that is kept between passes: one GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,9 @@ class Tilted:
 class BaseRows:
     """The features of base rows, streamed in blocks; kept whole if they are small.
 
-    Args:
-        rows: M, how many rows there are.
-        features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
-            pass, and to give the same numbers each time.
-        log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
+    `features` gives those of the rows from `start` to `stop`, shape (stop - start, d), at every
+    pass the same numbers. `log_weights`: before the tilting, shape (M,), of mean one; None: all
+    alike.
 
     Raises:
         WeightError: there are no rows, or a feature is not finite.
@@ -103,9 +101,9 @@ class BaseRows:
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
     ) -> Iterator[Found]:
-        """The results of a function of each block's place and features, block by block, in order.
+        """Results of a function of each block's place and features, in order, from threads.
 
-        It runs in the thread that made the block; `is_large` as in `in_threads`.
+        `is_large` is as in `in_threads`.
         """
 
         def of(places: tuple[int, int]) -> Found:
@@ -121,22 +119,21 @@ class BaseRows:
 
     @cached_property
     def own(self) -> Array:
-        """The rows' weights before they are tilted, shape (M,), summing to one."""
+        """The rows' weights before the tilting, shape (M,), summing to one."""
         if self._log_weights is None:
             return np.full(self.rows, 1 / self.rows)
         return np.asarray(np.exp(self._log_weights) / self.rows)
 
     @property
     def few(self) -> BaseRows:
-        """Rows that stand for all, for covariances that only guide steps."""
+        """Rows that represent all, for covariances that only guide steps."""
         return self
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
         """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
 
-        Returns:
-            Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
-            divided by; the weighted means of the features, shape (d,).
+        Returns log weights that sum to one, shape (M,), the log of their divisor, and the weighted
+        means of the features, shape (d,).
         """
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0

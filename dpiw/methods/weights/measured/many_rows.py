@@ -1,16 +1,8 @@
-"""Tiltings of more rows than are held: solved on some rows, corrected on all.
+"""Tiltings of more rows than are held: solved on some rows, corrected on all, pass by pass.
 
-Each pass makes the features, or the scores, again. Steps begin with the solution and the Hessian of
-the fitted rows. They end, certified, where the distance to the minimum over all rows is small
-beside the base's own sampling error.
-
-`drawn` picks rows that stand for all. A row's probability grows with the rarity of its rarest code,
-and its weight is the inverse: weighted sums are unbiased and every level is seen. Source: Horvitz &
-Thompson (1952); for likelihoods, the case-control study (King & Zeng 2001).
-
-`led` finds steps over all rows on some rows, at one pass over all for each step. Targets are moved
-by the difference of both means, so F over some rows has the gradient of F over all rows, and nearly
-its Hessian. Source: Shamir, Srebro & Zhang (2014), DANE.
+`drawn` picks rows by the rarity of their rarest code and weights them by inverse probability
+(Horvitz & Thompson 1952; King & Zeng 2001). `led` takes steps over all rows on such rows, moving
+the targets by the difference of both means (Shamir, Srebro & Zhang 2014, DANE).
 """
 
 from __future__ import annotations
@@ -52,10 +44,7 @@ _SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """Some rows of many: their `indices`, ascending, the `rows`, and their `log_weights`.
-
-    The weights are inverse probabilities; all three have n rows.
-    """
+    """Some rows of many: `indices`, ascending, `rows`, and `log_weights`, inverse probabilities."""
 
     indices: NDArray[np.int64] = field(repr=False)
     rows: ScaledTable
@@ -117,17 +106,10 @@ _FINER = 0.1
 def led(
     some: BaseRows, solved: Tilt, base: BaseRows, targets: Targets, *, gap: float
 ) -> Tilt | None:
-    """The minimum over all rows; None if steps are slow, or fail.
+    """The minimum over all rows, by steps on `some` rows; None if steps are slow, or fail.
 
-    Args:
-        some: rows that stand for all.
-        solved: their tilting, near its minimum, with a covariance near its own.
-        base: all rows.
-        targets: what the weighted means of all rows should come close to.
-        gap: largest gap, as in `reached`.
-
-    Returns:
-        A tilting with the given covariance, corrected by the steps over all rows.
+    `solved` is the tilting of `some`, near its minimum. `gap` is as in `reached`. The answer has
+    the given covariance, corrected by the steps over all rows.
 
     Raises:
         WeightError: a covariance that rounding has made indefinite.
@@ -166,8 +148,8 @@ _BLOCK, _CODED = 1024, 16_384
 """Rows of a thread: for features, and for codes alone."""
 
 _RARE, _FAINT = 0.1, 10.0
-"""Bounds of an axis that fitted rows hardly show: its kurtosis as a share of the fitted rows (the
-squared relative error of a variance), and its variance as a multiple of the ridge."""
+"""Bounds of an axis that fitted rows hardly show: kurtosis as a share of the fitted rows, and
+variance as a multiple of the ridge."""
 
 _CLOSE, _NEARER = 0.025, 0.1
 """Stopping gap over all rows, in units of d/M, twice that of chance; and over the subsample."""
@@ -277,15 +259,9 @@ class StreamedRows(BaseRows):
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     """Move a tilting of some rows of a base to the minimum over all of them.
 
-    Where all rows are many more, first to the minimum over ten times as many as are fitted; steps
-    over these then lead to all (`led`). Steps end at a gap that is small beside the base's own
-    sampling error. If all steps fail, `tilt` starts from zero.
-
-    Args:
-        solved: tilting on rows of the same law; its coefficients, covariance, credit and means are
-            read.
-        base: all rows, in an order independent of the rows.
-        targets: as for `solved`.
+    Large bases take a leading subsample of ten times the fitted rows (`led`). Steps end at a gap
+    small beside the base's sampling error; if all fail, `tilt` starts from zero. `base` must be in
+    an order independent of the rows.
 
     Raises:
         WeightError: the minimum was not reached.
@@ -316,8 +292,7 @@ def _moved(
 ) -> Tilt | None:
     """The minimum over a base by a few steps, or None; `gap` and `is_guide` as in `reached`.
 
-    Steps start from the solved tilting with its covariance. If they are slow, they go on with the
-    covariance of `_seen_by_all`; if they fail, from a shrunk start, and then from zero.
+    Slow steps take the covariance of `_seen_by_all`; failed ones restart shrunk, then from zero.
     """
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
@@ -336,11 +311,7 @@ def _moved(
 
 
 def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
-    """A tilting's covariance, with the base's along axes that its own rows hardly show.
-
-    On those axes few of `MOST_FITTED` rows vary, as for a rare level, or none. The base's
-    covariance is that of rows that stand for all (`StreamedRows.few`).
-    """
+    """A tilting's covariance, with that of `StreamedRows.few` along axes its rows hardly show."""
     few = base.few
     variances, axes = np.linalg.eigh(solved.covariance)
 
@@ -365,7 +336,7 @@ def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
 def _covariance_along(axes: Array, base: BaseRows, centre: Array) -> Array:
     """Under the rows' own weights, along k axes of shape (d, k): shape (k, k).
 
-    The centre, shape (d,), is near their mean: nothing is lost to cancellation.
+    The centre, shape (d,), must be near their mean, against cancellation.
     """
 
     def moments(at: slice, block: Array) -> tuple[Array, Array]:

@@ -22,8 +22,7 @@ class Targets:
         means: m, shape (d,).
         covariance: S of their noise, shape (d, d), positive definite.
         rows: number of private rows behind the means: noisy, or public.
-        fresh: number of first features that the base was not made of; only they can show its
-            error. None: all.
+        fresh: number of first features that the base was not fitted to; None: all.
         relative: credit of each feature's part over alpha, in (0, 1], shape (d,); None: all one.
         max_rows: most private rows of one person.
     """
@@ -57,10 +56,7 @@ class Targets:
 
 
 def ridge_of(covariance: Array, relative: Array | None) -> Array:
-    """S, or D^1/2 S D^1/2 with D the relative credits.
-
-    A part with a tenth of the credit is fitted as if its noise variance were a tenth.
-    """
+    """S, or D^1/2 S D^1/2 with D the relative credits."""
     if relative is None:
         return covariance
     root = np.sqrt(relative)
@@ -72,16 +68,15 @@ def means_noise(
 ) -> Array:
     """S, the covariance of the noise of means, shape (d, d).
 
-    (s/N)^2 (I + m m'/c^2) for the measured features: s is the noise of their sums over N rows, and
-    the second part is the error of a noisy N (docs/method.md section 14). Known marginals add their
-    own block. Do not pass the noisy means as m: they hold the noise, which may be as long as the
-    means, and its direction would count as uncertain.
+    (s/N)^2 (I + m m'/c^2) for the measured features, with the error of a noisy N (docs/method.md
+    section 14); known marginals add a block.
 
     Args:
-        scale: s.
+        scale: s, of the noise of the sums.
         rows: N.
         constant: c by which a row counts; 0 where N is public.
         about: m, public means near the true ones, shape (d,): measured features, then marginals.
+            Never the noisy means, whose noise may be as long as they are.
         known: the known marginals and their noise.
     """
     measured = about.size - (0 if known is None else known.dimension)

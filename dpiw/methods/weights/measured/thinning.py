@@ -1,11 +1,7 @@
 """From many weighted base rows to the rows that are published, with mild weights; free.
 
-Choosing rows costs precision: their means differ from the base's by chance. `calibrated` takes that
-back where the base knows better, by a second tilting of the few rows to the base's means.
-
-Rows are drawn with probabilities q_j in proportion to w_j^tau and keep the weights w_j/q_j: the
-weighted table means the same for every tau. tau = 0 leaves all to the weights, tau = 1 all to the
-choice of rows. The smallest tau is taken at which the weights' design effect is admissible.
+Rows are drawn with probabilities q_j in proportion to w_j^tau and keep the weights w_j/q_j, tau the
+smallest with an admissible design effect. `calibrated` tilts them back to the base's means.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ Array = NDArray[np.float64]
 _HALVINGS = 50
 
 _TRIALS, _MARGIN = 4, 0.97
-"""How often fewer weights are left to the rows, so that calibrated ones are mild enough."""
+"""Most trials at a milder choice, until calibrated weights are admissible; margin of each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,11 +52,8 @@ def thin(
 ) -> Thinned:
     """Choose `rows` rows of the base, evenly spaced by probability.
 
-    Args:
-        log_weights: of the base rows, shape (M,), natural log, any scale.
-        rows: number to choose, >= 1.
-        design_effect: largest expected rows sum(v^2)/sum(v)^2 of the kept weights v, >= 1.
-        rng: no privacy noise; may be seeded from public values.
+    `log_weights` has shape (M,), any scale; `design_effect` bounds the expected rows
+    sum(v^2)/sum(v)^2 of the kept weights v. `rng` draws no privacy noise.
 
     Raises:
         WeightError: no rows, a log weight that is not finite, or a design effect below one.
@@ -83,11 +76,9 @@ class Calibrated:
     """Rows chosen from a base, their weights calibrated to its means.
 
     Attributes:
-        rows: the choice.
         log_weights: of mean one, shape (n,).
-        credit: effective number of the rows chosen, against which the means' noise was weighed, or
-            the least larger one that can be solved for; infinite where the choice was left as it
-            was.
+        credit: effective number of the rows, or the least larger one that can be solved for;
+            infinite without calibration.
     """
 
     rows: Thinned
@@ -107,9 +98,8 @@ def calibrated(
 ) -> Calibrated:
     """Choose rows and tilt them back to the base's means; free.
 
-    The base's means are known within the noise S, so the chosen rows are tilted to them with S and
-    a credit of their effective number. This is generalised regression estimation of survey
-    statistics (Deville & Sarndal 1992) with its ridge.
+    Generalised regression estimation (Deville & Sarndal 1992), with S and a credit of the rows'
+    effective number as ridge.
 
     Args:
         log_weights: of the base rows, shape (M,).

@@ -1,17 +1,9 @@
 """Exponential tilting: weights of public rows whose feature means come close to noisy ones.
 
-With base rows x_j of weight u_j = 1/M, noisy means m of the features phi and the ridge R, which is
-the covariance S of their noise where all features have one credit (`Targets.ridge`), the weights
-are w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of
-
-    F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'R theta.
-
-It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'R^-1(m(w)-m)/2: strictly convex, and
-solvable whatever the noise. alpha, the *credit*, says how many rows' worth of belief the base
-deserves.
-
-All of it is post-processing of public numbers. Source: docs/method.md section 14; KLIEP
-(Sugiyama et al. 2008), entropy balancing (Hainmueller 2012), calibration (Deville & Sarndal 1992).
+w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of F(theta) = log sum_j u_j exp(theta.phi_j) -
+theta.m + (alpha/2) theta'R theta, with u_j = 1/M and the ridge R (`Targets.ridge`).
+Post-processing. Source: docs/method.md section 14; KLIEP (Sugiyama et al. 2008), entropy balancing
+(Hainmueller 2012), calibration (Deville & Sarndal 1992).
 """
 
 from __future__ import annotations
@@ -45,9 +37,9 @@ def factor_of(matrix: Array) -> tuple[Array, bool]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Told:
-    """One step: `step`, the `change` of the gradient, both (d,), and `along`, their product.
+    """One `step`, the `change` of the gradient, both (d,), and `along`, their product.
 
-    `expected` and `expected_along` are the same by what was known before.
+    `expected` and `expected_along` are the same by the Hessian before it.
     """
 
     step: Array
@@ -58,7 +50,7 @@ class _Told:
 
 
 class Curvature:
-    """A Hessian from one near it and what steps have told: BFGS, its inverse in two loops.
+    """A Hessian from one near it and from the steps taken: BFGS, its inverse in two loops.
 
     Source: Nocedal & Wright (2006), Numerical Optimization, algorithm 7.4 and formula 6.19.
     """
@@ -75,7 +67,7 @@ class Curvature:
         return renewed
 
     def learn(self, step: Array, change: Array) -> None:
-        """A step, and its change of the gradient; ignored where rounding has spoilt it."""
+        """Add a step and its change of the gradient; ignored where rounding has spoilt it."""
         along = float(step @ change)
         if along <= _ROUNDING * np.linalg.norm(step) * np.linalg.norm(change):
             return
@@ -142,8 +134,8 @@ class Tilt:
         log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
         log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
         means: of the features under the weights, shape (d,).
-        covariance: C of the features under the weights, shape (d, d). Where steps corrected one
-            that was given: positive definite with the ridge alone, and near C along the steps.
+        covariance: C of the features, shape (d, d); if corrected by steps, only near C, and
+            positive definite with the ridge alone.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
         steps: Newton steps taken.
@@ -166,12 +158,7 @@ class Tilt:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Point:
-    """F's exponential part at a theta.
-
-    Attributes:
-        theta: shape (d,).
-        log_weights, log_mass, means: as of `Tilt`.
-    """
+    """F's exponential part at a theta, shape (d,); other fields as of `Tilt`."""
 
     theta: Array
     log_weights: Array
@@ -208,18 +195,11 @@ class Point:
 def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     """Minimise F by Newton steps with a line search, to a certified gap.
 
-    F is alpha R-strongly convex, so F(theta) - min F <= g'(alpha R)^-1 g / 2 with g the gradient:
-    the certificate does not rely on the steps. Where the targets are out of reach and the credit is
-    small, the credit is lowered to its value gradually, each solution the start of the next.
-
-    Args:
-        base: the rows to weight.
-        targets: what their weighted means should come close to.
-        credit: alpha > 0.
+    F(theta) - min F <= g'(alpha R)^-1 g / 2, g the gradient. If the targets are out of reach at a
+    small credit, the credit is lowered to it gradually.
 
     Raises:
-        WeightError: shapes do not fit, alpha is not positive and finite, or the minimum was not
-            reached.
+        WeightError: shapes do not fit, alpha is not positive and finite, or no minimum was reached.
     """
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
@@ -249,8 +229,7 @@ def reached(
         targets: what their weighted means should come close to.
         credit: alpha > 0.
         start: theta, shape (d,), or a `Point`.
-        covariance: near that of many rows, shape (d, d); the answer's is this one, corrected by the
-            steps.
+        covariance: near that of many rows, shape (d, d); returned corrected by the steps.
         renewed: makes a better covariance; called once, if steps are slow enough to be worth it.
         gap: stopping gap if larger than `_GAP`: certified, or by half of Newton's decrement where
             steps confirmed the Hessian.
@@ -302,8 +281,7 @@ def reached(
 def _is_long(above: float, speed: float) -> bool:
     """Whether more steps are left than a better Hessian costs.
 
-    `above` is the gap over the stopping gap; `speed` is the factor by which the last step lowered
-    it.
+    `above` is the gap over the stopping gap; `speed` the factor by which the last step cut it.
     """
     return math.log(max(above, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
 
@@ -325,8 +303,7 @@ def _line_search(
 ) -> Point | None:
     """The next point along the step, or None if no length lowers the objective.
 
-    A point past the minimum along the step is refused where F rises at more than half the rate at
-    which it fell: from there steps are short, and each needs a Hessian.
+    A point beyond the minimum is refused where F rises at over half the rate at which it fell.
     """
     start = _objective(point, targets, ridge)
     length = 1.0
@@ -345,7 +322,7 @@ def _line_search(
 def _least_of_cubic(fall: float, decrement: float, slope: float) -> float:
     """Minimum of a cubic on a step of length one that falls by `fall`; or not a number.
 
-    `decrement` is minus its slope at the start, > 0; `slope` is that at the end. Source: Nocedal &
+    `decrement` is minus its slope at the start, > 0; `slope` that at the end. Source: Nocedal &
     Wright (2006), Numerical Optimization, formula 3.59.
     """
     bend = slope - decrement + 3 * fall
