@@ -1,7 +1,6 @@
-"""Torch, which computes every network here: devices, and arrays on their way there.
+"""Torch's devices and arrays, all float64, as the accountant's margin requires.
 
-All in float64: in single precision the error of a clipped sum would exceed the accountant's margin
-(`dpiw.privacy.mechanisms.noisy_sum`). Torch's own state is changed only in `computing`.
+Torch's own state is changed only in `computing`.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def library() -> Any:
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """One thread, with derivatives; restores the caller's settings afterwards.
-
-    Sums of several threads round by their number: a resumed training would differ in bytes.
-    """
+    """One thread, so that sums round alike and resumed trainings agree; settings are restored."""
     torch = library()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -71,11 +67,7 @@ CPU = Backend("cpu")
 
 
 def make_backend(device: str) -> Backend:
-    """The backend of a spec's device: `auto` is a GPU if torch finds one, else the CPU.
-
-    Raises:
-        SpecError: an unknown device, or `cuda` where torch finds none.
-    """
+    """The backend of a spec's device; SpecError for an unknown one, or `cuda` without a GPU."""
     if device not in DEVICES:
         raise SpecError(f"device: expected one of {', '.join(DEVICES)}")
     if device == "cpu":
@@ -87,10 +79,7 @@ def make_backend(device: str) -> Backend:
 
 
 def check_installed(method: str) -> None:
-    """Raise SpecError where torch or Opacus is missing, before anything is reserved.
-
-    `method` is named in the message: `generator.method=dpgan`.
-    """
+    """Raise SpecError where torch or Opacus is missing; `method` is named in the message."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
         raise SpecError(
             f"{method}: its networks need torch and Opacus, which are not installed; run:"
@@ -99,10 +88,7 @@ def check_installed(method: str) -> None:
 
 
 def check_device(device: str, *, stage: str, computes: bool) -> None:
-    """Raise SpecError for `cuda` where torch finds no GPU, before anything is reserved or read.
-
-    `computes` asks the GPU for a sum, which then holds memory of the GPU for this process.
-    """
+    """Raise SpecError for `cuda` without a GPU; `computes` tests a sum, which holds GPU memory."""
     if device == "cuda" and not _cuda_is_there(computes=computes):
         raise SpecError(
             f"stage {stage}: device: cuda, and torch finds no CUDA device on this machine. Start"

@@ -1,9 +1,6 @@
 """Losses of single rows, and sums of clipped gradients whose sensitivity is public.
 
-The losses are a closed list: DP-SGD needs every row's derivative to depend on that row alone. Both
-clip rules have sensitivity C under adding or removing a row. `LOSS` clips the gradient of the row's
-loss (Abadi et al. 2016). `OUTPUT` clips that of the one output, then multiplies by the loss's
-slope, at most 1: clipping does not depend on the label, so a logit stays calibrated.
+The losses are a closed list: DP-SGD needs every row's derivative to depend on that row alone.
 """
 
 from __future__ import annotations
@@ -53,8 +50,8 @@ class Logistic(_Labelled):
 class Balanced(_Labelled):
     """A log ratio's loss: slopes -min(1, exp(-z)) for private rows, min(1, exp(z)) for others.
 
-    z is stationary at the log ratio, as under `Logistic`, but at z = 0 the slope is 1 and not 1/2:
-    twice the signal under the same noise. Convex in z. Use it with `ClipRule.OUTPUT`.
+    As `Logistic`, with twice the signal at z = 0 under the same noise. Use it with
+    `ClipRule.OUTPUT`.
     """
 
     def slopes(self, outputs: Array) -> Array:
@@ -66,10 +63,7 @@ class Balanced(_Labelled):
 
 @dataclass(frozen=True, kw_only=True)
 class Critic:
-    """A Wasserstein critic's loss, the output times `sign`; no log ratio at any scale.
-
-    `sign` is -1 to raise a row's output, +1 to lower it (docs/method.md section 12).
-    """
+    """A Wasserstein critic's loss, no log ratio; `sign`: -1 raises outputs, +1 lowers them."""
 
     sign: int
 
@@ -89,7 +83,11 @@ LEAST_CLIP = 1e-3
 
 
 class ClipRule(enum.Enum):
-    """Which gradient is clipped; see the module."""
+    """`LOSS`: the row's loss (Abadi et al. 2016). `OUTPUT`: the output, then times its slope <= 1.
+
+    Both have sensitivity C. Under `OUTPUT` the label does not change the clipping: a logit stays
+    calibrated.
+    """
 
     LOSS = "loss"
     OUTPUT = "output"
@@ -98,14 +96,13 @@ class ClipRule(enum.Enum):
 def clipped_sum(
     network: Network, rows: Array, loss: RowLoss, *, clip: float, rule: ClipRule
 ) -> Array:
-    """Sum over rows of the clipped gradient, shape (p,); a row's that is not finite counts zero.
+    """Sum over rows, shape (n, inputs), of gradients clipped to norm C = `clip`, shape (p,).
 
-    `clip`: C > 0, bound on the norm of one row's part; `rows`: shape (n, inputs), n may be 0.
+    A row's gradient that is not finite counts as zero.
 
     Privacy:
-        With private rows: exact, not noised. Unit: one row, added or removed. L2: C. Rounding
-        between layers is part of the assumption on doubles
-        (`dpiw.methods.neural.dp_sgd.ASSUMPTION`).
+        Exact, not noised. Unit: one row, added or removed. L2: C. Rounding between layers is part
+        of `dpiw.methods.neural.dp_sgd.ASSUMPTION`.
     """
     if len(rows) == 0:
         return library().zeros_like(network.parameters)  # also where a parameter is not finite
@@ -117,11 +114,7 @@ def clipped_sum(
 
 
 def check_computes(stage: str, make: Callable[[], Layered]) -> None:
-    """Clip one public row's gradient and compare with autograd, before a stage's first draw.
-
-    Raises:
-        StageFailedError: torch or Opacus does not work here, or not as it did in tests.
-    """
+    """Compare a clipped public gradient with autograd's; StageFailedError unless they agree."""
     try:
         with computing():
             shape, rng = make(), np.random.default_rng(0)

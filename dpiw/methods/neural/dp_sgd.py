@@ -1,8 +1,7 @@
 """DP-SGD, once for everything neural: Poisson lots, clipped rows, one Gaussian draw per lot.
 
 Abadi et al. (2016), corrected (docs/method.md section 12). Synthetic rows' gradients depend on
-private rows only through released parameters: no noise, no budget. All constants are public and
-fixed before data is read, and a run takes exactly the accounted steps.
+private rows only through released parameters: no noise, no budget.
 
 A unit of k = `max_rows` rows, sampled each by itself, meets a lot with probability q' = 1 - (1-q)^k
 and moves its sum by at most k C. By joint convexity over which rows are drawn, in both directions,
@@ -56,12 +55,9 @@ IMAGE_ASSUMPTION = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PrivateLots:
-    """The private rows, and the network and loss that lots are for (hot).
+    """The private rows, shape (n, inputs), n >= 0, and the network and loss of lots (hot).
 
-    Attributes:
-        rows: private rows, shape (n, inputs); n may be 0.
-        loss: of each private row.
-        backend: computes one lot at a time; rows, parameters and optimiser stay on the CPU.
+    `backend` computes one lot at a time; rows, parameters and optimiser stay on the CPU.
     """
 
     architecture: Layered
@@ -80,7 +76,6 @@ class PrivateTraining:
         clip: C, bound on one row's part of the sum.
         divisor: L, by which noisy and public sums are divided.
         noise_multiplier: noise standard deviation over max_rows C; None: not calibrated.
-        rule: what is clipped (`dpiw.methods.neural.clipping`).
         averaged: released parameters are the mean over this last share of steps, in [0, 1).
         resumes: most resumes from a checkpoint; each may repeat `every` steps, accounted as well.
     """
@@ -150,10 +145,9 @@ class PrivateTraining:
         return min(1.0, rate * (1 + 1e-12))
 
     def multiplier_for(self, rho: float) -> float:
-        """The noise multiplier whose steps spend about `rho` of zCDP: decreasing, continuous.
+        """The noise multiplier for about `rho` of zCDP, decreasing, continuous; shares effort only.
 
-        T steps are about Gaussian of parameter q' sqrt(T (exp(1/s^2) - 1)) (Bu et al. 2020). This
-        only shares effort among stages; costs are accounted.
+        T steps are about Gaussian of parameter q' sqrt(T (exp(1/s^2) - 1)) (Bu et al. 2020).
         """
         if not (math.isfinite(rho) and rho > 0):
             raise SpecError("training: expected an effort rho > 0")
@@ -203,10 +197,7 @@ class PrivateTraining:
         return hashlib.sha256(b"dpiw-dp-sgd-v1\n" + text.encode()).hexdigest()
 
     def start(self, initial: NDArray[np.float64], *, publishable: bool) -> TrainingState:
-        """The state before the first step, from public parameters of shape (p,).
-
-        `publishable` is that of the noise source that will be used.
-        """
+        """The state before the first step, from public parameters of shape (p,)."""
         return TrainingState(
             step=0,
             parameters=np.asarray(initial, dtype=np.float64),
@@ -229,9 +220,7 @@ class PrivateTraining:
         Privacy:
             Unit: `unit`, under add/remove. L2 of the sum: max_rows C. Event: one of the `steps` of
             `events`: noise is drawn for empty lots too, and only the noisy sum reaches the state.
-
-        Raises:
-            PrivacyError: every accounted step was taken, or the state is of other settings.
+            PrivacyError if no accounted step is left, or for a state of other settings.
         """
         self._check(state, noise)
         backend = lots.backend
@@ -273,17 +262,11 @@ class PrivateTraining:
         public: PublicGradient | None = None,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """All steps that are left.
-
-        `watch` gets the state before the first step, after every `every`-th and after the last; a
-        checkpoint that it holds replaces `state`.
+        """All steps that are left; `watch` gets states, and a checkpoint it holds replaces `state`.
 
         Privacy:
-            Unit, event and errors: as `private_step`, once per step. A resumed training repeats the
-            steps after its checkpoint.
-
-        Raises:
-            PrivacyError: a checkpoint of other settings, or no step is reserved to be repeated.
+            Unit and event: as `private_step`, once per step. A resumed training repeats the steps
+            after its checkpoint; PrivacyError if none is reserved, or for other settings.
         """
         checkpoint = watch.resumed()
         if checkpoint is not None:

@@ -1,7 +1,6 @@
 """Networks as values: layers in a row, with every parameter in one flat vector; torch computes.
 
-No operation may mix rows: no batch normalisation. `Watch` records each layer's inputs and outputs,
-from which `dpiw.methods.neural.clipping` computes every row's gradient.
+No operation may mix rows: no batch normalisation.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ Plain = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True)
 class Dense:
-    """An affine map of rows: weights (inputs, outputs) by rows, then the biases.
-
-    `gain` is 6 before a rectifier (He), 3 before a tanh (Glorot).
-    """
+    """An affine map: weights by rows, then biases; `gain`: 6 (He), or 3 before a tanh (Glorot)."""
 
     inputs: int
     outputs: int
@@ -164,12 +160,7 @@ class Layered:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Layered):
-    """Shape of a perceptron; public.
-
-    Attributes:
-        widths: of the rows, the hidden layers and the output: (20, 64, 64, 1).
-        activation: of the hidden layers, `relu` or `tanh`; the output is linear.
-    """
+    """A perceptron: widths of rows, hidden layers and output, such as (20, 64, 64, 1); public."""
 
     widths: tuple[int, ...]
     activation: str = "relu"

@@ -1,8 +1,7 @@
 """Relaxed DP-SGD of a classifier of private against synthetic rows, whose logit is a log ratio.
 
-Each step: a noised Poisson lot of private rows (rate q) and B public rows of weight L/B, L = q n0.
-The logit's stationary point is log(p_real/p_synthetic) + log(N_D/n0) (docs/method.md section 2);
-`ClipRule.OUTPUT` keeps it there.
+B public rows weigh L/B each, L = q n0: the logit's stationary point is log(p_real/p_synthetic) +
+log(N_D/n0) (docs/method.md section 2), and `ClipRule.OUTPUT` keeps it there.
 """
 
 from __future__ import annotations
@@ -35,13 +34,7 @@ LOSSES: Mapping[str, Callable[..., RowLoss]] = {"logistic": Logistic, "balanced"
 
 @dataclass(frozen=True, kw_only=True)
 class RatioTraining:
-    """A network, a private training, and the loss of both classes; public.
-
-    Attributes:
-        architecture: one output, the logit.
-        loss: `logistic` or `balanced` (`dpiw.methods.neural.clipping`).
-        batch: B, synthetic rows per step.
-    """
+    """A network of one output, a private training, a loss, and B synthetic rows per step."""
 
     architecture: Architecture
     private: PrivateTraining
@@ -63,11 +56,7 @@ class RatioTraining:
         loss: str,
         resumes: int = 0,
     ) -> Self:
-        """From a lot size and the public nominal_rows: q = min(1, lot/n0), L = q n0.
-
-        Raises:
-            SpecError: a constant is out of range, or the unit's relation is replace-one.
-        """
+        """By lot size and public nominal_rows: q = min(1, lot/n0), L = q n0; or SpecError."""
         if loss not in LOSSES:
             raise SpecError(f"training.loss: expected one of {', '.join(LOSSES)}")
         if architecture.widths[-1] != 1:
@@ -133,10 +122,7 @@ class RatioTraining:
         backend: Backend = CPU,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """Train; the classifier's parameters are the state's `average`.
-
-        `private`: shape (n, widths[0]), n may be 0; `synthetic`: public, shape (m, widths[0]), m >=
-        1.
+        """Train on rows of shape (n, widths[0]); the parameters are the state's `average`.
 
         Privacy:
             Unit, events and errors: those of `PrivateTraining.train`.
@@ -179,18 +165,11 @@ def replay(
     tilt: Matrix | None = None,
     number: int = 0,
 ) -> TrainingState:
-    """The training on public rows alone: the effect of noise and sampling on a known ratio.
+    """The training on public rows alone, at least two: noise and sampling on a known ratio.
 
-    Half of the rows are the synthetic table. From the other half, min(n0, 20,000) stand-ins for
-    private rows are drawn with replacement, at the rate that keeps lot sizes.
-
-    Args:
-        training: calibrated.
-        rows: public rows, shape (m, widths[0]), m >= 2.
-        nominal_rows: n0.
-        noise: simulation, so any source.
-        tilt: log ratio of the stand-ins to the rows, shape (m,); None for none.
-        number: of this replay; it fixes the halves and the draw.
+    Half of the rows are the synthetic table; min(n0, 20,000) stand-ins for private rows are drawn
+    from the other half, at the rate that keeps lot sizes, and `tilt`, shape (m,), is their log
+    ratio. `number` fixes the halves and the draw.
     """
     rng = np.random.default_rng([training._public_number, 2, number])
     order = rng.permutation(len(rows))

@@ -1,7 +1,6 @@
 """Every row's gradient by the parameters of one layer, in its cheapest form.
 
-A dense row's gradient is an outer product, never stored (Goodfellow 2015); Opacus (Yousefpour et
-al. 2021) makes those of convolutions.
+Source: Goodfellow (2015) for dense layers; Opacus (Yousefpour et al. 2021) for convolutions.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from numpy.typing import NDArray
 from dpiw.methods.neural.backend import Array, library
 
 SHARE = 2.0**-10
-"""Least norm of a row's gradient, as a share of the magnitudes of its parts.
+"""Least norm of a row's gradient, as a share of the magnitudes of its parts, against cancellation.
 
-A convolution's row gradient is a sum over pixels, whose huge parts may cancel; a sum over rows then
-errs by a rounding of the parts. Those parts are at most C / SHARE: a sum over n rows with N parts
-together errs by at most n N 2^-43 C, to first order."""
+A sum over n rows with N parts together then errs by at most n N 2^-43 C, to first order."""
 
 
 class RowGradients(Protocol):
@@ -124,8 +121,7 @@ def _squares(rows: Array) -> Array:
 class Convolution:
     """A convolution, or a transposed one, padded with zeros; public.
 
-    `module` is a layer of torch with a bias, on the device `meta`: it has shapes, no numbers, and
-    draws none of torch's random numbers.
+    `module` is torch's, with a bias, on `meta`: it holds no numbers and draws no random ones.
     """
 
     module: Any
@@ -161,10 +157,7 @@ class Convolution:
 
 @cache
 def samplers() -> Any:
-    """Opacus's functions for row gradients, by kind of layer; ImportError without Opacus.
-
-    Importing Opacus adds a handler to the process's log, which is removed.
-    """
+    """Opacus's functions for row gradients, by kind of layer; keeps the process's log handlers."""
     handlers = logging.root.handlers[:]
     from opacus.grad_sample import GradSampleModule
 
@@ -173,10 +166,7 @@ def samplers() -> Any:
 
 
 def _magnitudes(module: Any, inputs: Array, slopes: Array) -> Array:
-    """Bound on the sum of the norms of each row's parts, shape (n,), by Cauchy and Schwarz.
-
-    Each input meets each place of the kernel once; a bias has the slopes alone.
-    """
+    """Bound on the sum of the norms of each row's parts, shape (n,), by Cauchy and Schwarz."""
     slopes, kernel = slopes.flatten(1), math.prod(module.kernel_size)
     squares = slopes.shape[1] + kernel * inputs.flatten(1).square().sum(1)
     return slopes.norm(dim=1) * squares.sqrt()

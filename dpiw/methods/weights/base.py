@@ -63,13 +63,7 @@ class Normalisation(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Weighing:
-    """Public choices of how a measurement becomes weights.
-
-    Attributes:
-        rows: number of published rows.
-        resolution: the plan's forecast; enters the verdict when given.
-        public: declared public rows, on which a beta calibration is fitted; None without one.
-    """
+    """Public choices of how a measurement becomes weights; `resolution` is the plan's forecast."""
 
     rows: int
     post_processing: PostProcessing
@@ -85,7 +79,6 @@ class SampledRows:
     Attributes:
         weighed: rows that get weights, or from which the published ones are chosen.
         fitting: others of the same law, on which weights are fitted; may have no row.
-        one_way: one-way distributions that the generator knows; None if none.
         admission: how often constraints bound all of them; None where there are none.
     """
 
@@ -125,10 +118,7 @@ class WeightEstimator(Method, abc.ABC):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
-        """Build it, uncalibrated, from a spec's settings; SpecError for an unknown or bad one.
-
-        `pure`: whether the release promises delta = 0. `rows`: number of published rows, if known.
-        """
+        """Build it, uncalibrated, or raise SpecError; `pure`: the release promises delta = 0."""
         known = {setting.name for setting in fields(cls)} - cls.set_later  # type: ignore[arg-type]
         for name in sorted(set(settings) - known):
             hint = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
@@ -213,11 +203,7 @@ class WeightEstimator(Method, abc.ABC):
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """Turn a measurement into weights; free, the same for the same `rng` state.
-
-        Raises:
-            WeightError: the measurement does not fit, or weights do not exist.
-        """
+        """Turn a measurement into weights; free and deterministic. May raise WeightError."""
 
     def replicates_of(
         self,
@@ -226,10 +212,7 @@ class WeightEstimator(Method, abc.ABC):
         log_weights: Array,
         facts: Mapping[str, Any],
     ) -> ReplicateWeights | None:
-        """Replicate weights of the published rows; free; None where none are asked for.
-
-        `log_weights` has shape (n,); `facts` are the certificate's diagnostics of the weights.
-        """
+        """Replicate weights of the published rows, log weights of shape (n,); free; None: no."""
         return None
 
 

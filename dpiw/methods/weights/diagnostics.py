@@ -1,7 +1,6 @@
 """Whether weights may be used: effective sample size, k-hat, and a verdict with its public rule.
 
-Free for released weights; the same numbers from non-private weights would leak (docs/method.md
-section 11). Imports nothing but NumPy.
+Free for released weights; from non-private ones it would leak (docs/method.md section 11).
 """
 
 from __future__ import annotations
@@ -51,12 +50,9 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """A released log ratio's spread against what chance alone gives.
+    """A released log ratio's spread against what chance alone gives, before debiasing.
 
-    Attributes:
-        spread: variance of the log ratio over the published rows, before debiasing.
-        chance: mean of that variance over draws of noise and sampling error.
-        p_value: (r + 1)/(R + 1), r of R draws vary at least as much: valid for every R.
+    `p_value` is (r + 1)/(R + 1), r of R draws vary at least as much: valid for every R.
     """
 
     spread: float
@@ -80,11 +76,9 @@ class Diagnostics:
 
     Attributes:
         effective_sample_size: Kish: (sum w)^2 / sum w^2, without the privacy noise.
-        design_effect: rows / effective_sample_size, >= 1.
         k_hat: Pareto shape of the tail; None if constant, too short, or no tail (`STANDS_OUT`).
         noise: standard deviation of the privacy noise in a log weight; None when not given.
         resolution: the plan's forecast; None when not given.
-        reasons: what keeps the verdict from `use`, one sentence each.
     """
 
     rows: int
@@ -171,10 +165,7 @@ def tail_length(rows: int) -> int:
 
 
 def k_hat(log_weights: Array) -> float | None:
-    """Pareto shape of the largest weights; None when they are too few or all equal.
-
-    Source: Vehtari et al. (2024), Pareto smoothed importance sampling, sections 2 and 3.
-    """
+    """Pareto shape of the largest weights; None: too few, or equal. Vehtari et al. (2024), 2, 3."""
     weights = _weights(log_weights)
     count = tail_length(weights.size)
     if weights.size < MIN_ROWS or count >= weights.size:
@@ -203,10 +194,7 @@ def _finding(bad: bool, worse: bool, text: str) -> list[Finding]:
 
 @dataclass(frozen=True, kw_only=True)
 class Stability:
-    """How much weights depend on few rows: the one rule of a release and of its intervals.
-
-    `whose` names the weights in messages, where they are not the published ones.
-    """
+    """How much weights depend on few rows: the one rule of a release and of its intervals."""
 
     rows: int
     effective_sample_size: float
@@ -215,11 +203,7 @@ class Stability:
 
     @classmethod
     def of(cls, log_weights: Array, *, tail: Array | None = None, whose: str = "") -> Stability:
-        """Judge log weights, shape (n,), of any scale; k-hat is that of `tail`, if given.
-
-        Raises:
-            WeightError: no rows, or a log weight that is not finite.
-        """
+        """Judge finite log weights, shape (n,), of any scale; k-hat is that of `tail`, if given."""
         size = effective_sample_size(log_weights)
         shape = _tail_shape(log_weights if tail is None else tail)
         return cls(rows=log_weights.size, effective_sample_size=size, k_hat=shape, whose=whose)
@@ -249,7 +233,6 @@ def tail_findings(shape: float | None, rows: int, *, whose: str = "") -> list[Fi
 
 
 def _tail_shape(log_weights: Array) -> float | None:
-    """k-hat; None where it is too large and yet no few weights stand out (`STANDS_OUT`)."""
     shape = k_hat(log_weights)
     if shape is None or shape < k_hat_threshold(log_weights.size):
         return shape
@@ -261,9 +244,7 @@ def _tail_shape(log_weights: Array) -> float | None:
 
 
 def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
-    """Diagnose released log weights, shape (n,), of any scale, by `RULE`.
-
-    `raw`: the log weights before smoothing and clipping, for k-hat; None if they are the same.
+    """Diagnose log weights, shape (n,), by `RULE`; `raw`: before smoothing and clipping, for k-hat.
 
     Raises:
         WeightError: no rows, or a log weight that is not finite.

@@ -1,8 +1,4 @@
-"""Public geometry of centred rows: how far each column can move a feature vector.
-
-Blocks are those of `PublicSchema.centred`: a coordinate in [-1/2, 1/2] for a number (and a block
-{present, missing} if nullable), (onehot - 1/L)/sqrt(2) for L levels (missing is a level).
-"""
+"""Public geometry of centred rows: how far each column can move a feature vector."""
 
 from __future__ import annotations
 
@@ -14,10 +10,9 @@ from dpiw.data.schema import PublicSchema
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnBlock:
-    """One column's share of the centred row.
+    """One column's share of the centred row (`PublicSchema.centred`).
 
     Attributes:
-        start, stop: its coordinates in the centred row.
         numeric: whether its first coordinate is a scaled value.
         levels: size of its one-hot block; 0 when there is none.
         squared_norm, squared_diameter: largest squared L2 norm, and distance of two rows' blocks.

@@ -45,12 +45,9 @@ def check_known_everywhere(method: str) -> None:
 def make_weights(
     method: str, settings: Mapping[str, Any], *, pure: bool = False, rows: int | None = None
 ) -> WeightEstimator | None:
-    """The estimator of a spec, or None for `none`.
+    """The estimator of a spec, or None for `none`; SpecError for what it does not know.
 
     `pure`: whether the release promises delta = 0. `rows`: number of published rows.
-
-    Raises:
-        SpecError: unknown method or setting, noise that is not pure, or another number of rows.
     """
     if method == NONE:
         if settings:

@@ -13,11 +13,10 @@ Array = NDArray[np.float64]
 
 
 class Resampling(enum.Enum):
-    """How rows are redrawn.
+    """How rows are redrawn: evenly spaced, independently (Rubin 1987), or each row at most once.
 
-    `SYSTEMATIC`: evenly spaced from one uniform draw; least variance. `MULTINOMIAL`: independent
-    draws (Rubin 1987). `WITHOUT_REPLACEMENT`: each draw by weight among the rows left; large
-    weights are pulled towards the others (Gelman et al., Bayesian Data Analysis).
+    `WITHOUT_REPLACEMENT` pulls large weights towards the others (Gelman et al., Bayesian Data
+    Analysis).
     """
 
     SYSTEMATIC = "systematic"
@@ -32,9 +31,7 @@ def resample(
     rng: np.random.Generator,
     method: Resampling = Resampling.SYSTEMATIC,
 ) -> NDArray[np.int64]:
-    """Indices of the drawn rows, shape (rows,), ascending; the same for the same `rng` state.
-
-    `log_weights`: shape (n,), any scale. `rng` draws no privacy noise.
+    """Indices of the drawn rows, shape (rows,), ascending; `rng` draws no privacy noise.
 
     Raises:
         WeightError: no rows, a log weight that is not finite, no generator, or too many `rows`.

@@ -21,12 +21,10 @@ class Weights:
 
     Attributes:
         log_weights: shape (n,), natural log; mean weight one after self-normalisation.
-        steps: what was done to the noisy log ratio, in order.
         noise: standard deviation of each log weight's privacy noise, shape (n,), or of fewer,
             evenly spaced rows; of resampled rows, that of the log weight they were drawn by.
         diagnostics: of the weights before resampling.
         chosen: shape (n,), indices of the resampled rows, ascending, with repeats; None: all rows.
-        facts: further values for the certificate, JSON.
     """
 
     log_weights: Array

@@ -27,13 +27,10 @@ _KEEP = 2**27
 
 @dataclass(frozen=True, kw_only=True)
 class Tilted:
-    """Some rows of a tilting.
+    """Some rows of a tilting: `sums` of the features, shape (d,), with weights exp(scores - top).
 
-    Attributes:
-        scores: log weights that are not normalised, shape (rows,).
-        top: the largest.
-        mass: the sum of exp(scores - top).
-        sums: of the features with these weights, shape (d,).
+    `mass` is the sum of these weights; `scores`, shape (rows,), are not normalised, `top` the
+    largest.
     """
 
     scores: Array
@@ -45,12 +42,8 @@ class Tilted:
 class BaseRows:
     """The features of base rows, streamed in blocks; kept whole if they are small.
 
-    `features` gives those of the rows from `start` to `stop`, shape (stop - start, d), at every
-    pass the same numbers. `log_weights`: before the tilting, shape (M,), of mean one; None: all
-    alike.
-
-    Raises:
-        WeightError: there are no rows, or a feature is not finite.
+    `features` returns rows `start` to `stop`, shape (stop - start, d), the same at every pass;
+    WeightError if one is not finite. `log_weights`: untilted, shape (M,), of mean one; None: equal.
     """
 
     def __init__(
@@ -101,10 +94,7 @@ class BaseRows:
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
     ) -> Iterator[Found]:
-        """Results of a function of each block's place and features, in order, from threads.
-
-        `is_large` is as in `in_threads`.
-        """
+        """A function's results for each block's place and features, in order, from threads."""
 
         def of(places: tuple[int, int]) -> Found:
             block = self._checked(*places) if self._kept is None else self._kept[slice(*places)]
@@ -132,8 +122,7 @@ class BaseRows:
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
         """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
 
-        Returns log weights that sum to one, shape (M,), the log of their divisor, and the weighted
-        means of the features, shape (d,).
+        Returns log weights, shape (M,), the log of their divisor, and weighted means, shape (d,).
         """
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0
@@ -150,8 +139,6 @@ class BaseRows:
         return scores, top + math.log(mass), means / mass
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
-        """Where a block stands, and its rows under a tilting."""
-
         def of(at: slice, block: Array) -> tuple[slice, Tilted]:
             scores = block @ theta
             if self._log_weights is not None:

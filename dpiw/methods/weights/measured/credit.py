@@ -1,7 +1,6 @@
 """The credit alpha of the base rows, a test of the generator, and weights at that credit.
 
-The distance d = m - m(u) of the means is N(0, C/alpha + S + C/N + C/M): the generator's error, the
-privacy noise, and the sampling errors of N private and M base rows. Reads DP statistics and
+The distance m - m(u) of the means is N(0, C/alpha + S + C/N + C/M). Reads DP statistics and
 synthetic rows only. Source: docs/method.md section 14.
 """
 
@@ -47,8 +46,7 @@ class Misfit:
         axes: A, shape (d, d): A S A' is the identity, and A C A' diagonal.
         distances: of the means, in standard deviations of the noise, shape (d,).
         spreads: variance of the base's features over that of the noise, shape (d,).
-        rows: N, private rows.
-        base_rows: M.
+        rows, base_rows: N private rows, and M.
         max_rows: k, most rows of one person among the private ones.
     """
 
@@ -93,25 +91,16 @@ class Misfit:
 
     @property
     def chance(self) -> Array:
-        """Bound on the distances' variances if the generator is right on the features, shape (d,).
-
-        A person's k rows may be alike. For tests; the credit takes rows as independent.
-        """
+        """Bound on the distances' variances under a right generator, shape (d,); for tests."""
         return 1 + self.spreads * (self.max_rows / self.rows + 1 / self.base_rows)
 
     def chi_square(self) -> tuple[float, float]:
-        """Statistic and p-value of: the generator is right on the features, d degrees of freedom.
-
-        Weak where most features are noise. Source: docs/method.md section 14.
-        """
+        """Statistic and p-value, d degrees of freedom; weak where most features are noise."""
         statistic = float((self.distances**2 / self.chance).sum())
         return statistic, float(gammaincc(self.distances.size / 2, statistic / 2))
 
     def evidence_test(self, rng: np.random.Generator, *, replays: int = _REPLAYS) -> float:
-        """p-value that the generator is right, by the evidence ratio against simulations.
-
-        Valid, and at least 1/(replays + 1). `rng` draws no privacy noise.
-        """
+        """p-value, >= 1/(replays + 1), of a right generator, by simulated evidence ratios."""
         credits = self.credits[::6]
         extra = self.spreads / credits[:, None]
         variances = self.chance + extra
@@ -145,11 +134,7 @@ class Misfit:
         return float(self.credits[int(np.argmax(evidence >= evidence.max() - _DROP))])
 
     def risk(self) -> Array:
-        """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid.
-
-        One credit for all features, to first order: the residual shrinks by 1 - h, h = l/(l +
-        alpha).
-        """
+        """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid."""
         hat_values = self.spreads / (self.spreads + self.credits[:, None])
         return np.asarray(
             (((1 - hat_values) * self.distances) ** 2 + 2 * hat_values - 1).sum(axis=1)
@@ -207,12 +192,11 @@ _LEAST = 1e-12
 def solvable(
     base: BaseRows, targets: Targets, credit: float, *, covariance: Array | None = None
 ) -> Tilt:
-    """The tilting at `credit`, or at the smallest larger one of a ladder that can be solved.
+    """The tilting at `credit`, or at the least larger one of a ladder that can be solved.
 
     `covariance`, if given, is near that of the rows, shape (d, d), and saves computing it.
 
     Raises:
-        SpecError: a credit that is not positive and finite.
         WeightError: none can be solved for.
     """
     if not (math.isfinite(credit) and credit > 0):
@@ -234,12 +218,9 @@ def solvable(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reweighted:
-    """Base rows weighted towards targets.
+    """Base rows weighted towards targets; `misfit` is that of the base before.
 
-    Attributes:
-        tilt: the solved tilting; its weights are those of the base rows.
-        misfit: of the base before it was weighted.
-        p_value: of the generator's being right on the features (`Misfit.evidence_test`).
+    `p_value`: of the generator's being right on the features (`Misfit.evidence_test`).
     """
 
     targets: Targets = field(repr=False)
@@ -258,8 +239,8 @@ class Reweighted:
     def noise_root(self) -> Array:
         """A with A A' = V, the covariance of theta's privacy noise, shape (d, f), to first order.
 
-        V = (C + alpha R)^-1 S_f (C + alpha R)^-1, S_f the noise of the f fresh features: base and
-        targets hold the same noise of the others.
+        V = (C + alpha R)^-1 S_f (C + alpha R)^-1: base and targets share the noise of other
+        features.
         """
         fresh = slice(self.targets.fresh)
         factor = cholesky(self.targets.covariance[fresh, fresh], lower=True)
@@ -289,17 +270,12 @@ class Reweighted:
 
     @cached_property
     def _left(self) -> Array:
-        """`Misfit.left` of a fit to the fresh features alone, with the credits that it has."""
         fresh = slice(self.targets.fresh)
         return self.misfit.left(self.tilt.credit * self.targets.ridge[fresh, fresh])
 
     @property
     def gain(self) -> float:
-        """Expected share of the fresh means' squared error that the weights remove, at least 0.
-
-        Against the same rows without weights, for a fit to the fresh features alone
-        (`Misfit.gain`).
-        """
+        """Expected share, >= 0, of the fresh means' squared error that the weights remove."""
         return self.misfit.gain(self._left)
 
     def to_json(self) -> dict[str, Any]:
@@ -337,11 +313,10 @@ def reweight(
     Args:
         base: features of public rows.
         targets: noisy means with the law of their noise.
-        credit: `evidence`, `risk`, or alpha itself. A rule gives at most `MOST_CREDIT` per private
-            row; a larger one is taken where double precision cannot solve (`Tilt.credit`).
+        credit: `evidence`, `risk`, or alpha itself; a rule gives at most `MOST_CREDIT` per private
+            row. A larger one is taken where double precision cannot solve (`Tilt.credit`).
         rng: of the test's simulation; no privacy noise.
-        pairs: indices of products of two columns; a rule gives them a credit of their own, at most
-            alpha, as a generator may lose dependences alone.
+        pairs: indices of products of two columns, to which a rule gives a credit of their own.
 
     Raises:
         SpecError: an unknown rule.

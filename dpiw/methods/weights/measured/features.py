@@ -1,9 +1,7 @@
 """Stacked public feature maps with one norm bound, and the ranges they work within.
 
-Shares of the norm decide which part is measured how well. A row's features depend on that row
-alone, to the last bit; none is constant, as the row count is measured apart. `Ranges` rescales
-columns to the generator's public rows and cuts values to them, so norm bounds hold. Source:
-docs/method.md section 14.
+A row's features depend on that row alone, to the last bit. `Ranges` come from the generator's
+public rows and cut values to them, so norm bounds hold. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -128,10 +126,7 @@ FEW_COLUMNS = 10
 
 
 def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Shares and scales for a schema: a rule of its columns alone.
-
-    Chosen on Banknote, Breast, Boston and Adult at epsilon 1.
-    """
+    """Shares and scales by a rule of the columns, chosen on four tables at epsilon 1."""
     parts = blocks(schema)
     numbers = math.fsum(block.variances[0] for block in parts if block.numeric)
     total = math.fsum(block.reference_squared_norm for block in parts)
@@ -145,8 +140,7 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
 def with_first_moments(stack: Stack, *, noise: float) -> Stack:
     """The stack, with means and products of columns where the noise is faint enough.
 
-    All products, or those of two numbers where all would outnumber the random features. `noise` is
-    that of a mean, over the norm of a row: public.
+    `noise` is that of a mean, over the norm of a row: public.
     """
     most = 2 * stack.frequencies
     pairs = "products" if stack.width("products") <= most else "numbers"
@@ -171,7 +165,6 @@ class Stack:
             sines; `patches`: the same of the patches of a square image.
         scales: of the Fourier frequencies, in public scales (`fourier.public_scale`), in turn.
         frequencies: two features each, in both random parts.
-        omega_seed: public integer that fixes them.
         ranges: of numeric columns, for all parts but `patches`; None: the bounds.
     """
 
@@ -217,7 +210,6 @@ class Stack:
         }
 
     def _squared_norm(self, part: str) -> float:
-        """Largest squared norm of a part's unscaled features."""
         if part == "linear":
             return math.fsum(block.squared_norm for block in self._blocks)
         if part == "squares":

@@ -1,8 +1,7 @@
 """Random Fourier features (Rahimi & Recht 2007) of rows and image patches, exact to the last bit.
 
-Cells, frequencies and level terms are multiples of a power of two, so every partial sum of a phase
-is exact: features depend on their row alone, in any order and block size. The public integer
-`omega_seed` fixes frequencies and filters, which are no privacy noise.
+All terms of a phase are multiples of a power of two, so features depend on their row alone, in any
+order and block size. The public `omega_seed` fixes the frequencies: no privacy noise.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ def _frozen(values: Array) -> Array:
 
 
 def public_scale(schema: PublicSchema) -> float:
-    """The frequencies' public scale s: s^2 = (5/3) / E norm(z)^2 for a uniform centred row z.
-
-    It is 2 on five numeric columns. SpecError if no column can vary.
-    """
+    """s, s^2 = (5/3) / E norm(z)^2 for a uniform centred row z; SpecError if no column varies."""
     spread = math.fsum(part.reference_squared_norm for part in blocks(schema))
     if spread <= 0:
         raise SpecError("weights.settings.features: fourier needs a column that can vary")
@@ -80,14 +76,9 @@ def public_scale(schema: PublicSchema) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Waves:
-    """Cosines and sines of random phases of the centred row, over the root of their number.
+    """Cosines and sines of D random phases of the centred row, over the root of D: norm 1.
 
-    A row's features have norm 1, whatever the row.
-
-    Attributes:
-        frequencies: D; the map has 2 D features.
-        scales: in public scales (`public_scale`), of the frequencies in turn.
-        omega_seed: public integer that fixes them.
+    `scales` are in public scales (`public_scale`), of the frequencies in turn.
     """
 
     schema: PublicSchema
@@ -116,8 +107,7 @@ class Waves:
     def _offset(self) -> float:
         """A power of two of steps: 1.5 of it are whole turns, and no phase exceeds half of it.
 
-        Raises:
-            SpecError: phases of more than `_FARTHEST` steps.
+        SpecError for phases of more than `_FARTHEST` steps.
         """
         reach = 0.0
         for block in self._blocks:
@@ -171,10 +161,7 @@ class Waves:
 
     @cached_property
     def _levels(self) -> tuple[Array, ...]:
-        """Terms of the other columns' levels, missing last; shapes (levels, D).
-
-        Columns of few levels share a table of all their combinations.
-        """
+        """Terms of the other columns' levels, or combinations, missing last; shapes (levels, D)."""
         tables = []
         for group in self._shared:
             together = np.zeros((1, self.frequencies))
@@ -231,10 +218,7 @@ class Waves:
     def _read(
         self, scaled: ScaledTable, circle: NDArray[Item], most: int
     ) -> Iterator[tuple[slice, NDArray[Item]]]:
-        """Rows, few at a time, and the circle's entries, shape (STEPS,), at their phases: (few, D).
-
-        The array is overwritten for the next rows.
-        """
+        """Rows, few at a time, and the circle's entries at their phases, (few, D), overwritten."""
         cells, codes = self._cells(scaled), self._codes(scaled)
         steps, added = np.empty((2, most, self.frequencies))
         # Of all phases the offset is the highest bit: the bits of their steps stand at one place.
@@ -255,10 +239,7 @@ class Waves:
     def read(
         self, scaled: ScaledTable, *, scale: float = 1.0, most: int = _FEW
     ) -> Iterator[tuple[slice, Array]]:
-        """Rows, `most` at a time, and each phase's cosine and sine times a scale: (rows, D, 2).
-
-        The array is overwritten for the next rows.
-        """
+        """Rows, `most` at a time, and scaled cosines and sines, (rows, D, 2), overwritten."""
         circle = (scale * self._circle).view(np.complex128).reshape(-1)
         for rows, found in self._read(scaled, circle, most):
             yield rows, found.view(np.float64).reshape(-1, self.frequencies, 2)
@@ -278,11 +259,9 @@ class Waves:
     def sum_in(self, scaled: ScaledTable, *, unit: float, scale: float) -> NDArray[np.int64]:
         """Sums over rows of the features times a scale, each rounded to whole units; shape (2 D,).
 
-        The table is rounded, not the row. A cosine and its sine are added as one integer, the sine
-        in its lower half, which `most` rows cannot fill.
-
-        Raises:
-            WeightError: a feature of 2^31 units or more, by scale and unit alone.
+        A cosine and its sine are added as one integer, the sine in its lower half, which `most`
+        rows cannot fill. WeightError for a scale and unit that give a feature of 2^31 units or
+        more.
         """
         units = np.rint(scale * self._circle * (1 / unit))
         largest = float(np.abs(units).max())
@@ -312,11 +291,8 @@ _MOST_PARTS = 4
 class PatchMap:
     """Cosines and sines of random filters' responses, averaged over parts of an image.
 
-    Attributes:
-        schema: whose columns of numbers are pixels.
-        frequencies: features are about twice as many: two for each filter and part.
-        scales: of the filters, in public scales, in turn.
-        omega_seed: public integer that fixes them.
+    `frequencies`: about half as many as features. `scales`: of the filters, in public scales, in
+    turn.
     """
 
     schema: PublicSchema
@@ -339,7 +315,6 @@ class PatchMap:
 
     @cached_property
     def _bands(self) -> list[Array]:
-        """Where the patches of each part of a side begin."""
         places = np.arange(0, self.side - KERNEL + 1, 2 if self.side >= _LARGE else 1)
         return np.array_split(places, min(_MOST_PARTS, places.size))
 

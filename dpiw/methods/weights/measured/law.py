@@ -1,10 +1,7 @@
 """The law of the errors of `measured` weights: a Gaussian model, by the noise and the credit alpha.
 
-The true density is w_j (1 + e_j), e_j independent of variance v_j n/w_j; only the features' means
-were seen, with noise S and sampling error C/N. The squared pull, the move of an estimate at far
-less credit, is added for what shrinkage withheld. What no feature reaches keeps the prior's
-variance: `support` decides. Post-processing. Source: docs/method.md section 14; coverage:
-benchmarks/results/coverage_measured.md.
+What no feature reaches keeps the prior's variance: `support` decides. Post-processing. Source:
+docs/method.md section 14; coverage: benchmarks/results/coverage_measured.md.
 """
 
 from __future__ import annotations
@@ -113,9 +110,9 @@ class MeansLaw:
 
     @cached_property
     def _shared_axes(self) -> tuple[Array, Array]:
-        """Variances of the features over the ridge's along common axes, (d,), and B, (d, d).
+        """Variances over the ridge's along common axes, (d,), and B, (d, d), for a stable inverse.
 
-        B B' = R^-1 and B'C B is diagonal, so (C + alpha R)^-1 is stable at any credit.
+        B B' = R^-1 and B'C B is diagonal.
         """
         root = np.linalg.cholesky(ridge_of(self.covariance, self.relative))
         inverse = np.linalg.inv(root)
@@ -145,10 +142,7 @@ class MeansLaw:
 
     @cached_property
     def pull(self) -> Array:
-        """The move of theta at credit alpha/`PULL`, times the root of `PULLED`, shape (d,).
-
-        (C + alpha R/u)^-1 r (1 - 1/u), to first order, u = `PULL` and r the residual alpha R theta.
-        """
+        """(C + alpha R/u)^-1 r (1 - 1/u) times the root of `PULLED`, shape (d,), u = `PULL`."""
         if self.residual is None:
             return np.zeros_like(self.means)
         spreads, axes = self._shared_axes
@@ -198,13 +192,8 @@ class MeansLaw:
         """Variances of weighted estimates, (p,) each: of known law, and guessed.
 
         With P = (C + alpha R)^-1 K_Fg and Q = (C + n S)^-1 K_Fg: P'(S + C/N) P + (Q - P)'C (Q -
-        P)/M is known; mean(w v (g - P'phi)^2) and `PULLED` times the squared pull are guessed. v_j
-        = t/alpha + `MOVED` f_j^2, t the doubt, f the fit's log ratio. The rows' own sampling error
-        is not included.
-
-        Args:
-            influence: shape (n, p), as of `Linearised`.
-            step: divisor of the prior's variance, of all or of each, shape (p,).
+        P)/M is known; mean(w v (g - P'phi)^2) and the squared pull are guessed, v the `prior` over
+        `step`, of all or of each, shape (p,). The rows' own sampling error is not included.
         """
         _, half = self._seen(influence)
         slope = self.fit.T @ half
@@ -236,8 +225,7 @@ class MeansLaw:
     def parts(self, estimate: Linearised) -> dict[str, Array]:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
 
-        `rows` is the sandwich of what calibration leaves; `prior` the guess. `people` is added for
-        k > 1 rows a person: (k - 1) mean(w g^2)/N, as all k may be alike.
+        `people` is added for k > 1 rows a person: (k - 1) mean(w g^2)/N, as all k may be alike.
         """
         pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
@@ -264,11 +252,7 @@ class MeansLaw:
         return objections(estimate, self.support(estimate), parts, base=base)
 
     def draws(self, estimate: Linearised, replicates: int, rng: np.random.Generator) -> Array:
-        """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.
-
-        Raises:
-            ReleaseError: a total, or a quantile, whose small steps cannot be scaled up.
-        """
+        """Estimates under drawn errors, (replicates, p); ReleaseError for a total or quantile."""
         if not estimate.facts.get("smooth", True):
             raise ReleaseError("method: replicates do not tell a quantile's error; `noise_aware`")
         if not estimate.facts.get("normalised", True):
@@ -286,9 +270,7 @@ class MeansLaw:
 def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> ReplicateWeights:
     """Replicate weights whose spread over any smooth estimate is its error.
 
-    Each is w (1 + step e), e the prior's jitter, a tilt theta that removes its measured part and
-    adds the means' errors, and random signs for sampling (`MeansLaw.parts`). `step` keeps every
-    weight positive. `rng` draws no privacy noise.
+    Each is w (1 + step e), where `step` keeps every weight positive. `rng` draws no privacy noise.
     """
     n, w = len(law.weights), law.weights
     spread = np.sqrt(n * law.prior / np.maximum(w, _LEAST))
@@ -340,8 +322,7 @@ def law_of_means(
         scale: of the noise of the features' sums.
         constant: by which a row counts; 0 where their number is public.
         max_rows: most rows of one person.
-        facts: the certificate's: `rows`, `credit`, `effective_base_rows`; optional `least_credit`,
-            `calibration`, `one_way`, `residual` and `ranges`.
+        facts: the certificate's: `rows`, `credit`, `effective_base_rows`, and optional ones.
 
     Raises:
         KeyError: a fact is missing.

@@ -1,8 +1,7 @@
 """Tiltings of more rows than are held: solved on some rows, corrected on all, pass by pass.
 
-`drawn` picks rows by the rarity of their rarest code and weights them by inverse probability
-(Horvitz & Thompson 1952; King & Zeng 2001). `led` takes steps over all rows on such rows, moving
-the targets by the difference of both means (Shamir, Srebro & Zhang 2014, DANE).
+Sources: of `drawn`, Horvitz & Thompson (1952), King & Zeng (2001); of `led`, whose targets move by
+the difference of both means, Shamir, Srebro & Zhang (2014), DANE.
 """
 
 from __future__ import annotations
@@ -54,11 +53,8 @@ class Drawn:
 def drawn(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Drawn:
     """Choose rows, evenly spaced by their probabilities: no chance is in it.
 
-    Args:
-        placed: blocks of rows with their places, in an order independent of the rows; read twice.
-        codes: of a block's rows, from zero on, each of one column alone; shape (k, rows).
-        rows: least expected number, >= 1; all rows where there are no more.
-        of: number of all rows.
+    `placed` is read twice, in an order independent of the rows; `codes`, shape (k, rows), start
+    from zero, each of one column alone; `rows` is the least expected number out of `of`.
     """
     least = min(1.0, rows / of)
     by_code = _by_code(placed, codes, rows=rows, of=of)
@@ -108,11 +104,8 @@ def led(
 ) -> Tilt | None:
     """The minimum over all rows, by steps on `some` rows; None if steps are slow, or fail.
 
-    `solved` is the tilting of `some`, near its minimum. `gap` is as in `reached`. The answer has
-    the given covariance, corrected by the steps over all rows.
-
-    Raises:
-        WeightError: a covariance that rounding has made indefinite.
+    `solved` is near the minimum of `some`; its covariance, corrected by the steps, is the answer's.
+    `gap` is as in `reached`.
     """
     ridge = solved.credit * targets.ridge
     ridge_factor = factor_of(ridge)
@@ -172,13 +165,8 @@ class Scored(Protocol):
 class StreamedRows(BaseRows):
     """The features of rows that are read batch by batch at every pass, and never held.
 
-    Args:
-        rows: M, the number of rows, at least one.
-        batches: the rows in order; read at every pass, and the same each time.
-        features: of rows, shape (n, d), each a function of its own row; computed in threads.
-        codes: of what may be rare in a row, as in `drawn`.
-        log_weights: as in `BaseRows`.
-        scored: of the same features, where no feature matrix is needed (`scoring`).
+    `batches` and `features` give the same at every pass, each row's features by itself alone, in
+    threads. `codes` are as in `drawn`; `scored` needs no feature matrix (`scoring`).
     """
 
     def __init__(
@@ -234,7 +222,6 @@ class StreamedRows(BaseRows):
         return in_threads(of, self._placed(_BLOCK), is_large=is_large)
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
-        """As of `BaseRows`."""
         if self._scored is None:
             return super()._tilted(theta)
         tilted, logs = self._scored(theta), self._log_weights
@@ -257,14 +244,10 @@ class StreamedRows(BaseRows):
 
 
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
-    """Move a tilting of some rows of a base to the minimum over all of them.
+    """Move a tilting of some rows of a base to the minimum over all of them, or WeightError.
 
-    Large bases take a leading subsample of ten times the fitted rows (`led`). Steps end at a gap
-    small beside the base's sampling error; if all fail, `tilt` starts from zero. `base` must be in
-    an order independent of the rows.
-
-    Raises:
-        WeightError: the minimum was not reached.
+    Steps end at a gap small beside the base's sampling error; if all fail, `tilt` starts from zero.
+    `base` must be in an order independent of the rows.
     """
     gap, solution = _CLOSE * base.dimension / base.rows, None
     if (some := base.leading) is not None:
@@ -290,10 +273,7 @@ def _led(
 def _moved(
     solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_guide: bool = False
 ) -> Tilt | None:
-    """The minimum over a base by a few steps, or None; `gap` and `is_guide` as in `reached`.
-
-    Slow steps take the covariance of `_seen_by_all`; failed ones restart shrunk, then from zero.
-    """
+    """The minimum over a base by a few steps, or None; slow or failed ones start again."""
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
     ask = partial(reached, base, targets, solved.credit, gap=gap, is_guide=is_guide)
@@ -334,10 +314,7 @@ def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
 
 
 def _covariance_along(axes: Array, base: BaseRows, centre: Array) -> Array:
-    """Under the rows' own weights, along k axes of shape (d, k): shape (k, k).
-
-    The centre, shape (d,), must be near their mean, against cancellation.
-    """
+    """Along axes (d, k), shape (k, k); the centre must be near the mean (cancellation)."""
 
     def moments(at: slice, block: Array) -> tuple[Array, Array]:
         places = (block - centre) @ axes

@@ -89,19 +89,16 @@ class Measured(WeightEstimator):
     """Settings of measured weights; frozen and public.
 
     Attributes:
-        features: shares of the norm by part (`features.Stack`); None: by a rule of schema and noise
-            (`features.with_first_moments`), set by `calibrate`.
+        features: shares of the norm by part (`features.Stack`); None: by a rule of schema and
+            noise.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features, and of the patches; two features each.
         omega_seed: public integer that fixes the frequencies.
         credit: `evidence`, `risk`, or alpha itself.
         base_rows: number of generator rows that are weighted; None: `base_rows_for`.
         design_effect: largest design effect of the published weights; 1: no weights at all.
-        debias: divide out the mean effect of theta's noise. Without it, models beat those without
-            weights in 11 of 12 settings, with it in 8 (Banknote, Breast, Boston; epsilon 1 and 3; 5
-            runs).
+        debias: divide out the mean effect of theta's noise; models were better without it.
         replicates: number of replicate weights to publish; 0: none.
-        calibrated: set by `calibrate`.
         ranges: of numeric columns, set by `for_rows` unless the noise is loud; None: bounds.
     """
 
@@ -165,21 +162,14 @@ class Measured(WeightEstimator):
         )
 
     def base_rows_for(self, published_rows: int) -> int:
-        """Number of generator rows that are weighted; free, and not published.
-
-        As set, or five per published row within [10,000, 10^6]; never fewer than are published.
-        """
+        """Number of base rows: as set, or 5 per published row within [10,000, 10^6]; free."""
         usual = max(10_000, min(5 * published_rows, 10**6))
         return max(self.base_rows or usual, published_rows)
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set the noise for effort `rho`: a multiplier of 1/sqrt(2 rho).
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or a part that the schema lacks.
-        """
+        """Set the noise for effort `rho`: a multiplier of 1/sqrt(2 rho). May raise SpecError."""
         check_effort("weights", rho=rho, nominal_rows=nominal_rows)
         stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * rho)
         if self.features is None:
@@ -227,10 +217,7 @@ class Measured(WeightEstimator):
         return ready.law.scale / ready.nominal_rows / ready.norm
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """l/(l + s^2), in [0, 1]: l a feature's share of the squared norm, s the noise of a mean.
-
-        Takes all features to have one variance.
-        """
+        """l/(l + s^2): l a feature's share of the squared norm, s the noise of a mean."""
         ready = self._ready()
         spread = (ready.law.scale / nominal_rows) ** 2
         mean = ready.norm**2 / ready.dimension
@@ -306,14 +293,9 @@ class Measured(WeightEstimator):
     ) -> Measurement:
         """Draw the noisy sum of the private rows' features, and of their number.
 
-        `synthetic` is not read: `for_rows` took the features' ranges, kept with the sum.
-
         Privacy:
             Unit: `max_rows` rows, under the relation of `calibrate`. L2 sensitivity: `sum_noise`.
-            Event: one `GaussianEvent(scale / sensitivity)`.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
+            Event: one `GaussianEvent(scale / sensitivity)`. UncalibratedError for another schema.
         """
         ranges = self.ranges or Ranges(bounds={})
         ready, stack = self._ready(), self.stack(table.schema, ranges)
@@ -363,13 +345,10 @@ class Measured(WeightEstimator):
     def targets(
         self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
     ) -> Targets:
-        """Noisy means and the covariance of their noise (`means_noise`); free.
+        """Noisy means and the covariance of their noise (`means_noise`), or WeightError; free.
 
-        `about`: public means near the true ones, such as the base's, shape (d,): the stack's
-        features, then those of the `known` marginals, which are further targets.
-
-        Raises:
-            WeightError: the measurement is of another kind, or does not fit these settings.
+        `about`: public means near the true ones, shape (d,): the stack's, then the `known`
+        marginals'.
         """
         ready = self._ready()
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)

@@ -1,8 +1,4 @@
-"""Tiltings of rows by the features of `all_features`, without a feature matrix.
-
-Moments need one small matrix product for scores and sums, Fourier features are made for few rows at
-a time, and indicators of known marginals are looked up and counted.
-"""
+"""Tiltings of rows by the features of `all_features`, without a feature matrix."""
 
 from __future__ import annotations
 
@@ -163,10 +159,7 @@ class _Map(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """Tiltings of rows block by block: a function of theta gives one of blocks.
-
-    `stack` holds the measured features; those of the marginals `known` follow them.
-    """
+    """Tiltings of rows block by block: a function of theta gives one of blocks."""
 
     stack: Stack
     known: OneWayLaw | None = None
@@ -232,10 +225,7 @@ class Scoring:
         return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
 
     def _add_waves(self, within: ScaledTable, theta: Array, scores: Array) -> Array:
-        """Complete the scores; return the weighted sums. All other scores must be added before.
-
-        `within`: rows on their ranges' scale; `theta`: cosine beside sine, shape (2 D,).
-        """
+        """Complete the scores: all others were added; theta: cosine beside sine, (2 D,)."""
         tops, sums = [], []
         scale = self.stack.scale("fourier")
         for at, found in self.stack.waves.read(within, scale=scale, most=_FEW):
@@ -251,8 +241,8 @@ class Scoring:
 class _Moments:
     """Coordinates and products: each a product of two lines, the second perhaps that of ones.
 
-    With T the coefficients of products, scores sum X * (T R) over lines, X all lines and R the
-    second ones; weighted sums are read from X diag(masses) R'.
+    Scores are the sums of X * (T R) over lines, X all lines, R the second ones; sums: X
+    diag(masses) R'.
     """
 
     stack: Stack

@@ -31,10 +31,9 @@ _LARGEST = 2**53
 """Sums of more units are clipped, as whole numbers: below, they are exact as doubles."""
 
 LOUD = 0.1
-"""Largest expected squared noise of all features' means, over R_phi^2, that is not loud.
+"""Largest expected squared noise of all means, over R_phi^2, for ranges and a credit of products.
 
-Above, ranges and a credit for products would fit noise. Chosen on Boston and Breast (docs/method.md
-section 14)."""
+Chosen on Boston and Breast (docs/method.md section 14)."""
 
 _BLOCK, _FEW = 8192, 4096
 """Rows of a thread, and of a matrix: with fewer, threads mostly wait."""
@@ -125,10 +124,9 @@ def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_row
 
 
 def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
-    """Sum of the rows' features (`Stack.matrix`), each rounded to units.
+    """Sum of the rows' features in units; none of a row longer than the norm, or of NaN length.
 
-    A row longer than the stack's norm, or of NaN length, adds nothing: the sensitivity needs it.
-    Fourier features are rounded in their table.
+    The sensitivity needs both. Fourier features are rounded in their table.
     """
     beside = tuple(part for part in stack.parts if part != "fourier")
     places = {part: stack.places(part) for part in stack.parts}
@@ -188,8 +186,6 @@ def exact_sum(
     stack: Stack, rows: PrivateTable | Iterable[ScaledTable], *, constant: float
 ) -> Array:
     """Sum of the rounded features, and c times the number of rows; exact in doubles.
-
-    The same whatever the batches, the threads and the processes.
 
     Privacy:
         Unprotected: of private rows it is confidential. One row changes it by that row's rounded

@@ -24,7 +24,6 @@ class Targets:
         rows: number of private rows behind the means: noisy, or public.
         fresh: number of first features that the base was not fitted to; None: all.
         relative: credit of each feature's part over alpha, in (0, 1], shape (d,); None: all one.
-        max_rows: most private rows of one person.
     """
 
     means: Array = field(repr=False)
@@ -66,18 +65,11 @@ def ridge_of(covariance: Array, relative: Array | None) -> Array:
 def means_noise(
     *, scale: float, rows: float, constant: float, about: Array, known: OneWayLaw | None = None
 ) -> Array:
-    """S, the covariance of the noise of means, shape (d, d).
+    """S, the covariance of the noise of means, shape (d, d): (s/N)^2 (I + m m'/c^2), and marginals.
 
-    (s/N)^2 (I + m m'/c^2) for the measured features, with the error of a noisy N (docs/method.md
-    section 14); known marginals add a block.
-
-    Args:
-        scale: s, of the noise of the sums.
-        rows: N.
-        constant: c by which a row counts; 0 where N is public.
-        about: m, public means near the true ones, shape (d,): measured features, then marginals.
-            Never the noisy means, whose noise may be as long as they are.
-        known: the known marginals and their noise.
+    `about` is m, public means near the true ones, shape (d,). Never pass the noisy means, whose
+    noise may be as long as they are. `scale` is s, of the sums; `constant` is c, 0 where N is
+    public (docs/method.md section 14).
     """
     measured = about.size - (0 if known is None else known.dimension)
     means = about[:measured]

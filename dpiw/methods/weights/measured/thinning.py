@@ -1,7 +1,6 @@
 """From many weighted base rows to the rows that are published, with mild weights; free.
 
-Rows are drawn with probabilities q_j in proportion to w_j^tau and keep the weights w_j/q_j, tau the
-smallest with an admissible design effect. `calibrated` tilts them back to the base's means.
+Probabilities are in proportion to w_j^tau, tau the smallest with an admissible design effect.
 """
 
 from __future__ import annotations
@@ -32,13 +31,9 @@ _TRIALS, _MARGIN = 4, 0.97
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Thinned:
-    """Rows chosen from a base, and what is left of their weights.
+    """Rows chosen from a base, ascending, with repeats, and their log weights, shape (n,).
 
-    Attributes:
-        chosen: indices in the base, ascending, shape (n,); rows may repeat.
-        log_weights: of the chosen rows, of mean one, shape (n,).
-        exponent: tau.
-        distinct: how many of the chosen rows differ.
+    `exponent` is tau; `distinct` counts the rows that differ.
     """
 
     chosen: NDArray[np.int64] = field(repr=False)
@@ -50,13 +45,10 @@ class Thinned:
 def thin(
     log_weights: Array, rows: int, *, design_effect: float, rng: np.random.Generator
 ) -> Thinned:
-    """Choose `rows` rows of the base, evenly spaced by probability.
+    """Choose `rows` rows of the base, evenly spaced by probability; may raise WeightError.
 
-    `log_weights` has shape (M,), any scale; `design_effect` bounds the expected rows
-    sum(v^2)/sum(v)^2 of the kept weights v. `rng` draws no privacy noise.
-
-    Raises:
-        WeightError: no rows, a log weight that is not finite, or a design effect below one.
+    `log_weights`: shape (M,), any scale; `design_effect` >= 1 bounds the kept weights' expected
+    one. `rng` draws no privacy noise.
     """
     if not design_effect >= 1:
         raise WeightError(f"design effect {design_effect:g}: expected at least 1")
@@ -73,12 +65,9 @@ def thin(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibrated:
-    """Rows chosen from a base, their weights calibrated to its means.
+    """Rows chosen from a base, and log weights, shape (n,), calibrated to its means.
 
-    Attributes:
-        log_weights: of mean one, shape (n,).
-        credit: effective number of the rows, or the least larger one that can be solved for;
-            infinite without calibration.
+    `credit` is the rows' effective number or a larger one; infinite without calibration.
     """
 
     rows: Thinned
@@ -96,10 +85,7 @@ def calibrated(
     law: Tilt,
     rng: np.random.Generator,
 ) -> Calibrated:
-    """Choose rows and tilt them back to the base's means; free.
-
-    Generalised regression estimation (Deville & Sarndal 1992), with S and a credit of the rows'
-    effective number as ridge.
+    """Choose rows and tilt them back to the base's means (Deville & Sarndal 1992); free.
 
     Args:
         log_weights: of the base rows, shape (M,).
@@ -107,8 +93,7 @@ def calibrated(
         targets: the base's weighted means, with the noise S.
         taken: features of some base rows, by their indices and log weights.
         design_effect: largest design effect of the weights, but for rounding.
-        law: tilting of the base; its covariance starts the steps. All rows of a base of more than
-            `MOST_FITTED` need no calibration.
+        law: tilting of the base; its covariance starts the steps.
         rng: of the choice; no privacy noise.
     """
     aim = design_effect

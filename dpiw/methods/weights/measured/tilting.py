@@ -1,9 +1,7 @@
 """Exponential tilting: weights of public rows whose feature means come close to noisy ones.
 
-w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of F(theta) = log sum_j u_j exp(theta.phi_j) -
-theta.m + (alpha/2) theta'R theta, with u_j = 1/M and the ridge R (`Targets.ridge`).
-Post-processing. Source: docs/method.md section 14; KLIEP (Sugiyama et al. 2008), entropy balancing
-(Hainmueller 2012), calibration (Deville & Sarndal 1992).
+Minimises F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'R theta. Source:
+docs/method.md section 14; Sugiyama et al. (2008), Hainmueller (2012), Deville & Sarndal (1992).
 """
 
 from __future__ import annotations
@@ -37,10 +35,7 @@ def factor_of(matrix: Array) -> tuple[Array, bool]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Told:
-    """One `step`, the `change` of the gradient, both (d,), and `along`, their product.
-
-    `expected` and `expected_along` are the same by the Hessian before it.
-    """
+    """A step and its change of the gradient, (d,); `expected`: by the Hessian before it."""
 
     step: Array
     change: Array
@@ -50,10 +45,7 @@ class _Told:
 
 
 class Curvature:
-    """A Hessian from one near it and from the steps taken: BFGS, its inverse in two loops.
-
-    Source: Nocedal & Wright (2006), Numerical Optimization, algorithm 7.4 and formula 6.19.
-    """
+    """A Hessian corrected by steps: BFGS. Source: Nocedal & Wright (2006), 7.4 and (6.19)."""
 
     def __init__(self, near: Array) -> None:
         self._matrix, self._near = near, factor_of(near)
@@ -134,8 +126,7 @@ class Tilt:
         log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
         log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
         means: of the features under the weights, shape (d,).
-        covariance: C of the features, shape (d, d); if corrected by steps, only near C, and
-            positive definite with the ridge alone.
+        covariance: C of the features, (d, d), or near it: positive definite with the ridge alone.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
         steps: Newton steps taken.
@@ -193,13 +184,10 @@ class Point:
 
 
 def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
-    """Minimise F by Newton steps with a line search, to a certified gap.
+    """Minimise F by Newton steps with a line search, to a certified gap, or raise WeightError.
 
-    F(theta) - min F <= g'(alpha R)^-1 g / 2, g the gradient. If the targets are out of reach at a
-    small credit, the credit is lowered to it gradually.
-
-    Raises:
-        WeightError: shapes do not fit, alpha is not positive and finite, or no minimum was reached.
+    F(theta) - min F <= g'(alpha R)^-1 g / 2, g the gradient. Small credits are approached
+    gradually.
     """
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
@@ -279,15 +267,11 @@ def reached(
 
 
 def _is_long(above: float, speed: float) -> bool:
-    """Whether more steps are left than a better Hessian costs.
-
-    `above` is the gap over the stopping gap; `speed` the factor by which the last step cut it.
-    """
+    """Whether more steps are left than a better Hessian costs, by the gap over the limit."""
     return math.log(max(above, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
 
 
 def _covariance_at(base: BaseRows, point: Point) -> Array:
-    """Of the features under a tilting, shape (d, d)."""
     if base.is_even and not point.theta.any():
         return base.even[1]
     return base.covariance(np.exp(point.log_weights), point.means)
@@ -301,10 +285,7 @@ def rough_covariance(base: BaseRows, theta: Array) -> Array:
 def _line_search(
     base: BaseRows, point: Point, step: Array, decrement: float, targets: Targets, ridge: Array
 ) -> Point | None:
-    """The next point along the step, or None if no length lowers the objective.
-
-    A point beyond the minimum is refused where F rises at over half the rate at which it fell.
-    """
+    """The next point along the step, not far beyond its minimum; None if none lowers F."""
     start = _objective(point, targets, ridge)
     length = 1.0
     for _ in range(_TRIALS):
@@ -320,11 +301,7 @@ def _line_search(
 
 
 def _least_of_cubic(fall: float, decrement: float, slope: float) -> float:
-    """Minimum of a cubic on a step of length one that falls by `fall`; or not a number.
-
-    `decrement` is minus its slope at the start, > 0; `slope` that at the end. Source: Nocedal &
-    Wright (2006), Numerical Optimization, formula 3.59.
-    """
+    """Minimum of a cubic on a step of length one; Nocedal & Wright (2006), formula 3.59."""
     bend = slope - decrement + 3 * fall
     root = math.sqrt(max(bend * bend + decrement * slope, 0.0))
     return 1 - (slope + root - bend) / max(slope + decrement + 2 * root, _LEAST)

@@ -1,7 +1,4 @@
-"""Whether an interval of `measured` weights is to be used, and why not.
-
-Most of the variance must be of known law; the rest is a guess (docs/method.md section 14).
-"""
+"""Whether to use an interval of `measured` weights: most of its variance must be of known law."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ def least_support(estimate: Linearised) -> Array:
 
 
 def guessed(parts: dict[str, Array]) -> Array:
-    """Share of each value's variance that is a guess, in [0, 1], shape (p,).
-
-    `people` is left out: an upper bound, it would make the guess look smaller.
-    """
+    """Share of a value's variance that is a guess, shape (p,); without `people`, a bound."""
     known = [part for name, part in parts.items() if name != "people"]
     total = np.asarray(sum(known), dtype=np.float64)
     return np.divide(parts["prior"], total, out=np.zeros_like(total), where=total > 0)
@@ -69,10 +63,7 @@ def guessed(parts: dict[str, Array]) -> Array:
 def objections(
     estimate: Linearised, support: Array, parts: dict[str, Array], *, base: list[Objection]
 ) -> list[list[Objection]]:
-    """For each value, the objections to `use`.
-
-    `support` has shape (p,), `parts` (p,) each; `base` holds for every value (`base_objections`).
-    """
+    """Each value's objections to `use`; `base` holds for all, `support` has shape (p,)."""
     least = least_support(estimate)
     shares = guessed(parts) if estimate.facts.get("smooth", True) else np.zeros(support.size)
     return [
@@ -94,8 +85,7 @@ def guess(share: float) -> list[Objection]:
 def base_objections(published: float, base_rows: float, k_hat: float | None) -> list[Objection]:
     """Objections to the base, the same for a release and for its intervals.
 
-    `published` and `base_rows` are effective rows; too few published ones for `use with care` count
-    as such a base. `k_hat` is of the base's weights; None: they have no tail.
+    Too few effective published rows for `use with care` count as such a base.
     """
     behind = min(published, base_rows) if published < ROWS_CARE else base_rows
     tail = tail_findings(k_hat, MANY, whose=" of the base weights")

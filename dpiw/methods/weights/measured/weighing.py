@@ -96,10 +96,8 @@ def weigh_measured(
 ) -> Weights:
     """Weight a base, and choose from it the rows to publish, of mean weight one.
 
-    A base of more than `MOST_FITTED` rows is read batch by batch: fitted and judged on its first
-    rows, then corrected to all. `known`: one-way distributions of the generator; the weights keep
-    to them as far as their noise allows. The same `rng` state gives the same rows; it draws no
-    privacy noise. Noise is reported for evenly spaced rows (`_TOLD`).
+    A base of more than `MOST_FITTED` rows is judged on its first rows. The weights keep to the
+    `known` distributions as far as their noise allows. The same `rng` state gives the same rows.
 
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
@@ -184,7 +182,6 @@ def weigh_measured(
 
 
 def _credits(reweighted: Reweighted) -> str:
-    """The credit, and that of products where it differs."""
     credit, pairs = reweighted.tilt.credit, reweighted.pairs_credit
     products = "" if pairs == credit else f", of products {pairs:.4g}"
     return f"credit {credit:.4g}{products}"
@@ -201,9 +198,9 @@ def law_of_measured(
     log_weights: np.ndarray,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
-    """The law of the published weights, from `facts`, `Weights.facts["measured"]`.
+    """The law of the published weights, log weights of shape (n,), or UncalibratedError.
 
-    `log_weights` has shape (n,). UncalibratedError if the estimator is not calibrated.
+    `facts` is `Weights.facts["measured"]`.
     """
     noise = estimator.calibrated
     if noise is None:

@@ -63,13 +63,9 @@ _NOT_LINEAR = (
 
 @dataclass(frozen=True, kw_only=True)
 class BetaRatio(DensityRatio):
-    """A released log-linear density ratio: b_bar.x.
+    """A released log-linear density ratio: b_bar.x, with b_bar of shape (d',).
 
-    Attributes:
-        law: of the noise in `coefficients`.
-        coefficients: b_bar, shape (d',).
-        fit: None for a fit without noise.
-        centre: mu, shape (d',), if the debiasing factor b(x - mu) is part of the log ratio.
+    `centre` is mu, shape (d',), if the debiasing factor b(x - mu) is part of the log ratio.
     """
 
     law: NoiseLaw
@@ -122,7 +118,6 @@ class BetaRegression(RatioEstimator):
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of docs/method.md section 6.
-        calibrated: set by `calibrate`.
     """
 
     features: str = "linear"
@@ -168,8 +163,7 @@ class BetaRegression(RatioEstimator):
     ) -> Self:
         """Set Lam and the noise scale for effort `rho`: scale / sensitivity = 1/sqrt(2 rho).
 
-        Gaussian noise spends rho exactly, pure epsilon noise at most epsilon^2/2; `check` tests
-        moments.
+        Gaussian noise spends rho exactly, pure epsilon noise at most epsilon^2/2.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         calibrated = calibration(
@@ -214,7 +208,7 @@ class BetaRegression(RatioEstimator):
         )
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """K/Lam: the standard deviation of z.x at a reference row; raises as `check`."""
+        """K/Lam: the standard deviation of z.x at a reference row."""
         self.check(schema=schema)
         ready = self._ready()
         return ready.noise_level / ready.penalty
@@ -268,7 +262,7 @@ class BetaRegression(RatioEstimator):
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
     ) -> Measurement:
-        """Fit private against synthetic rows and draw noisy coefficients.
+        """Fit and draw noisy coefficients; raises UncalibratedError, SpecError or WeightError.
 
         Privacy:
             Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity: the exact
@@ -277,11 +271,6 @@ class BetaRegression(RatioEstimator):
             spherical `LaplaceEvent(scale / Delta2)`, laplace `LaplaceEvent(scale / Delta1)`. The
             synthetic table may depend on the private one only through measurements that were paid
             for.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
-            SpecError: see `check`.
-            WeightError: no synthetic rows.
         """
         schema, ready = table.schema, self._ready()
         exact = self.solution(self.regression(table, synthetic))

@@ -1,7 +1,4 @@
-"""Fitting a beta calibration (Kull et al. 2017) on declared public rows alone: free.
-
-A private validation set is not free (docs/method.md section 11).
-"""
+"""Fit a beta calibration (Kull et al. 2017) on public rows; private ones would not be free."""
 
 from __future__ import annotations
 
@@ -39,10 +36,9 @@ class PublicRows:
 def calibrate_on_public_rows(
     ratio: DensityRatio, real_rows: PublicRows, synthetic: SyntheticTable, *, limit: float = 5.0
 ) -> tuple[float, float, float]:
-    """Fit a and b >= 0 and c of the beta calibration on public labelled rows. Free.
+    """Fit a, b >= 0 and c on public rows of both laws, better not those of the ratio's fit; free.
 
-    A negative coefficient is set to zero and the others are fitted again (Kull et al. 2017, section
-    3.2). `synthetic` should not be the rows that the ratio was fitted on.
+    Negative coefficients are set to zero, the others fitted again (Kull et al. 2017, section 3.2).
     """
     if real_rows.table.rows == 0 or synthetic.rows == 0:
         raise WeightError("beta calibration: expected rows of both classes")

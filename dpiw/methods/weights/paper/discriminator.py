@@ -1,7 +1,6 @@
 """`discriminator`: the logit of the generator's own discriminator as the log weight; free.
 
-Post-processing of the generator's stage (docs/method.md section 12). The ratio is approximate and
-its noise has no known law. A Wasserstein critic and a PATE student are no ratios: refused.
+Post-processing (docs/method.md section 12); approximate, with noise of unknown law.
 """
 
 from __future__ import annotations
@@ -42,12 +41,7 @@ class DiscriminatorRatio(DensityRatio):
 
 @dataclass(frozen=True, kw_only=True)
 class DiscriminatorWeights(RatioEstimator):
-    """Settings of the free weights; public.
-
-    Attributes:
-        limit: public bound of the log weight, in (0, 20].
-        judge: the fitted generator, set by `informed`; public.
-    """
+    """Settings of the free weights; public. `informed` sets the fitted generator, `judge`."""
 
     limit: float = 5.0
     judge: Judge | None = field(default=None, repr=False, compare=False)

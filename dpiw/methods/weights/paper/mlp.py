@@ -1,8 +1,6 @@
 """`dp_mlp`: a network classifies private against synthetic rows; its logit is the log weight.
 
-The paper's Algorithm 1, corrected: one draw of noise per lot, on private gradients alone, a public
-rate from nominal_rows, the right prior. Its noise has no closed law: weights are not debiased, and
-replays on synthetic rows judge the signal.
+The paper's Algorithm 1, corrected. Its noise has no closed law: replays judge the signal.
 """
 
 from __future__ import annotations
@@ -52,14 +50,9 @@ def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NetworkRatio(DensityRatio):
-    """The released network as a log ratio.
+    """The released network, noisy parameters of shape (p,), as a log ratio bounded by `limit`.
 
-    Attributes:
-        training: the training that made the network; public.
-        parameters: of the network, shape (p,), noisy.
-        limit: public bound of the log ratio.
-        nominal_rows: n0.
-        replays: R, number of trainings on synthetic rows alone; 0 for none.
+    `replays` is R, the number of trainings on synthetic rows alone; `nominal_rows` is n0.
     """
 
     training: RatioTraining
@@ -78,10 +71,7 @@ class NetworkRatio(DensityRatio):
         return log_ratio_of(self.training.logits(parameters, rows), limit=self.limit)
 
     def replayed(self, synthetic: SyntheticTable) -> Array:
-        """Centred log ratios of R trainings on synthetic rows alone, shape (rows, R); free.
-
-        The noise is simulated, from a seed that follows from the released parameters.
-        """
+        """Centred log ratios of R trainings on synthetic rows, shape (rows, R); free, simulated."""
         rows = inputs(synthetic.schema, synthetic.scaled)
         key = hashlib.sha256(rows.tobytes()).hexdigest()
         if key not in self._played:
@@ -128,19 +118,14 @@ class DensityNetwork(RatioEstimator):
     """Settings of the network; frozen and public.
 
     Attributes:
-        hidden: widths of the hidden layers, at most 3 of at most 512.
-        activation: `tanh` or `relu`.
         loss: `balanced`, or `logistic`, which learns more slowly from noisy steps.
         steps: T, fixed before data is read.
         lot: expected number of private rows in a lot, and number of synthetic rows beside it.
         clip: bound on the norm of the gradient of one row's logit.
-        learning_rate: of Adam.
         averaged: the released network is the mean over this last share of the steps.
         limit: public bound of the log weight, in (0, 20].
         replays: trainings on synthetic rows alone: 0, or 39 to 999 (fewer cannot reach p = 0.03).
         resumes: how often a killed training may resume; each costs a twentieth of the steps.
-        device: `cpu`, `cuda` or `auto`.
-        calibrated: set by `calibrate`.
     """
 
     hidden: tuple[int, ...] = (32,)
@@ -279,11 +264,10 @@ class DensityNetwork(RatioEstimator):
         noise: NoiseSource,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """Train, or resume from `watch`'s checkpoint; return the last state. Raises as `measure`.
+        """Train, or resume from `watch`'s checkpoint; return the last state.
 
         Privacy:
-            Unit: `max_rows` rows, add/remove. Event: `events`, one step per lot, with the steps
-            that resumes may repeat.
+            As `measure`. Event: `events`, one step per lot, with the steps that resumes may repeat.
         """
         schema = table.schema
         ready = self._ready_for(schema)
@@ -306,17 +290,13 @@ class DensityNetwork(RatioEstimator):
         noise: NoiseSource,
         watch: TrainingWatch = UNWATCHED,
     ) -> Measurement:
-        """Train and return the noisy network.
+        """Train and return the noisy network; raises UncalibratedError or WeightError.
 
         Privacy:
             Unit: `max_rows` rows, add/remove. Sensitivity of each lot's sum: max_rows times clip.
             Event: `PoissonSampledGaussianEvent`, one step per lot, also for empty lots. The
             synthetic table may depend on the private one only through measurements that were paid
             for.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
-            WeightError: no synthetic rows.
         """
         state = self.fit(table, synthetic, noise=noise, watch=watch)
         return self.measurement(state, schema=table.schema, synthetic_rows=synthetic.rows)

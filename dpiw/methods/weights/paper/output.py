@@ -1,8 +1,6 @@
 """`output_noised`: noise on the log weights themselves, one vector release (the paper's A.1).
 
-X b_hat moves by at most sigma_max(X) Delta2 in L2, X public, so one draw costs one Gaussian event
-of the multiplier, whatever X is. The paper's corollaries 1 and 2 state too small a sensitivity
-(docs/method.md section 12). For comparison, and for at most d' rows: noise grows by about
+The paper's sensitivity, corrected (docs/method.md section 12). For comparison: noise grows by about
 sqrt(rows).
 """
 
@@ -63,12 +61,7 @@ def rows_digest(synthetic: SyntheticTable) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRatio(DensityRatio):
-    """Noisy log ratios of the published rows, one coordinate per row.
-
-    Attributes:
-        coefficients: noisy log ratios, shape (rows,).
-        digest: of the rows they belong to.
-    """
+    """Noisy log ratios, shape (rows,), of the published rows of a digest."""
 
     law: NoiseLaw
     coefficients: NDArray[np.float64]
@@ -107,7 +100,6 @@ class OutputNoised(BetaRegression):
     Attributes:
         rows: number of published rows; public, and needed before data is read.
         allow_more_rows: allow more than d' rows in spite of `REASON`.
-        published: the published rows, set by `for_rows`; public.
     """
 
     rows: int | None = None
@@ -141,14 +133,7 @@ class OutputNoised(BetaRegression):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set Lam for effort `rho`; the noise's scale follows from the published rows.
-
-        K is multiplied by sqrt(rows), as sigma_max(X) <= sqrt(rows) r_ref at reference rows.
-
-        Raises:
-            SpecError: as `BetaRegression.calibrate`; `rows` is not set; or more than d' rows
-                without `allow_more_rows`.
-        """
+        """Set Lam for effort `rho`, K times sqrt(rows); SpecError for too many rows, or none."""
         rows = self._check_rows(schema)
         ready = super().calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows)
         calibrated = calibration(
@@ -201,10 +186,7 @@ class OutputNoised(BetaRegression):
         return texts
 
     def parameters(self) -> dict[str, Any]:
-        """Public settings and the numbers known before the rows exist; JSON values.
-
-        The measurement states the scale: `noise_multiplier` `coefficient_sensitivity` sigma_max(X).
-        """
+        """Public settings and the numbers known before the rows exist; JSON values."""
         parameters = super().parameters() | {
             "rows": self.rows,
             "allow_more_rows": self.allow_more_rows,
@@ -234,12 +216,10 @@ class OutputNoised(BetaRegression):
         )
 
     def _spectral_norm(self, published: SyntheticTable) -> float:
-        """Of the published rows' features, rounded up; public."""
         x = self.feature_map(published.schema).matrix(published.scaled)
         return float(np.linalg.norm(x, 2)) * (1 + 1e-9)
 
     def _law(self, spectral: float) -> tuple[NoiseLaw, float]:
-        """Law of the noise and sensitivity at a spectral norm of the published rows."""
         ready, rows = self._ready(), self.rows or 1
         sensitivity = spectral * ready.sensitivity
         law = calibrated_law(
@@ -253,17 +233,13 @@ class OutputNoised(BetaRegression):
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
     ) -> Measurement:
-        """Fit private against synthetic rows and draw the published rows' noisy log ratios.
+        """Fit, and draw the published rows' noisy log ratios; UncalibratedError before `for_rows`.
 
         Privacy:
             Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity: sigma_max(X)
             times that of the exact minimiser plus the solver's error (docs/method.md sections 3 and
             12), X the published rows' public features, plus the lattice's slack. Event:
             `GaussianEvent(scale / sensitivity)`; spherical `LaplaceEvent(scale / sensitivity)`.
-
-        Raises:
-            UncalibratedError: before `calibrate` or `for_rows`, or for another schema.
-            WeightError: no synthetic rows to fit on.
         """
         schema, published = table.schema, self.published
         if published is None or published.schema != schema:

@@ -1,8 +1,7 @@
 """A released density ratio p_real/p_synthetic, and the noise in the weights that it gives.
 
-Unnormalised weights take the factor b(x), self-normalised ones b(x - mu): there the printed b(x)
-can increase the bias. A beta calibration (Kull et al. 2017) is linear in the features ((log s +
-m)/L, (-log(1-s) - m)/L, 1/2), m the middle of -log s. Post-processing (docs/method.md section 4).
+Unnormalised weights take the factor b(x), self-normalised ones b(x - mu) (docs/method.md section
+4). A beta calibration (Kull et al. 2017) is linear in the features g of `calibration_features`.
 """
 
 from __future__ import annotations
@@ -39,10 +38,8 @@ class Scored:
 
     Attributes:
         log_ratio: shape (n,), natural log, up to a constant, not debiased.
-        features: shape (n, d'); noise z adds z.features.
-        law: of z; None if unknown.
+        features: shape (n, d'); noise z of the law adds z.features.
         factor: argument of b, unnormalised and self-normalised; None: no factor.
-        texts: steps taken so far, for the certificate.
     """
 
     log_ratio: Array
@@ -92,10 +89,7 @@ def _log_mean_spherical(scale: float, features: Array, dimension: int) -> Array:
 
 
 def log_noise_mean(law: NoiseLaw, features: Array) -> Array:
-    """Log of E exp(z.x) = 1/b(x) per row, shape (n,); infinite where the mean does not exist.
-
-    Source: docs/method.md section 4.
-    """
+    """Log of E exp(z.x) = 1/b(x) per row, shape (n,), or infinite (docs/method.md section 4)."""
     if law.scale == 0:
         return np.zeros(len(features))
     if law.kind is NoiseKind.GAUSSIAN:
@@ -137,10 +131,7 @@ def debias_unnormalised(log_ratio: Array, features: Array, law: NoiseLaw) -> Arr
 
 
 def debias_self_normalised(log_ratio: Array, features: Array, law: NoiseLaw) -> tuple[Array, Array]:
-    """b_bar.x + log b(x - mu_hat) of mean weight one, and mu_hat, the noisy weighted mean.
-
-    The bias of weighted means is of second order in the noise; with the printed b(x), of first.
-    """
+    """b_bar.x + log b(x - mu_hat) of mean weight one, bias of second order, and mu_hat."""
     centre = weighted_centre(log_ratio, features)
     return normalised(log_ratio + log_debias(law, features - centre)), centre
 

@@ -1,7 +1,6 @@
 """The paper's regression: features with public bounds, penalty, sensitivity, and a solver.
 
-J(b) = sum_private softplus(-b.x) + s0 sum_synthetic softplus(b.x) + (Lam/2) norm(b)^2. The
-certified distance g/Lam to the minimiser is part of the sensitivity (docs/method.md section 3).
+The certified distance to the minimiser is part of the sensitivity (docs/method.md section 3).
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ class FeatureBounds:
 
     Attributes:
         dimension: d', length of a row, constant included.
-        norm: R, bound on norm(x)_2.
-        diameter: bound on norm(x - x')_2.
+        norm, diameter: R, bound on norm(x)_2, and bound on norm(x - x')_2.
         l1_norm, l1_diameter: the same in L1.
         coordinate: bound on |x_j|.
         reference_norm: r_ref, root mean square norm of a row under a uniform public row.
@@ -99,13 +97,11 @@ _ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Every public number of one calibrated regression.
+    """Every public number of one calibrated regression: n0, K, Lam and the rest.
 
     Attributes:
-        nominal_rows: n0; synthetic rows weigh n0/N_G each in the fit.
         multiplier: noise scale / sensitivity, as accounted.
         noise_level: K; the log-weight noise at a reference row has standard deviation K/Lam.
-        penalty: Lam.
         capped: whether the cap on tau set Lam, instead of sqrt(0.05 K n0).
         sensitivity: before rounding, solver error included: L2, or L1 for laplace noise.
         law: of the noise; its scale covers the lattice rounding as well.
@@ -186,11 +182,7 @@ def calibration(
     penalty: float | None = None,
     level_factor: float = 1.0,
 ) -> Calibration:
-    """Penalty, sensitivity and noise law of a regression.
-
-    `multiplier` is scale over sensitivity, `tau` caps the predicted log-weight noise, `penalty` is
-    Lam if fixed, and `level_factor` multiplies K for noise on the outputs (`output_noised`).
-    """
+    """Penalty, sensitivity and noise law; `level_factor` multiplies K for noise on outputs."""
     level = level_factor * noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
     rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
     capped = rule == level / tau
@@ -222,10 +214,7 @@ def calibration(
 
 
 def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
-    """Refuse noise whose exponential has no variance at some admissible row. Public.
-
-    Raises SpecError unless scale * norm(x) < 1/2 (laplace: scale * max|x_j|) for x and x - mu.
-    """
+    """SpecError unless scale * norm(x) < 1/2 (laplace: max|x_j|) for x and x - mu. Public."""
     if law.kind is NoiseKind.GAUSSIAN:
         return
     laplace = law.kind is NoiseKind.LAPLACE
@@ -265,11 +254,10 @@ class FitFacts:
 
 
 def sampling_covariance(features: Array, fit: FitFacts) -> Array:
-    """Covariance of the exact coefficients when real and synthetic law agree, shape (d', d').
+    """Bound on the exact coefficients' covariance if real and synthetic law agree, (d', d').
 
-    At b = 0 a row's slope is 1/2 and its curvature 1/4. The gradient's covariance is at most
-    (n0/4)(k + n0/N_G) C, as a person's k rows may be alike; the Hessian is Lam I + (n0/2) M, with C
-    and M the features' covariance and second moment. Assumes about n0 real rows.
+    H^-1 (n0/4)(k + n0/N_G) C H^-1, H = Lam I + (n0/2) M, C and M the features' covariance and
+    second moment; a person's k rows may be alike. Assumes about n0 real rows.
     """
     size, rows = fit.nominal_rows, len(features)
     centred = features - features.mean(axis=0)
@@ -292,8 +280,7 @@ class Regression:
     """One regression problem. Holds confidential rows: lives only inside `measure`.
 
     Attributes:
-        private: feature rows, shape (N_D, d'); may have no row.
-        synthetic: feature rows, shape (N_G, d').
+        private, synthetic: feature rows, shapes (N_D, d') and (N_G, d'); the first may be empty.
         synthetic_weight: s0 > 0, weight of each synthetic row.
         penalty: Lam > 0.
         centre: public point the penalty pulls to, shape (d',); None: the origin. No sensitivity.
@@ -332,15 +319,12 @@ def _factor(matrix: Array) -> Callable[[Array], Array]:
 
 
 def solve(problem: Regression, *, tolerance: float) -> Array:
-    """Return b, shape (d',), with norm(grad J(b)) <= `tolerance`, by damped Newton steps.
-
-    Raises:
-        WeightError: the certificate was not reached. The message is the same for every table.
+    """Return b, shape (d',), with norm(grad J(b)) <= `tolerance`, or WeightError, by Newton steps.
 
     Privacy:
-        Releases nothing: the result is exact and confidential. Results of neighbouring tables
-        differ by at most Delta2 + 2 tolerance/Lam (docs/method.md section 3). Never report the
-        number of steps or the final gradient: they depend on the data.
+        Confidential. Results of neighbouring tables differ by at most Delta2 + 2 tolerance/Lam
+        (docs/method.md section 3). Never report the number of steps or the final gradient: they
+        depend on the data. The error's message is the same for every table.
     """
     b = np.zeros(problem.synthetic.shape[1])
     gradient = problem.gradient(b)

@@ -1,8 +1,7 @@
 """The named steps between a released ratio and the published weights: free, public, recorded.
 
-Order, each at most once: beta_calibrate, temper, pareto_smooth, clip, self_normalise, resample. The
-first two act on the ratio before debiasing, whose factor must know them; a tail is fitted before it
-is cut. Inputs are released values and public constants only.
+The order is fixed: steps on the ratio before debiasing, whose factor must know them; a tail is
+fitted before it is cut.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class BetaCalibrate(Step):
         a, b, c: the map; a = b = 1 and c = 0 change nothing. None until they are fitted.
         limit: u is clipped to [-limit, limit] first.
         declared: where public labelled rows came from, for the certificate.
-        rows: CSV file of public labelled rows.
-        sha256: of that file's bytes, hexadecimal.
+        rows, sha256: CSV file of public labelled rows, and its bytes' digest, hexadecimal.
     """
 
     step: ClassVar[str] = "beta_calibrate"
@@ -129,11 +127,7 @@ class BetaCalibrate(Step):
         return f"beta calibration (a={self.a:.4g}, b={self.b:.4g}, c={self.c:.4g}; {self.declared})"
 
     def on_ratio(self, scored: Scored) -> Scored:
-        """The log ratio through the map; UncalibratedError while it has not been fitted.
-
-        Noise passes on by the slope, to first order. The map was fitted to the noisy ratio, so no
-        debiasing factor is left.
-        """
+        """The log ratio through the map, fitted to the noisy ratio: no debiasing factor is left."""
         u = scored.log_ratio
         return replace(
             scored,
@@ -148,11 +142,7 @@ _RANGES = (("a", -1e6, 1e6), ("b", -1e6, 1e6), ("c", -1e6, 1e6), ("limit", 0, 50
 
 @dataclass(frozen=True, kw_only=True)
 class Temper(Step):
-    """The ratio to the power alpha in (0, 1]: the target lies between synthetic and real law.
-
-    Debiasing uses the factor at alpha x, not a power of the factor at x (docs/method.md section
-    11).
-    """
+    """The ratio to the power alpha in (0, 1]; debiased at alpha x (docs/method.md section 11)."""
 
     step: ClassVar[str] = "temper"
     alpha: float
@@ -184,10 +174,9 @@ def generalised_pareto_quantile(shares: Array, *, shape: float, scale: float) ->
 
 
 def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
-    """Replace the largest weights by quantiles of the fitted tail, no larger than the largest.
+    """Log weights, shape (n,), whose largest are quantiles of the fitted tail, and k-hat before.
 
-    Returns the log weights, shape (n,), and k-hat before; unchanged where `k_hat` is None. Raises
-    as `k_hat`. Source: Vehtari et al. (2024), algorithm 1.
+    Unchanged where `k_hat` is None. Source: Vehtari et al. (2024), algorithm 1.
     """
     k = k_hat(log_weights)
     if k is None:
@@ -367,12 +356,7 @@ def _step(value: object) -> Step:
 
 
 def parse_post_processing(value: object) -> PostProcessing:
-    """Steps from a spec's list: `[{step: temper, alpha: 0.5}, {step: clip, at: 20}]`.
-
-    Raises:
-        SpecError: not a list of known steps in their order, or a setting is missing, unknown or out
-            of range. Numbers may be decimals.
-    """
+    """Steps from a spec's list, `[{step: clip, at: 20}]`, in their order, or SpecError."""
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
         raise SpecError("weights.post_processing: expected a list of steps")
     return PostProcessing(steps=tuple(_step(item) for item in value))

@@ -94,11 +94,8 @@ def weigh(
 ) -> Weights:
     """Weight the rows of `synthetic` by a released ratio; free.
 
-    Steps in their order (`steps`), debiasing after tempering. A calibrated ratio holds its own
-    debiasing factor: none is applied again.
-
     Args:
-        ratio: with a beta calibration, the ratio it was fitted on.
+        ratio: with a beta calibration, the ratio it was fitted on, which is not debiased again.
         synthetic: the rows to weight, public.
         debias: divide out the mean of the noise's exponential (`beta_debiased`) or not.
         normalisation: self-normalised or as they are.
@@ -171,7 +168,6 @@ def _judged(
 
 
 def _rewritten(scored: Scored, steps: PostProcessing) -> Scored:
-    """The log ratio after the steps on it, with their texts."""
     for step in steps.steps:
         rewritten = step.on_ratio(scored)
         if rewritten is not None:
@@ -182,7 +178,6 @@ def _rewritten(scored: Scored, steps: PostProcessing) -> Scored:
 def _debiased(
     scored: Scored, debias: bool, normalisation: Normalisation
 ) -> tuple[Array, tuple[str, ...]]:
-    """Log weights without the noise's mean effect, and the texts of the step."""
     law, log_ratio = scored.law, scored.log_ratio
     self_normalised = normalisation is Normalisation.SELF
     if not debias or law is None or law.scale == 0 or scored.factor is None:
@@ -196,7 +191,6 @@ def _debiased(
 def _reshaped(
     raw: Array, steps: PostProcessing, normalisation: Normalisation
 ) -> tuple[Array, tuple[str, ...]]:
-    """Log weights after the steps on them, and their texts."""
     log_weights, texts = raw, []
     for step in steps.steps:
         reshaped = step.on_log_weights(log_weights)
@@ -210,7 +204,6 @@ def _reshaped(
 
 
 def _noise(scored: Scored, normalisation: Normalisation) -> Array:
-    """Standard deviation of each log weight's noise, shape (n,)."""
     if scored.law is None:
         return np.zeros(scored.log_ratio.size)
     x = scored.features
