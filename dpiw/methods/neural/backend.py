@@ -1,4 +1,4 @@
-"""Torch's devices and arrays, all float64, as the accountant's margin requires.
+"""Torch's devices and arrays: float64, as float32 errs by more than the accountant's margin.
 
 Torch's own state is changed only in `computing`.
 """

@@ -1,7 +1,8 @@
 """DP-SGD, once for everything neural: Poisson lots, clipped rows, one Gaussian draw per lot.
 
 Abadi et al. (2016), corrected (docs/method.md section 12). Synthetic rows' gradients depend on
-private rows only through released parameters: no noise, no budget.
+private rows only through released parameters: no noise, no budget. All constants are public and
+fixed before data is read; a run takes exactly the accounted steps, whatever it finds.
 
 A unit of k = `max_rows` rows, sampled each by itself, meets a lot with probability q' = 1 - (1-q)^k
 and moves its sum by at most k C. By joint convexity over which rows are drawn, in both directions,

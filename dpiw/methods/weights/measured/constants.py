@@ -1,7 +1,7 @@
 """Constants of the law of measured weights and of its verdict, studied on simulated populations.
 
-Coverage again: `python benchmarks/coverage.py --releases 500 --jobs 2`, for other releases with
-`--seed`, measures the constants as they are: to vary one, edit it here.
+To measure coverage again, on releases that chose nothing: `python benchmarks/coverage.py --releases
+500 --jobs 2`; for other releases, `--seed`. To vary a constant, edit it here.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ Our choice after looking at simulations; the command above checks it on quantile
 GUESSED = 0.6
 """Largest share of the variance in the part `prior` for `use`; not asked of quantiles.
 
-Chosen on 240 releases of two populations with heavy tails and gaps: at 0.6, means and linear
-coefficients with `use` held the truth 95.5% of the time, `use with care` 88%. The prior of a
-quantile is small where the quantile fell wrong."""
+Varied on 240 releases of two populations with heavy tails and gaps, which chose nothing else: at
+0.6, means and linear coefficients with `use` held the truth 95.5% of the time, `use with care` 88%.
+The prior of a quantile is small where the quantile fell wrong."""
 
 MANY = 10**6
 """Rows of a base for the bound of k-hat, which is 0.7 from 2,155 rows on. Bases have 10,000."""

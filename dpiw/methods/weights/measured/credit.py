@@ -239,8 +239,8 @@ class Reweighted:
     def noise_root(self) -> Array:
         """A with A A' = V, the covariance of theta's privacy noise, shape (d, f), to first order.
 
-        V = (C + alpha R)^-1 S_f (C + alpha R)^-1: base and targets share the noise of other
-        features.
+        V = (C + alpha R)^-1 S_f (C + alpha R)^-1, S_f of the f fresh features: base and targets
+        share the noise of the others.
         """
         fresh = slice(self.targets.fresh)
         factor = cholesky(self.targets.covariance[fresh, fresh], lower=True)

@@ -1,7 +1,8 @@
 """Random Fourier features (Rahimi & Recht 2007) of rows and image patches, exact to the last bit.
 
 All terms of a phase are multiples of a power of two, so features depend on their row alone, in any
-order and block size. The public `omega_seed` fixes the frequencies: no privacy noise.
+order and block size; another processor may draw another last bit of a frequency. The public
+`omega_seed` fixes the frequencies: no privacy noise.
 """
 
 from __future__ import annotations

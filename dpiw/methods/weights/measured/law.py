@@ -1,7 +1,8 @@
 """The law of the errors of `measured` weights: a Gaussian model, by the noise and the credit alpha.
 
-What no feature reaches keeps the prior's variance: `support` decides. Post-processing. Source:
-docs/method.md section 14; coverage: benchmarks/results/coverage_measured.md.
+The true density is w_j (1 + e_j), e_j independent. What no feature reaches keeps the prior's
+variance: `support` decides. Post-processing. Source: docs/method.md section 14; coverage:
+benchmarks/results/coverage_measured.md.
 """
 
 from __future__ import annotations
@@ -142,7 +143,10 @@ class MeansLaw:
 
     @cached_property
     def pull(self) -> Array:
-        """(C + alpha R/u)^-1 r (1 - 1/u) times the root of `PULLED`, shape (d,), u = `PULL`."""
+        """Theta's move at credit alpha/u, u = `PULL`, times the root of `PULLED`, shape (d,).
+
+        (C + alpha R/u)^-1 r (1 - 1/u), to first order, r the residual alpha R theta.
+        """
         if self.residual is None:
             return np.zeros_like(self.means)
         spreads, axes = self._shared_axes

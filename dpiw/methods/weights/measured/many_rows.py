@@ -244,7 +244,7 @@ class StreamedRows(BaseRows):
 
 
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
-    """Move a tilting of some rows of a base to the minimum over all of them, or WeightError.
+    """Move a tilting of rows of the same law to the minimum over all rows, or raise WeightError.
 
     Steps end at a gap small beside the base's sampling error; if all fail, `tilt` starts from zero.
     `base` must be in an order independent of the rows.

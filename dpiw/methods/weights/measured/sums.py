@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 UNIT = 2.0**-24
-"""A private row's features are rounded to multiples of it: sums are exact in any order."""
+"""Features of a private row are rounded to multiples of it, so that sums are exact integers.
+
+A row's part then depends neither on other rows nor on the order of adding."""
 
 _LARGEST = 2**53
 """Sums of more units are clipped, as whole numbers: below, they are exact as doubles."""
@@ -152,7 +154,7 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
 
 
 def _squared_lengths(features: Array) -> Array:
-    """Of each row, column by column: the same bits whatever rows are beside it."""
+    """Squared length of each row, column by column: the same bits whatever rows are beside it."""
     squares = np.zeros(len(features))
     for column in features.T:
         squares += column * column
@@ -189,7 +191,7 @@ def exact_sum(
 
     Privacy:
         Unprotected: of private rows it is confidential. One row changes it by that row's rounded
-        features alone, to the last bit. A row longer than the stack's norm adds only its count.
+        features alone, to the last bit. A row longer than the norm, or NaN, adds only its count.
     """
     tally = partial(_sums, stack)
     total, count = rows.added(tally) if isinstance(rows, PrivateTable) else tally(rows)

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 _HALVINGS = 50
 
 _TRIALS, _MARGIN = 4, 0.97
-"""Most trials at a milder choice, until calibrated weights are admissible; margin of each."""
+"""Most trials at a milder choice, until calibrated weights are admissible, and margin of each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

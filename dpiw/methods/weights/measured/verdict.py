@@ -54,7 +54,10 @@ def least_support(estimate: Linearised) -> Array:
 
 
 def guessed(parts: dict[str, Array]) -> Array:
-    """Share of a value's variance that is a guess, shape (p,); without `people`, a bound."""
+    """Share of each value's variance that is a guess, in [0, 1], shape (p,).
+
+    `people` is left out: an upper bound, it would make the guess look smaller.
+    """
     known = [part for name, part in parts.items() if name != "people"]
     total = np.asarray(sum(known), dtype=np.float64)
     return np.divide(parts["prior"], total, out=np.zeros_like(total), where=total > 0)

@@ -1,6 +1,8 @@
 """The paper's regression: features with public bounds, penalty, sensitivity, and a solver.
 
-The certified distance to the minimiser is part of the sensitivity (docs/method.md section 3).
+The distance to the minimiser is part of the sensitivity: the solver certifies it, as usual stopping
+rules err by more than the sensitivity. A replaced row keeps its label, so it moves the minimiser by
+at most max(D, R)/Lam (docs/method.md section 3).
 """
 
 from __future__ import annotations
