@@ -88,7 +88,6 @@ class Adam:
     floor: float = 1e-8
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is out of range."""
         _check("learning_rate", self.learning_rate, above=0, below=1e6)
         _check("first", self.first, above=-1e-12, below=1)
         _check("second", self.second, above=-1e-12, below=1)

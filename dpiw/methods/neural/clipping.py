@@ -68,7 +68,6 @@ class Critic:
     sign: int
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a sign other than -1 and 1."""
         if self.sign not in (-1, 1):
             raise SpecError("critic sign: expected -1 or 1")
 
@@ -85,8 +84,7 @@ LEAST_CLIP = 1e-3
 class ClipRule(enum.Enum):
     """`LOSS`: the row's loss (Abadi et al. 2016). `OUTPUT`: the output, then times its slope <= 1.
 
-    Both have sensitivity C. Under `OUTPUT` the label does not change the clipping: a logit stays
-    calibrated.
+    Both have sensitivity C. Under `OUTPUT` clipping ignores the label: a logit stays calibrated.
     """
 
     LOSS = "loss"

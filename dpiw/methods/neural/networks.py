@@ -166,7 +166,6 @@ class Architecture(Layered):
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        """Raises SpecError: fewer than two widths, one below 1, or an unknown activation."""
         if len(self.widths) < 2 or any(width < 1 for width in self.widths):
             raise SpecError("network.widths: expected at least two whole numbers >= 1")
         if self.activation not in ACTIVATIONS:

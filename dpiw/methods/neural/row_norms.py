@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpiw.methods.neural.backend import Array, library
 
 SHARE = 2.0**-10
-"""Least norm of a row's gradient, as a share of the magnitudes of its parts, against cancellation.
+"""Least norm of a row's gradient, as a share of the magnitudes of its parts, which may cancel.
 
 A sum over n rows with N parts together then errs by at most n N 2^-43 C, to first order."""
 

@@ -194,10 +194,7 @@ def solvable(
 ) -> Tilt:
     """The tilting at `credit`, or at the least larger one of a ladder that can be solved.
 
-    `covariance`, if given, is near that of the rows, shape (d, d), and saves computing it.
-
-    Raises:
-        WeightError: none can be solved for.
+    `covariance`, near that of the rows, (d, d), saves computing it. WeightError if none can be.
     """
     if not (math.isfinite(credit) and credit > 0):
         raise SpecError("credit: expected a finite number > 0")
@@ -310,13 +307,9 @@ def reweight(
 ) -> Reweighted:
     """Weight base rows so that their feature means come close to the targets.
 
-    Args:
-        base: features of public rows.
-        targets: noisy means with the law of their noise.
-        credit: `evidence`, `risk`, or alpha itself; a rule gives at most `MOST_CREDIT` per private
-            row. A larger one is taken where double precision cannot solve (`Tilt.credit`).
-        rng: of the test's simulation; no privacy noise.
-        pairs: indices of products of two columns, to which a rule gives a credit of their own.
+    `credit`: `evidence`, `risk`, or alpha itself; a larger one is taken where double precision
+    cannot solve (`Tilt.credit`). `pairs`: indices of products of two columns, to which a rule gives
+    a credit of their own. `rng` draws no privacy noise.
 
     Raises:
         SpecError: an unknown rule.

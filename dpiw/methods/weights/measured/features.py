@@ -176,7 +176,6 @@ class Stack:
     ranges: Ranges | None = None
 
     def __post_init__(self) -> None:
-        """Raises SpecError: no part, an unknown one, or one that the schema cannot have."""
         unknown = sorted(set(self.shares) - set(PARTS))
         if unknown or not self.shares or not self.parts:
             raise SpecError(

@@ -317,20 +317,11 @@ def law_of_means(
     max_rows: int,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
-    """The law of published rows' weights, from public facts.
+    """The law of published rows' weights, from public facts; KeyError if one is missing.
 
-    Args:
-        stack: the measured features, without ranges.
-        rows: as published, on the schema's scale.
-        log_weights: of the rows, shape (n,).
-        scale: of the noise of the features' sums.
-        constant: by which a row counts; 0 where their number is public.
-        max_rows: most rows of one person.
-        facts: the certificate's: `rows`, `credit`, `effective_base_rows`, and optional ones.
-
-    Raises:
-        KeyError: a fact is missing.
-        ReleaseError: facts that fit no law.
+    `stack` has no ranges yet; `log_weights`: shape (n,); `scale` is of the noise of the features'
+    sums; `constant` is 0 where N is public; `facts` are the certificate's. ReleaseError if they fit
+    no law.
     """
     one_way, ranges = None, Ranges.from_json(facts.get("ranges", {}), stack.schema)
     stack = replace(stack, ranges=ranges)

@@ -123,7 +123,6 @@ class Measured(WeightEstimator):
     """Usual share of the effort: models improve with little of it, single columns hardly at all."""
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         if self.features is not None:
             object.__setattr__(self, "features", shares_of_parts(self.features))
         if self.scales is not None:

@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Targets:
-    """Noisy means of features, and the law of their noise.
+    """Noisy means of features, and the law of their noise; WeightError if they do not fit.
 
     Attributes:
         means: m, shape (d,).
@@ -34,7 +34,6 @@ class Targets:
     max_rows: int = 1
 
     def __post_init__(self) -> None:
-        """Raises WeightError: shapes differ, or a number is not finite or out of range."""
         size = self.means.size
         if self.fresh is not None and not 1 <= self.fresh <= size:
             raise WeightError(f"targets: expected 1 to {size} fresh features")

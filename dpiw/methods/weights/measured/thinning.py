@@ -87,14 +87,9 @@ def calibrated(
 ) -> Calibrated:
     """Choose rows and tilt them back to the base's means (Deville & Sarndal 1992); free.
 
-    Args:
-        log_weights: of the base rows, shape (M,).
-        rows: number to choose.
-        targets: the base's weighted means, with the noise S.
-        taken: features of some base rows, by their indices and log weights.
-        design_effect: largest design effect of the weights, but for rounding.
-        law: tilting of the base; its covariance starts the steps.
-        rng: of the choice; no privacy noise.
+    `log_weights`: of the base, shape (M,); `targets`: its weighted means, with the noise S; `taken`
+    gives features of rows by indices and log weights; `law`, a tilting of the base, starts the
+    steps. `rng` draws no privacy noise.
     """
     aim = design_effect
     for _ in range(_TRIALS):

@@ -129,7 +129,6 @@ class Tilt:
         covariance: C of the features, (d, d), or near it: positive definite with the ridge alone.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
-        steps: Newton steps taken.
     """
 
     coefficients: Array = field(repr=False)
@@ -212,16 +211,9 @@ def reached(
     gap: float = 0.0, is_guide: bool = False) -> Tilt | None:  # fmt: skip
     """The minimum from a start, or None; one Hessian is kept while steps are fast.
 
-    Args:
-        base: the rows to weight.
-        targets: what their weighted means should come close to.
-        credit: alpha > 0.
-        start: theta, shape (d,), or a `Point`.
-        covariance: near that of many rows, shape (d, d); returned corrected by the steps.
-        renewed: makes a better covariance; called once, if steps are slow enough to be worth it.
-        gap: stopping gap if larger than `_GAP`: certified, or by half of Newton's decrement where
-            steps confirmed the Hessian.
-        is_guide: whether the answer is only a start: Newton's decrement then suffices.
+    `covariance`, near that of many rows, (d, d), is returned corrected by the steps. `renewed`
+    makes a better one; it is called once, if steps are slow. `gap` is certified, or half of
+    Newton's decrement where steps confirmed the Hessian; with `is_guide` the decrement suffices.
     """
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)

@@ -134,7 +134,6 @@ class BetaRegression(RatioEstimator):
     known_everywhere: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         kinds = [kind.value for kind in NoiseKind]
         if not isinstance(self.noise, NoiseKind) and self.noise not in kinds:
             raise SpecError(f"weights.settings.noise: expected one of {', '.join(kinds)}")

@@ -20,13 +20,12 @@ from dpiw.methods.weights.paper.regression import Regression, solve
 
 @dataclass(frozen=True, kw_only=True)
 class PublicRows:
-    """Public rows of the real distribution; the certificate records `declared`, their origin."""
+    """Public rows of the real distribution, never a private table; `declared`: their origin."""
 
     table: SyntheticTable
     declared: str
 
     def __post_init__(self) -> None:
-        """Raises PrivacyError for a private table, SpecError without a declared origin."""
         if not isinstance(self.table, SyntheticTable):
             raise PrivacyError("beta calibration: only public rows are free")
         if not self.declared.strip():

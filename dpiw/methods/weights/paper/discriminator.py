@@ -52,7 +52,6 @@ class DiscriminatorWeights(RatioEstimator):
     set_later: ClassVar[frozenset[str]] = frozenset({"judge"})
 
     def __post_init__(self) -> None:
-        """Raises SpecError: the limit is out of range."""
         object.__setattr__(self, "limit", real("limit", self.limit, above=0, at_most=20))
 
     @property

@@ -148,7 +148,6 @@ class DensityNetwork(RatioEstimator):
     """Distributions that its guarantee rests on."""
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         hidden = self.hidden
         if not isinstance(hidden, list | tuple) or not 1 <= len(hidden) <= 3:
             raise SpecError("weights.settings.hidden: expected a list of 1 to 3 widths")

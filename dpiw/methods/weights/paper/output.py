@@ -121,7 +121,6 @@ class OutputNoised(BetaRegression):
         return completed
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range, or laplace noise."""
         super().__post_init__()
         if self.noise is NoiseKind.LAPLACE:
             raise SpecError("weights.settings.noise=laplace: expected gaussian or spherical")

@@ -89,7 +89,6 @@ class BetaCalibrate(Step):
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is out of range or missing."""
         if self.source != "public":
             raise SpecError("weights.post_processing.beta_calibrate.source: expected public")
         for name, low, high in _RANGES:
@@ -148,7 +147,6 @@ class Temper(Step):
     alpha: float
 
     def __post_init__(self) -> None:
-        """Raises SpecError: alpha is no number in (0, 1]."""
         object.__setattr__(self, "alpha", _number("temper.alpha", self.alpha, low=0, high=1))
 
     @property
@@ -220,7 +218,6 @@ class Clip(Step):
     at: float
 
     def __post_init__(self) -> None:
-        """Raises SpecError: `at` is no number above 1."""
         object.__setattr__(self, "at", _number("clip.at", self.at, low=1, high=1e9))
 
     @property
@@ -257,7 +254,6 @@ class Resample(Step):
     scheme: Resampling = Resampling.SYSTEMATIC
 
     def __post_init__(self) -> None:
-        """Raises SpecError: rows is no whole number >= 1, or the scheme is unknown."""
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise SpecError("weights.post_processing.resample.rows: expected a whole number >= 1")
         schemes = [scheme.value for scheme in Resampling]
@@ -298,7 +294,6 @@ class PostProcessing:
     steps: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a step twice, or out of order."""
         ranks = [STEPS.index(type(step)) for step in self.steps]
         if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
             names = ", ".join(step.step for step in self.steps)

@@ -94,14 +94,8 @@ def weigh(
 ) -> Weights:
     """Weight the rows of `synthetic` by a released ratio; free.
 
-    Args:
-        ratio: with a beta calibration, the ratio it was fitted on, which is not debiased again.
-        synthetic: the rows to weight, public.
-        debias: divide out the mean of the noise's exponential (`beta_debiased`) or not.
-        normalisation: self-normalised or as they are.
-        resolution: the plan's public forecast; enters the verdict when given.
-        post_processing: named steps; none by default.
-        rng: for `resample` alone; no privacy noise.
+    A beta-calibrated ratio, the one its calibration was fitted on, is not debiased again.
+    `resolution` is the plan's public forecast. `rng`, for `resample` alone, draws no privacy noise.
 
     Raises:
         WeightError: no rows, or the debiasing factor does not exist.
