@@ -212,7 +212,7 @@ class WeightEstimator(Method, abc.ABC):
         log_weights: Array,
         facts: Mapping[str, Any],
     ) -> ReplicateWeights | None:
-        """Replicate weights of the published rows, log weights of shape (n,); free; None: no."""
+        """Replicate weights of the published rows, or None if the settings ask for none; free."""
         return None
 
 

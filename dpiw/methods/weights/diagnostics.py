@@ -19,7 +19,7 @@ from dpiw.errors import UnreliableWeightsError, WeightError
 Array = NDArray[np.float64]
 
 MIN_ROWS = 25
-"""Rows; below, five of them, the least a fit needs, are no tail."""
+"""Fewest rows for a k-hat: a tail needs five, a fifth of them."""
 
 ESS_SHARE_USE, ESS_SHARE_CARE = 0.3, 0.05
 ESS_CARE = 50.0
@@ -165,7 +165,10 @@ def tail_length(rows: int) -> int:
 
 
 def k_hat(log_weights: Array) -> float | None:
-    """Pareto shape of the largest weights; None: too few, or equal. Vehtari et al. (2024), 2, 3."""
+    """Pareto shape of the largest weights; None when they are too few or all equal.
+
+    Source: Vehtari et al. (2024), Pareto smoothed importance sampling, sections 2 and 3.
+    """
     weights = _weights(log_weights)
     count = tail_length(weights.size)
     if weights.size < MIN_ROWS or count >= weights.size:

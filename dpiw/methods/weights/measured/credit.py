@@ -215,9 +215,9 @@ def solvable(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reweighted:
-    """Base rows weighted towards targets; `misfit` is that of the base before.
+    """Base rows weighted towards targets; `misfit` is the base's before weighting.
 
-    `p_value`: of the generator's being right on the features (`Misfit.evidence_test`).
+    `p_value` is that of a generator that is right on the features (`Misfit.evidence_test`).
     """
 
     targets: Targets = field(repr=False)

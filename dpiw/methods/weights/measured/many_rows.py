@@ -273,7 +273,7 @@ def _led(
 def _moved(
     solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_guide: bool = False
 ) -> Tilt | None:
-    """The minimum over a base by a few steps, or None; slow or failed ones start again."""
+    """The minimum over a base by a few steps from several starts, or None."""
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
     ask = partial(reached, base, targets, solved.credit, gap=gap, is_guide=is_guide)

@@ -45,7 +45,10 @@ class _Told:
 
 
 class Curvature:
-    """A Hessian corrected by steps: BFGS. Source: Nocedal & Wright (2006), 7.4 and (6.19)."""
+    """A Hessian corrected by steps: BFGS.
+
+    Source: Nocedal & Wright (2006), Numerical Optimization, algorithm 7.4 and formula 6.19.
+    """
 
     def __init__(self, near: Array) -> None:
         self._matrix, self._near = near, factor_of(near)
@@ -293,7 +296,7 @@ def _line_search(
 
 
 def _least_of_cubic(fall: float, decrement: float, slope: float) -> float:
-    """Minimum of a cubic on a step of length one; Nocedal & Wright (2006), formula 3.59."""
+    """Minimum of a cubic on a step of length one. Source: Nocedal & Wright (2006), formula 3.59."""
     bend = slope - decrement + 3 * fall
     root = math.sqrt(max(bend * bend + decrement * slope, 0.0))
     return 1 - (slope + root - bend) / max(slope + decrement + 2 * root, _LEAST)

@@ -66,7 +66,7 @@ def guessed(parts: dict[str, Array]) -> Array:
 def objections(
     estimate: Linearised, support: Array, parts: dict[str, Array], *, base: list[Objection]
 ) -> list[list[Objection]]:
-    """Each value's objections to `use`; `base` holds for all, `support` has shape (p,)."""
+    """Each value's objections to `use`, with those of the base; `support` has shape (p,)."""
     least = least_support(estimate)
     shares = guessed(parts) if estimate.facts.get("smooth", True) else np.zeros(support.size)
     return [

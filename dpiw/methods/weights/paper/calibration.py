@@ -35,7 +35,7 @@ class PublicRows:
 def calibrate_on_public_rows(
     ratio: DensityRatio, real_rows: PublicRows, synthetic: SyntheticTable, *, limit: float = 5.0
 ) -> tuple[float, float, float]:
-    """Fit a, b >= 0 and c on public rows of both laws, better not those of the ratio's fit; free.
+    """Fit a, b >= 0 and c on public labelled rows, best not those of the ratio's own fit; free.
 
     Negative coefficients are set to zero, the others fitted again (Kull et al. 2017, section 3.2).
     """

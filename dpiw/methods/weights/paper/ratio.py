@@ -131,7 +131,7 @@ def debias_unnormalised(log_ratio: Array, features: Array, law: NoiseLaw) -> Arr
 
 
 def debias_self_normalised(log_ratio: Array, features: Array, law: NoiseLaw) -> tuple[Array, Array]:
-    """b_bar.x + log b(x - mu_hat) of mean weight one, bias of second order, and mu_hat."""
+    """b_bar.x + log b(x - mu_hat) of mean weight one, and mu_hat; its bias is of second order."""
     centre = weighted_centre(log_ratio, features)
     return normalised(log_ratio + log_debias(law, features - centre)), centre
 
