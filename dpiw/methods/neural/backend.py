@@ -1,8 +1,6 @@
-"""The door to torch, which computes every network here: devices, and arrays on their way there.
+"""Torch's devices and arrays: float64, as float32 errs by more than the accountant's margin.
 
-All is in float64: the error of a sum of clipped gradients must stay far below the accountant's
-margin, and in single precision it would not (`dpiw.privacy.mechanisms.noisy_sum`). Nothing of
-torch's own state is changed: no seed, no type, no device; threads and modes within `computing`.
+Torch's own state is changed only in `computing`.
 """
 
 from __future__ import annotations
@@ -27,11 +25,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @cache
 def library() -> Any:
-    """Torch.
-
-    Raises:
-        SpecError: it cannot be loaded: it is not installed, or for another machine.
-    """
+    """Torch; SpecError where it cannot be loaded."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -42,11 +36,7 @@ def library() -> Any:
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """One thread, with derivatives; the caller's choice is restored afterwards.
-
-    Sums of several threads round by their number, so a resumed training would differ in bytes from
-    one that was never interrupted.
-    """
+    """One thread, so that sums round alike and resumed trainings agree; settings are restored."""
     torch = library()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -59,11 +49,7 @@ def computing() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Backend:
-    """A device that computes.
-
-    Attributes:
-        device: `cpu` or `cuda`; public.
-    """
+    """A device that computes: `cpu` or `cuda`; public."""
 
     device: str
 
@@ -81,11 +67,7 @@ CPU = Backend("cpu")
 
 
 def make_backend(device: str) -> Backend:
-    """The device a spec's word asks for: `auto` is a GPU if torch finds one, else the CPU.
-
-    Raises:
-        SpecError: an unknown word, or `cuda` where torch finds none.
-    """
+    """The backend of a spec's device; SpecError for an unknown one, or `cuda` without a GPU."""
     if device not in DEVICES:
         raise SpecError(f"device: expected one of {', '.join(DEVICES)}")
     if device == "cpu":
@@ -97,11 +79,7 @@ def make_backend(device: str) -> Backend:
 
 
 def check_installed(method: str) -> None:
-    """Raise SpecError where torch or Opacus is not there, before anything is reserved.
-
-    Args:
-        method: what trains a network, as the spec says it: `generator.method=dpgan`.
-    """
+    """Raise SpecError where torch or Opacus is missing; `method` is named in the message."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
         raise SpecError(
             f"{method}: its networks need torch and Opacus, which are not installed; run:"
@@ -110,13 +88,7 @@ def check_installed(method: str) -> None:
 
 
 def check_device(device: str, *, stage: str, computes: bool) -> None:
-    """Refuse `cuda` where torch finds no GPU, before anything is reserved or read.
-
-    `computes` asks the GPU for a sum, which then holds memory of the GPU for this process.
-
-    Raises:
-        SpecError: there is none; `auto` and `cpu` need none.
-    """
+    """Raise SpecError for `cuda` without a GPU; `computes` tests a sum, which holds GPU memory."""
     if device == "cuda" and not _cuda_is_there(computes=computes):
         raise SpecError(
             f"stage {stage}: device: cuda, and torch finds no CUDA device on this machine. Start"

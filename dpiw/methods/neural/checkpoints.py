@@ -1,4 +1,4 @@
-"""Where a training stands and what moves it: of DP-SGD nothing that was not noised."""
+"""The state of a DP-SGD training, which holds noised values only, and its optimiser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KIND = "dp_sgd_state"
 
 
 def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
-    """The stored arrays and facts of a checkpoint of a kind; PrivacyError: the bytes are none."""
+    """The arrays and facts of a checkpoint; PrivacyError for other bytes or another kind."""
     try:
         stored = Measurement.from_bytes(data)
     except Exception:
@@ -32,12 +32,10 @@ class TrainingState:
     """The state after `step` steps: a function of noisy sums and public values.
 
     Attributes:
-        step: noised steps taken.
         parameters: of the network, shape (p,).
         moments: of the optimiser, shape (k, p).
         average: mean of the parameters over the averaged tail so far, shape (p,).
         settings: digest of the `PrivateTraining` it belongs to.
-        publishable: whether all noise in it came from a publishable source.
     """
 
     step: int
@@ -48,7 +46,7 @@ class TrainingState:
     publishable: bool
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same state; a checkpoint belongs in the confidential workspace."""
+        """Deterministic bytes; a checkpoint belongs in the confidential workspace."""
         return Measurement(
             kind=_KIND,
             arrays={
@@ -62,11 +60,7 @@ class TrainingState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TrainingState:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            PrivacyError: the bytes are no state.
-        """
+        """Read what `to_bytes` wrote; PrivacyError for other bytes."""
         stored = read_checkpoint(data, kind=_KIND)
         return cls(
             step=stored.facts["step"],
@@ -85,10 +79,7 @@ def _check(name: str, value: float, *, above: float, below: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """Kingma & Ba (2015), with bias correction; post-processing of a noisy gradient.
-
-    Not torch's class, which keeps a state of its own and takes seven times as long here.
-    """
+    """Kingma & Ba (2015), with bias correction; seven times as fast as torch's class."""
 
     rule: ClassVar[str] = "adam"
     learning_rate: float = 1e-3
@@ -97,7 +88,6 @@ class Adam:
     floor: float = 1e-8
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is out of range."""
         _check("learning_rate", self.learning_rate, above=0, below=1e6)
         _check("first", self.first, above=-1e-12, below=1)
         _check("second", self.second, above=-1e-12, below=1)
@@ -110,7 +100,7 @@ class Adam:
     def update(
         self, parameters: Vector, gradient: Vector, moments: Vector, step: int
     ) -> tuple[Vector, Vector]:
-        """New parameters and moments after step `step` (from 1); the arguments are left alone."""
+        """New parameters and moments after step `step` (from 1); the arguments stay unchanged."""
         rates = np.array([[self.first], [self.second]])
         averages = rates * moments + (1 - rates) * np.stack([gradient, gradient * gradient])
         mean, square = averages / (1 - rates**step)

@@ -1,15 +1,6 @@
 """Losses of single rows, and sums of clipped gradients whose sensitivity is public.
 
-The losses are a closed list, because DP-SGD needs every row's derivative to depend on that row
-alone. Each gives its derivative by the output, its slope.
-
-Two clip rules, both of sensitivity C under adding or removing a row:
-
-- `LOSS` clips the gradient of the row's loss, as Abadi et al. (2016) do.
-- `OUTPUT` clips the gradient of the network's one output, then multiplies by the loss's slope, at
-  most 1. The clip factor depends on the row's features and not on its label, so a logit stays
-  calibrated: its stationary point is p_real (1 - s) = p_synthetic s, whatever C. Under `LOSS` the
-  row with the larger residual is cut more. The price: at logit 0 a slope of 1/2 is noised for 1.
+The losses are a closed list: DP-SGD needs every row's derivative to depend on that row alone.
 """
 
 from __future__ import annotations
@@ -37,16 +28,11 @@ class RowLoss(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class _Labelled:
-    """A loss of the two classes.
-
-    Attributes:
-        label: 1 for private rows, 0 for synthetic ones.
-    """
+    """A loss of two classes; `label` is 1 for private rows, 0 for synthetic ones."""
 
     label: int
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a label other than 0 and 1."""
         if self.label not in (0, 1):
             raise SpecError("loss.label: expected 0 or 1")
 
@@ -62,12 +48,10 @@ class Logistic(_Labelled):
 
 
 class Balanced(_Labelled):
-    """A log ratio's loss with slopes -min(1, exp(-z)) for private rows and min(1, exp(z)) else.
+    """A log ratio's loss: slopes -min(1, exp(-z)) for private rows, min(1, exp(z)) for others.
 
-    Their ratio is exp(z), so z is stationary where it is the log ratio, as under `Logistic`; but at
-    z = 0, where training starts and good generators leave it, the slope is the whole bound 1 and
-    not half of it: twice the signal under the same noise. (The two are the acceptance rules of
-    Metropolis and of Barker; the loss is convex in z.) Use it with `ClipRule.OUTPUT`.
+    As `Logistic`, with twice the signal at z = 0 under the same noise. Use it with
+    `ClipRule.OUTPUT`.
     """
 
     def slopes(self, outputs: Array) -> Array:
@@ -79,18 +63,11 @@ class Balanced(_Labelled):
 
 @dataclass(frozen=True, kw_only=True)
 class Critic:
-    """The output itself, to be raised or lowered: a Wasserstein critic's loss, slope `sign`.
-
-    The critic is no log ratio, whatever its scale (docs/method.md section 12).
-
-    Attributes:
-        sign: -1 for rows whose output is to rise, +1 for those whose output is to fall.
-    """
+    """A Wasserstein critic's loss, no log ratio; `sign`: -1 raises outputs, +1 lowers them."""
 
     sign: int
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a sign other than -1 and 1."""
         if self.sign not in (-1, 1):
             raise SpecError("critic sign: expected -1 or 1")
 
@@ -100,13 +77,15 @@ class Critic:
 
 
 LEAST_CLIP = 1e-3
-"""Least bound C of a training. Norms are roots of sums of squares of doubles; a square that is too
-small for one loses digits, of which a norm of C or more shows 1e-10 at most, as a larger factor's
-square would be infinite, which counts as zero."""
+"""Least bound C of a training: squares of doubles that underflow change a norm of C or more by
+1e-10 at most; a factor whose square would be infinite counts as zero."""
 
 
 class ClipRule(enum.Enum):
-    """Which gradient is clipped; see the module."""
+    """`LOSS`: the row's loss (Abadi et al. 2016). `OUTPUT`: the output, then times its slope <= 1.
+
+    Both have sensitivity C. Under `OUTPUT` clipping ignores the label: a logit stays calibrated.
+    """
 
     LOSS = "loss"
     OUTPUT = "output"
@@ -115,21 +94,13 @@ class ClipRule(enum.Enum):
 def clipped_sum(
     network: Network, rows: Array, loss: RowLoss, *, clip: float, rule: ClipRule
 ) -> Array:
-    """Sum over rows of the clipped gradient, shape (p,).
+    """Sum over rows, shape (n, inputs), of gradients clipped to norm C = `clip`, shape (p,).
 
-    A row whose gradient is not finite counts as zero.
-
-    Args:
-        network: at which parameters.
-        rows: shape (n, inputs); n may be 0.
-        loss: of each row.
-        clip: C > 0, bound on the norm of one row's part.
-        rule: what is clipped.
+    A row's gradient that is not finite counts as zero.
 
     Privacy:
-        With private rows: exact, not noised. Unit: one row, added or removed. L2: C. What is
-        rounded while slopes pass from layer to layer is part of the assumption on doubles that
-        certificates state (`dpiw.methods.neural.dp_sgd.ASSUMPTION`).
+        Exact, not noised. Unit: one row, added or removed. L2: C. Rounding between layers is part
+        of `dpiw.methods.neural.dp_sgd.ASSUMPTION`.
     """
     if len(rows) == 0:
         return library().zeros_like(network.parameters)  # also where a parameter is not finite
@@ -141,15 +112,7 @@ def clipped_sum(
 
 
 def check_computes(stage: str, make: Callable[[], Layered]) -> None:
-    """Clip the gradient of one public row, before the first draw of a stage, and by autograd alone.
-
-    Args:
-        stage: that trains.
-        make: its network's shape.
-
-    Raises:
-        StageFailedError: torch or Opacus does not work here, or not as it did in tests.
-    """
+    """Compare a clipped public gradient with autograd's; StageFailedError unless they agree."""
     try:
         with computing():
             shape, rng = make(), np.random.default_rng(0)

@@ -1,18 +1,13 @@
 """DP-SGD, once for everything neural: Poisson lots, clipped rows, one Gaussian draw per lot.
 
-Abadi et al. (2016) with the corrections of docs/method.md section 12, in its relaxed form: the
-gradient of synthetic rows depends on private rows only through released parameters, so it gets
-neither noise nor a budget. Sampling rate, number of steps, clip bound, divisor and noise are public
-constants fixed before data is read; a run takes exactly the accounted steps, whatever it finds.
+Abadi et al. (2016), corrected (docs/method.md section 12). Synthetic rows' gradients depend on
+private rows only through released parameters: no noise, no budget. All constants are public and
+fixed before data is read; a run takes exactly the accounted steps, whatever it finds.
 
-**Unit.** A unit of k = `max_rows` rows: rows are sampled each by itself, so at least one of the
-unit's rows is in a lot with probability q' = 1 - (1-q)^k, and then moves the sum by at most k C.
-The noise is `noise_multiplier` k C. By joint convexity over which rows are drawn, in both
-directions, such a step is dominated by the Poisson-sampled Gaussian of rate q' and that multiplier.
-(Sampling whole units would be tighter, but the identifier is dropped at ingest.)
-
-**Relation.** Add/remove. Replace-one has an exact pair of its own, which the accountant does not
-hold yet: it is refused.
+A unit of k = `max_rows` rows, sampled each by itself, meets a lot with probability q' = 1 - (1-q)^k
+and moves its sum by at most k C. By joint convexity over which rows are drawn, in both directions,
+such a step is dominated by the Poisson-sampled Gaussian of rate q' and noise `noise_multiplier` k
+C. Replace-one needs a pair that the accountant does not hold: it is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interv
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 PublicGradient = Callable[[Network, int], Array]
-"""Gradient of public rows at a network and a step (from 0), shape (p,): not noised, not private."""
+"""Gradient of public rows at a network and a step (from 0), shape (p,): not noised."""
 
 ASSUMPTION = (
     "DP-SGD draws its lots and its Gaussian noise in double precision from ChaCha20 keystreams"
@@ -49,7 +44,7 @@ ASSUMPTION = (
     " 2^-10 noise scales. The doubles' errors are taken to stay below the accountant's margin of"
     " 1e-4 of the scale; this is argued, not proved."
 )
-"""For the certificate of every release with a network in it."""
+"""For the certificate of every release with a network."""
 
 IMAGE_ASSUMPTION = (
     "The norms by which the rows' gradients of convolutional networks are clipped are found by"
@@ -61,13 +56,9 @@ IMAGE_ASSUMPTION = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PrivateLots:
-    """The private rows, and the network and loss that lots are for (hot).
+    """The private rows, shape (n, inputs), n >= 0, and the network and loss of lots (hot).
 
-    Attributes:
-        architecture: of the network; public.
-        rows: private rows, shape (n, inputs); n may be 0.
-        loss: of each private row.
-        backend: computes one lot at a time; rows, parameters and optimiser stay on the CPU.
+    `backend` computes one lot at a time; rows, parameters and optimiser stay on the CPU.
     """
 
     architecture: Layered
@@ -78,26 +69,16 @@ class PrivateLots:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateTraining:
-    """Every public constant of one run of DP-SGD.
+    """Every public constant of one run of DP-SGD; SpecError if one is out of range.
 
     Attributes:
-        sampling_rate: q, probability with which each private row enters a lot; from the public
-            nominal_rows, never from the number of rows.
+        sampling_rate: q, of each private row; from the public nominal_rows, never from the data.
         steps: T, number of lots, each with one draw of noise.
         clip: C, bound on one row's part of the sum.
-        noise_multiplier: noise standard deviation over max_rows times C; None: not calibrated.
         divisor: L, by which noisy and public sums are divided.
-        unit: whose contribution is hidden.
-        rule: what is clipped (`dpiw.methods.neural.clipping`).
-        optimiser: what is made of the noisy gradient.
-        averaged: the released parameters are the mean over this last share of the steps, in
-            [0, 1); 0 for the last parameters.
-        resumes: how often a training that was killed may go on from a checkpoint; each repeats up
-            to `every` steps, which are accounted beside `steps`.
-
-    Raises:
-        SpecError: a constant is out of range, or the unit's relation is replace-one.
-        UncalibratedError: a noise multiplier that is no finite number > 0.
+        noise_multiplier: noise standard deviation over max_rows C; None: not calibrated.
+        averaged: released parameters are the mean over this last share of steps, in [0, 1).
+        resumes: most resumes from a checkpoint; each may repeat `every` steps, accounted as well.
     """
 
     sampling_rate: float
@@ -112,7 +93,6 @@ class PrivateTraining:
     resumes: int = 0
 
     def __post_init__(self) -> None:
-        """See the class."""
         if self.unit.relation is not NeighbouringRelation.ADD_OR_REMOVE_ONE:
             raise SpecError(
                 "relation=replace_one: networks are trained under add_or_remove_one only"
@@ -133,17 +113,17 @@ class PrivateTraining:
 
     @property
     def resumption(self) -> Resumption | None:
-        """The terms of resuming; None: it is not resumed."""
+        """The terms of resuming; None: a killed training is lost."""
         return Resumption.of(steps=self.steps, resumes=self.resumes)
 
     @property
     def every(self) -> int:
-        """Steps between checkpoints, and between tellings of progress."""
+        """Steps between checkpoints, and between progress reports."""
         return interval(self.steps)
 
     @property
     def drawn(self) -> int:
-        """T + R K: noised steps that are accounted, those that resumes may repeat included."""
+        """T + R K: accounted steps, those that resumes may repeat included."""
         return self.steps + self.resumes * self.every
 
     @property
@@ -166,21 +146,16 @@ class PrivateTraining:
         return min(1.0, rate * (1 + 1e-12))
 
     def multiplier_for(self, rho: float) -> float:
-        """The noise multiplier whose steps spend about `rho` of zCDP: decreasing, continuous.
+        """The noise multiplier for about `rho` of zCDP, decreasing, continuous; shares effort only.
 
-        By the central limit theorem of Bu et al. (2020) T steps are Gaussian of parameter
-        q' sqrt(T (exp(1/s^2) - 1)). It only shares effort among stages; costs are accounted.
+        T steps are about Gaussian of parameter q' sqrt(T (exp(1/s^2) - 1)) (Bu et al. 2020).
         """
         if not (math.isfinite(rho) and rho > 0):
             raise SpecError("training: expected an effort rho > 0")
         return 1 / math.sqrt(math.log1p(2 * rho / (self.unit_rate**2 * self.drawn)))
 
     def events(self) -> tuple[PoissonSampledGaussianEvent, ...]:
-        """What a run does to the private rows, what resumes may repeat included.
-
-        Raises:
-            UncalibratedError: no noise multiplier yet.
-        """
+        """The event of a run, with what resumes may repeat; raises UncalibratedError."""
         return (
             PoissonSampledGaussianEvent(
                 sampling_probability=self.unit_rate,
@@ -218,17 +193,12 @@ class PrivateTraining:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the constants: a checkpoint of other ones is refused."""
+        """SHA-256 of the constants: a checkpoint with other constants is refused."""
         text = json.dumps(self.parameters(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(b"dpiw-dp-sgd-v1\n" + text.encode()).hexdigest()
 
     def start(self, initial: NDArray[np.float64], *, publishable: bool) -> TrainingState:
-        """The state before the first step.
-
-        Args:
-            initial: public starting parameters, shape (p,).
-            publishable: of the noise source that will be used.
-        """
+        """The state before the first step, from public parameters of shape (p,)."""
         return TrainingState(
             step=0,
             parameters=np.asarray(initial, dtype=np.float64),
@@ -246,21 +216,12 @@ class PrivateTraining:
         noise: NoiseSource,
         public: PublicGradient | None = None,
     ) -> TrainingState:
-        """One lot: sample, clip, add noise once, divide by the public L, update.
-
-        Args:
-            state: where training stands.
-            lots: the private rows.
-            noise: draws the lot and its noise.
-            public: gradient of public rows, added without noise.
+        """One lot: sample, clip, add noise once, add the `public` gradient, divide by L, update.
 
         Privacy:
-            Unit: `unit`, under add/remove. L2 of the sum: max_rows C.
-            Event: one of the `steps` of `events`: the noise is drawn for empty lots too, and
-            nothing but the noisy sum reaches the state.
-
-        Raises:
-            PrivacyError: every accounted step was taken, or the state is of other settings.
+            Unit: `unit`, under add/remove. L2 of the sum: max_rows C. Event: one of the `steps` of
+            `events`: noise is drawn for empty lots too, and only the noisy sum reaches the state.
+            PrivacyError if no accounted step is left, or for a state of other settings.
         """
         self._check(state, noise)
         backend = lots.backend
@@ -302,22 +263,11 @@ class PrivateTraining:
         public: PublicGradient | None = None,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """All steps that are left.
-
-        Args:
-            state: where training stands before its first step; a checkpoint that `watch` holds
-                takes its place.
-            lots: the private rows.
-            noise: draws the lots and their noise.
-            public: gradient of public rows, added without noise.
-            watch: told the state before the first step, after every `every`-th and after the last.
+        """All steps that are left; `watch` gets states, and a checkpoint it holds replaces `state`.
 
         Privacy:
-            Unit, event and errors: as `private_step`, once per step. A resumed training repeats the
-            steps after its checkpoint.
-
-        Raises:
-            PrivacyError: a checkpoint of other settings, or no step is reserved to be repeated.
+            Unit and event: as `private_step`, once per step. A resumed training repeats the steps
+            after its checkpoint; PrivacyError if none is reserved, or for other settings.
         """
         checkpoint = watch.resumed()
         if checkpoint is not None:

@@ -1,8 +1,6 @@
 """Networks as values: layers in a row, with every parameter in one flat vector; torch computes.
 
-No operation mixes rows: there is no batch normalisation here, and there must be none. A network
-gives its outputs, by which autograd takes derivatives, and with `Watch` what each layer was given
-and what it gave, of which `dpiw.methods.neural.clipping` makes every row's gradient.
+No operation may mix rows: no batch normalisation.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from dpiw.methods.neural.row_norms import AllGradients, DenseGradients, RowGradi
 ACTIVATIONS = ("relu", "tanh")
 
 _MOST_ENTRIES = 2**25
-"""Numbers that a pass may hold at once: 256 MiB."""
+"""Most numbers a pass holds at once: 256 MiB."""
 
 
 class Layer(Protocol):
@@ -37,7 +35,7 @@ class Layer(Protocol):
 
     @property
     def held(self) -> int:
-        """How many numbers a row's pass holds, at most."""
+        """Largest number of values that a row's pass holds."""
         ...
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -45,26 +43,21 @@ class Layer(Protocol):
         ...
 
     def __call__(self, parameters: Array, values: Array) -> Array:
-        """What it makes of values, rows first; row i of row i alone."""
+        """The layer's output, rows first; row i depends on row i alone."""
         ...
 
     def row_gradients(self, values: Array, slopes: Array) -> RowGradients:
-        """Every row's gradient by the parameters, of what it was given and of its slopes."""
+        """Every row's gradient by the parameters, from the layer's inputs and slopes."""
         ...
 
 
 Plain = Callable[[Array, Array], Array]
-"""What has no parameters: from values and the network's rows to new values, row by row."""
+"""A function without parameters: from values and the network's rows to values, row by row."""
 
 
 @dataclass(frozen=True)
 class Dense:
-    """An affine map of rows: weights (inputs, outputs) by rows, then the biases.
-
-    Attributes:
-        inputs, outputs: widths.
-        gain: 6 before a rectifier (He), 3 before a tanh (Glorot).
-    """
+    """An affine map: weights by rows, then biases; `gain`: 6 (He), or 3 before a tanh (Glorot)."""
 
     inputs: int
     outputs: int
@@ -113,7 +106,7 @@ class Watch:
         self.outputs.append(made)
 
     def gradients(self, outputs: Array, by: Array) -> AllGradients:
-        """Every row's gradient of `by` times the network's outputs, both of shape (n, outputs)."""
+        """Every row's gradient of `by` times the outputs, both of shape (n, outputs)."""
         slopes = library().autograd.grad(outputs, self.outputs, by)
         seen = zip(self.layers, self.inputs, slopes, strict=True)
         return AllGradients(tuple(layer.row_gradients(*values) for layer, *values in seen))
@@ -129,12 +122,12 @@ class Layered:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Those with parameters."""
+        """The layers with parameters."""
         raise NotImplementedError
 
     @property
     def between(self) -> tuple[Plain, ...]:
-        """Before the first layer, between every two, and behind the last one."""
+        """Functions before the first layer, between every two, and after the last one."""
         raise NotImplementedError
 
     @cached_property
@@ -149,7 +142,7 @@ class Layered:
 
     @cached_property
     def rows_at_once(self) -> int:
-        """Rows whose pass fits in memory; more go one part after the other."""
+        """Rows whose pass fits in memory; more are passed part by part."""
         return max(1, _MOST_ENTRIES // sum(layer.held for layer in self.layers))
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -161,24 +154,18 @@ class Layered:
         return Network(architecture=self, parameters=parameters)
 
     def backend(self, device: str) -> Backend:
-        """Where it computes: see `make_backend`."""
+        """The device's backend: `make_backend`."""
         return make_backend(device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Layered):
-    """Shape of a perceptron; public.
-
-    Attributes:
-        widths: of the rows, the hidden layers and the output: (20, 64, 64, 1).
-        activation: of the hidden layers, `relu` or `tanh`; the output is linear.
-    """
+    """A perceptron: widths of rows, hidden layers and output, such as (20, 64, 64, 1); public."""
 
     widths: tuple[int, ...]
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        """Raises SpecError: fewer than two widths, one below 1, or an unknown activation."""
         if len(self.widths) < 2 or any(width < 1 for width in self.widths):
             raise SpecError("network.widths: expected at least two whole numbers >= 1")
         if self.activation not in ACTIVATIONS:
@@ -217,22 +204,12 @@ def _tanh(values: Array, _: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """An architecture with parameters.
-
-    Attributes:
-        architecture: the shape.
-        parameters: flat, shape (p,), a tensor, or NumPy's for the CPU; all that is computed lives
-            where they do.
-
-    Raises:
-        SpecError: not as many parameters as the architecture has.
-    """
+    """An architecture with parameters, flat, shape (p,); SpecError if their number differs."""
 
     architecture: Layered
     parameters: Array
 
     def __post_init__(self) -> None:
-        """See the class."""
         if isinstance(self.parameters, np.ndarray):
             object.__setattr__(self, "parameters", CPU.array(self.parameters))
         if tuple(self.parameters.shape) != (self.architecture.size,):
@@ -248,10 +225,7 @@ class Network:
         return replace(self, parameters=self.parameters.detach().clone().requires_grad_())
 
     def outputs(self, rows: Array, *, watch: Watch | None = None) -> Array:
-        """The outputs, shape (n, outputs), for rows of shape (n, inputs); n may be 0.
-
-        `watch`, if given, records each layer.
-        """
+        """The outputs, shape (n, outputs), for rows of shape (n, inputs); n may be 0."""
         shape = self.architecture
         first, *others = shape.between
         values = first(rows, rows)

@@ -1,11 +1,7 @@
 """Relaxed DP-SGD of a classifier of private against synthetic rows, whose logit is a log ratio.
 
-Each step holds a Poisson lot of private rows (rate q, weight 1, noise added) and a public minibatch
-of B synthetic rows (weight L/B, no noise), with L = q n0. At the stationary point the logit is
-log(p_real/p_synthetic) + log(q N_D/L) = log(p_real/p_synthetic) + log(N_D/n0): the prior correction
-of docs/method.md section 2 is in the public weight L/B, and what is left of it is a constant that
-self-normalisation removes. Gradients of the logit are clipped, not those of the loss, so that
-clipping does not move that point (`ClipRule.OUTPUT`).
+B public rows weigh L/B each, L = q n0: the logit's stationary point is log(p_real/p_synthetic) +
+log(N_D/n0) (docs/method.md section 2), and `ClipRule.OUTPUT` keeps it there.
 """
 
 from __future__ import annotations
@@ -31,21 +27,14 @@ from dpiw.privacy.units import PrivacyUnit
 Matrix = NDArray[np.float64]
 
 MOST_STAND_INS = 20_000
-"""Rows that stand in for the private table in a simulation, at most."""
+"""Largest number of rows that replace the private table in a simulation."""
 
 LOSSES: Mapping[str, Callable[..., RowLoss]] = {"logistic": Logistic, "balanced": Balanced}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RatioTraining:
-    """A network, a private training, and the loss of both classes; public.
-
-    Attributes:
-        architecture: one output, the logit.
-        private: the constants of the private part.
-        loss: `logistic` or `balanced` (`dpiw.methods.neural.clipping`).
-        batch: B, synthetic rows per step.
-    """
+    """A network of one output, a private training, a loss, and B synthetic rows per step."""
 
     architecture: Architecture
     private: PrivateTraining
@@ -67,11 +56,7 @@ class RatioTraining:
         loss: str,
         resumes: int = 0,
     ) -> Self:
-        """From a lot size and the public nominal_rows: q = min(1, lot/n0), L = q n0.
-
-        Raises:
-            SpecError: a constant is out of range, or the unit's relation is replace-one.
-        """
+        """By lot size and public nominal_rows: q = min(1, lot/n0), L = q n0; or SpecError."""
         if loss not in LOSSES:
             raise SpecError(f"training.loss: expected one of {', '.join(LOSSES)}")
         if architecture.widths[-1] != 1:
@@ -108,7 +93,7 @@ class RatioTraining:
 
     @cached_property
     def _public_number(self) -> int:
-        """Fixes initial parameters and the order of synthetic rows; follows from the settings."""
+        """Seed of initial parameters and of the order of synthetic rows, from the settings."""
         return int(self.private.digest[:16], 16)
 
     def _public_gradient(self, synthetic: Matrix, backend: Backend) -> PublicGradient:
@@ -137,14 +122,7 @@ class RatioTraining:
         backend: Backend = CPU,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """Train; the classifier's parameters are the state's `average`.
-
-        Args:
-            private: private rows, shape (n, widths[0]); n may be 0.
-            synthetic: public rows, shape (m, widths[0]), m >= 1.
-            noise: draws lots and their noise.
-            backend: where the arithmetic runs.
-            watch: as `PrivateTraining.train`.
+        """Train on rows of shape (n, widths[0]); the parameters are the state's `average`.
 
         Privacy:
             Unit, events and errors: those of `PrivateTraining.train`.
@@ -173,7 +151,7 @@ class RatioTraining:
 
 
 def log_ratio_of(logits: Matrix, *, limit: float) -> Matrix:
-    """Logits inside [-limit, limit]; where a network is no number, zero."""
+    """Logits clipped to [-limit, limit]; zero for NaN."""
     numbers = np.where(np.isfinite(logits), logits, np.where(np.isnan(logits), 0.0, logits))
     return np.asarray(np.clip(numbers, -limit, limit))
 
@@ -187,18 +165,11 @@ def replay(
     tilt: Matrix | None = None,
     number: int = 0,
 ) -> TrainingState:
-    """The training on public rows alone: the effect of noise and sampling on a known ratio.
+    """The training on public rows alone, at least two: noise and sampling on a known ratio.
 
-    The rows are halved at random. One half is the synthetic table. From the other, min(n0, 20,000)
-    rows are drawn with replacement as stand-ins for private rows, at the rate that keeps lot sizes.
-
-    Args:
-        training: calibrated.
-        rows: public rows, shape (m, widths[0]), m >= 2.
-        nominal_rows: n0.
-        noise: simulation, so any source.
-        tilt: log ratio of the stand-ins to the rows, shape (m,); None for none.
-        number: of this replay; it fixes the halves and the draw.
+    Half of the rows are the synthetic table; min(n0, 20,000) stand-ins for private rows are drawn
+    from the other half, at the rate that keeps lot sizes, and `tilt`, shape (m,), is their log
+    ratio. `number` fixes the halves and the draw.
     """
     rng = np.random.default_rng([training._public_number, 2, number])
     order = rng.permutation(len(rows))

@@ -1,13 +1,6 @@
 """Every row's gradient by the parameters of one layer, in its cheapest form.
 
-A dense layer with input a and slope d gives a row the outer product of (a, 1) and d. Its squared
-norm is |d|^2 (|a|^2 + 1), and the sum of clipped gradients is one matrix product, so no row's
-gradient is stored (Goodfellow 2015). Opacus (Yousefpour et al. 2021) makes the row gradients of
-convolutions. Lots, clipping, noise and checkpoints are ours.
-
-A convolution's row gradient is a sum over pixels. Where huge parts cancel, the sum over rows errs
-by a rounding of the parts, which a small norm hides. So a row's norm counts as at least `SHARE` of
-its parts' magnitudes.
+Source: Goodfellow (2015) for dense layers; Opacus (Yousefpour et al. 2021) for convolutions.
 """
 
 from __future__ import annotations
@@ -24,11 +17,9 @@ from numpy.typing import NDArray
 from dpiw.methods.neural.backend import Array, library
 
 SHARE = 2.0**-10
-"""Of the magnitudes of its parts, that a row's norm is taken to have at least.
+"""Least norm of a row's gradient, as a share of the magnitudes of its parts, which may cancel.
 
-Where a row's gradient by a layer is a sum (over pixels), huge parts may cancel, and a sum over rows
-then errs by a rounding of the parts. Parts that cancel have magnitudes of at most C / SHARE: a sum
-over n rows with N parts together errs by at most n N 2^-43 C, to first order."""
+A sum over n rows with N parts together then errs by at most n N 2^-43 C, to first order."""
 
 
 class RowGradients(Protocol):
@@ -39,10 +30,7 @@ class RowGradients(Protocol):
         ...
 
     def magnitudes(self) -> Array | None:
-        """At least the sum of the norms of what each row's gradient is a sum of, shape (n,).
-
-        None where it is one product, in which nothing cancels.
-        """
+        """Bound on the sum of the norms of each row's parts, shape (n,); None: one product."""
         ...
 
     def sum(self, factors: Array) -> Array:
@@ -56,7 +44,7 @@ class RowGradients(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DenseGradients:
-    """A dense layer's, by what it was given and its slopes, shapes (n, inputs) and (n, outputs)."""
+    """A dense layer's, by its inputs and slopes, shapes (n, inputs) and (n, outputs)."""
 
     inputs: Array
     slopes: Array
@@ -133,10 +121,7 @@ def _squares(rows: Array) -> Array:
 class Convolution:
     """A convolution, or a transposed one, padded with zeros; public.
 
-    Attributes:
-        module: a layer of torch with a bias, on the device `meta`: it has shapes, no numbers, and
-            draws none of torch's random numbers.
-        held: as of `dpiw.methods.neural.networks.Layer`.
+    `module` is torch's, with a bias, on `meta`: it holds no numbers and draws no random ones.
     """
 
     module: Any
@@ -148,17 +133,14 @@ class Convolution:
         return int(self.module.weight.numel() + self.module.bias.numel())
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Starting parameters: uniform weights (He), biases zero.
-
-        The layer's inputs are taken to be all axes of its weights but the first.
-        """
+        """Starting parameters: uniform weights (He), biases zero."""
         weights = self.module.weight
         reach = math.sqrt(6.0 * len(weights) / weights.numel())
         drawn = rng.uniform(-reach, reach, weights.numel())
         return np.concatenate([drawn, np.zeros(self.module.bias.numel())])
 
     def __call__(self, parameters: Array, values: Array) -> Array:
-        """What it makes of images, shape (n, channels, height, width)."""
+        """The output for images, shape (n, channels, height, width)."""
         weights, biases = parameters.split([self.module.weight.numel(), self.module.bias.numel()])
         named = {"weight": weights.view(self.module.weight.shape), "bias": biases}
         return library().func.functional_call(self.module, named, (values,))
@@ -175,10 +157,7 @@ class Convolution:
 
 @cache
 def samplers() -> Any:
-    """What finds row gradients, by kind of layer; ImportError where Opacus is not installed.
-
-    Importing Opacus gives the process's log a place, which is the process's own to choose.
-    """
+    """Opacus's functions for row gradients, by kind of layer; keeps the process's log handlers."""
     handlers = logging.root.handlers[:]
     from opacus.grad_sample import GradSampleModule
 
@@ -187,11 +166,7 @@ def samplers() -> Any:
 
 
 def _magnitudes(module: Any, inputs: Array, slopes: Array) -> Array:
-    """At least the sum of the norms of the parts of each row's gradient, shape (n,).
-
-    By Cauchy and Schwarz. Each input meets each place of the kernel once; a bias has the slopes
-    alone.
-    """
+    """Bound on the sum of the norms of each row's parts, shape (n,), by Cauchy and Schwarz."""
     slopes, kernel = slopes.flatten(1), math.prod(module.kernel_size)
     squares = slopes.shape[1] + kernel * inputs.flatten(1).square().sum(1)
     return slopes.norm(dim=1) * squares.sqrt()

@@ -1,4 +1,4 @@
-"""What an estimator of importance weights is, and what it is by default."""
+"""The base class of weight estimators, with its defaults."""
 
 from __future__ import annotations
 
@@ -55,11 +55,7 @@ Array = NDArray[np.float64]
 
 
 class Normalisation(enum.Enum):
-    """What the weights are scaled to.
-
-    `SELF`: mean one; estimates are ratios, with a bias of second order. `UNNORMALISED`: as they
-    are; debiased estimates are unbiased for those with the non-private weights.
-    """
+    """`SELF`: mean weight one, bias of second order. `UNNORMALISED`: unbiased if debiased."""
 
     SELF = "self"
     UNNORMALISED = "unnormalised"
@@ -67,15 +63,7 @@ class Normalisation(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Weighing:
-    """Public choices of how a measurement becomes weights.
-
-    Attributes:
-        rows: how many are published.
-        post_processing: named steps.
-        normalisation: self-normalised or as they are.
-        resolution: the plan's forecast; enters the verdict when given.
-        public: declared public rows, on which a beta calibration is fitted; None without one.
-    """
+    """Public choices of how a measurement becomes weights; `resolution` is the plan's forecast."""
 
     rows: int
     post_processing: PostProcessing
@@ -89,9 +77,8 @@ class SampledRows:
     """Rows of a fitted generator; public.
 
     Attributes:
-        weighed: the rows that get weights, or of which the published ones are chosen.
+        weighed: rows that get weights, or from which the published ones are chosen.
         fitting: others of the same law, on which weights are fitted; may have no row.
-        one_way: one-way distributions that the generator knows; None if none.
         admission: how often constraints bound all of them; None where there are none.
     """
 
@@ -104,15 +91,13 @@ class SampledRows:
 class WeightEstimator(Method, abc.ABC):
     """A density-ratio estimator before it has seen data: frozen public settings.
 
-    The synthetic table is public; it may depend on the private one only through measurements that
-    were paid for. What most estimators have in common is written here once; a subclass says where
-    it differs, and nobody else asks which one it is.
+    The synthetic table may depend on the private one only through measurements that were paid for.
     """
 
     method: ClassVar[str]
     private: ClassVar[bool]
     effort: ClassVar[float] = 0.5
-    """Share of the effort where a spec does not say."""
+    """Share of the effort where a spec names none."""
     draws: ClassVar[bool] = True
     """Whether it reads the private table; if not, its weights are post-processing, and free."""
     pure_noise: ClassVar[str | None] = None
@@ -133,16 +118,7 @@ class WeightEstimator(Method, abc.ABC):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
-        """Build it, uncalibrated, from a spec's words.
-
-        Args:
-            settings: of the method.
-            pure: whether the release promises delta = 0.
-            rows: how many the release will publish, if known.
-
-        Raises:
-            SpecError: an unknown setting or one out of range, or noise that is not pure.
-        """
+        """Build it, uncalibrated, or raise SpecError; `pure`: the release promises delta = 0."""
         known = {setting.name for setting in fields(cls)} - cls.set_later  # type: ignore[arg-type]
         for name in sorted(set(settings) - known):
             hint = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
@@ -164,26 +140,18 @@ class WeightEstimator(Method, abc.ABC):
 
     @property
     def needs_critic(self) -> bool:
-        """Whether it asks the fitted generator's discriminator."""
+        """Whether it reads the generator's discriminator."""
         return False
 
     def check_critic(self, critic: CriticKind) -> None:
-        """Refuse a generator whose discriminator cannot say what this asks. Public.
-
-        Raises:
-            SpecError: names the field and the generators that would do.
-        """
+        """Raise SpecError for a generator whose discriminator does not fit. Public."""
 
     def informed(self, judge: Judge | None) -> Self:
-        """With the fitted generator, where this asks it; free, and the same every time."""
+        """With the fitted generator, where this needs it; free and deterministic."""
         return self
 
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
-        """Refuse what a release cannot do with these weights, before anything is planned.
-
-        Raises:
-            SpecError: names the field.
-        """
+        """Raise SpecError, before planning, for what a release cannot do with these weights."""
         step = weighing.post_processing.calibrate
         if step is not None and not self.known_everywhere:
             raise SpecError(
@@ -201,11 +169,7 @@ class WeightEstimator(Method, abc.ABC):
         return ()
 
     def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """Sentences for the certificate, about the use of these weights.
-
-        Args:
-            calibrated: whether a beta calibration follows.
-        """
+        """Sentences for the certificate; `calibrated`: whether a beta calibration follows."""
         return ()
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
@@ -214,10 +178,7 @@ class WeightEstimator(Method, abc.ABC):
 
     @abc.abstractmethod
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float | None:
-        """Share of the log ratio's variance that survives shrinkage, in [0, 1], public.
-
-        None where nothing public tells.
-        """
+        """Share of the log ratio's variance left by shrinkage, in [0, 1], public; None: unknown."""
 
     def sampled(self, published: int) -> tuple[int, int]:
         """Rows to sample for `published` ones: to weigh, and to fit on."""
@@ -242,17 +203,7 @@ class WeightEstimator(Method, abc.ABC):
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """Turn a measurement into weights. Costs nothing.
-
-        Args:
-            measurement: drawn by these settings.
-            rows: of the generator.
-            weighing: how.
-            rng: of choices among rows; no privacy noise. The same state gives the same weights.
-
-        Raises:
-            WeightError: the measurement does not fit, or weights do not exist.
-        """
+        """Turn a measurement into weights; free and deterministic. May raise WeightError."""
 
     def replicates_of(
         self,
@@ -261,31 +212,14 @@ class WeightEstimator(Method, abc.ABC):
         log_weights: Array,
         facts: Mapping[str, Any],
     ) -> ReplicateWeights | None:
-        """Replicate weights of the published rows; free; None where none are asked for.
-
-        Args:
-            measurement: the weights are of.
-            rows: as published.
-            log_weights: theirs, shape (n,).
-            facts: what the certificate's diagnostics say of the weights.
-        """
+        """Replicate weights of the published rows, or None if the settings ask for none; free."""
         return None
 
 
 def check_measurement(
     measurement: Measurement, *, kind: str, own: Mapping[str, Any], method: str
 ) -> None:
-    """Refuse a measurement of another method, or of other settings.
-
-    Args:
-        measurement: as drawn, or as read back.
-        kind: that it should be of.
-        own: facts that it should state.
-        method: by name.
-
-    Raises:
-        WeightError: it is of another kind, or states something else.
-    """
+    """Raise WeightError for a measurement of another method, or of other settings (`own`)."""
     facts = measurement.facts
     if measurement.kind != kind or any(facts.get(name) != own[name] for name in own):
         raise WeightError(f"{method}: not a measurement with these settings")

@@ -1,8 +1,6 @@
 """Whether weights may be used: effective sample size, k-hat, and a verdict with its public rule.
 
-Everything is computed from released weights and public forecasts, so it is free post-processing.
-The same numbers computed from non-private weights would leak (docs/method.md section 11).
-Imports nothing but NumPy.
+Free for released weights; from non-private ones it would leak (docs/method.md section 11).
 """
 
 from __future__ import annotations
@@ -21,16 +19,15 @@ from dpiw.errors import UnreliableWeightsError, WeightError
 Array = NDArray[np.float64]
 
 MIN_ROWS = 25
-"""Below this many rows a tail of five, the least a fit needs, is no longer a tail."""
+"""Fewest rows for a k-hat: a tail needs five, a fifth of them."""
 
 ESS_SHARE_USE, ESS_SHARE_CARE = 0.3, 0.05
 ESS_CARE = 50.0
 K_HAT_USE, K_HAT_CARE = 0.7, 1.0
 STANDS_OUT = 0.25
-"""Least share of the sum of squared weights by which the five largest, the fewest that a tail is
-fitted to, exceed the others for a large k-hat to count. Of Pareto weights of shape 0.7 and more it
-is a quarter or more nearly always. Weights that are nearly tied, or of two values with a little
-noise, have a large k-hat as well, up to 10, and no tail: of them it is less from 500 rows on."""
+"""Least share of the sum of squared weights by which the five largest exceed the others for a large
+k-hat to count. Pareto weights of shape >= 0.7 nearly always reach it; nearly tied or two-valued
+weights, whose k-hat may be 10, do not from 500 rows on."""
 
 RULE = (
     "use: k-hat < min(1 - 1/log10(rows), 0.7), effective sample size >= 30% of the rows, and at"
@@ -40,11 +37,11 @@ RULE = (
     " weights; none when they are all equal, or when it is too large and the five largest exceed"
     " the others by less than a quarter of the sum of squared weights, which passes."
 )
-"""The verdict's rule. Its numbers are the constants of this module."""
+"""The verdict's rule, with the constants of this module."""
 
 
 class Verdict(enum.Enum):
-    """What the diagnostics say about the weights."""
+    """Whether the weights may be used."""
 
     USE = "use"
     CARE = "use with care"
@@ -53,12 +50,9 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """A released log ratio's spread against what chance alone gives.
+    """A released log ratio's spread against what chance alone gives, before debiasing.
 
-    Attributes:
-        spread: variance of the log ratio over the published rows, before debiasing.
-        chance: mean of that variance over draws of noise and sampling error.
-        p_value: (r + 1)/(R + 1), r of R draws vary at least as much: valid for every R.
+    `p_value` is (r + 1)/(R + 1), r of R draws vary at least as much: valid for every R.
     """
 
     spread: float
@@ -67,7 +61,7 @@ class Signal:
 
     @classmethod
     def of(cls, log_ratio: Array, null: Array) -> Self:
-        """Compare a log ratio, shape (n,), with variances that chance gave, shape (R,)."""
+        """Compare a log ratio, shape (n,), with variances by chance, shape (R,)."""
         spread = float(log_ratio.var())
         return cls(
             spread=spread,
@@ -81,18 +75,10 @@ class Diagnostics:
     """Public diagnostics of one weight vector.
 
     Attributes:
-        rows: number of weights.
-        effective_sample_size: Kish: (sum w)^2 / sum w^2. Right when the estimating functions'
-            outer product is constant; a fair default. It does not include the privacy noise.
-        design_effect: rows / effective_sample_size, >= 1.
-        k_hat: Pareto shape of the upper tail; None when the tail is constant, too short to fit, or
-            none (`STANDS_OUT`).
+        effective_sample_size: Kish: (sum w)^2 / sum w^2, without the privacy noise.
+        k_hat: Pareto shape of the tail; None if constant, too short, or no tail (`STANDS_OUT`).
         noise: standard deviation of the privacy noise in a log weight; None when not given.
         resolution: the plan's forecast; None when not given.
-        signal: the log ratio's spread against chance; None when not given.
-        verdict: by `rule`.
-        reasons: what keeps the verdict from `use`, one sentence each.
-        rule: the public text.
     """
 
     rows: int
@@ -122,7 +108,7 @@ class Diagnostics:
         return facts
 
     def judged_with(self, findings: Sequence[tuple[Verdict, str]], *, rule: str) -> Self:
-        """With further findings, and what `rule` adds to the public rule."""
+        """With further findings, and `rule` appended to the public rule."""
         order, kinds = [*Verdict], [self.verdict, *(kind for kind, _ in findings)]
         return replace(
             self,
@@ -156,8 +142,7 @@ def effective_sample_size(log_weights: Array) -> float:
 def fit_generalised_pareto(excesses: Array) -> tuple[float, float]:
     """Shape k and scale of a generalised Pareto law from positive excesses, shape (m,).
 
-    Zhang & Stephens (2009) with the prior of Vehtari et al. (2024), appendix G: k is pulled
-    towards 1/2 by the weight of ten observations.
+    Source: Zhang & Stephens (2009), with the prior of Vehtari et al. (2024), appendix G.
     """
     ordered = np.sort(excesses)
     count = ordered.size
@@ -203,7 +188,7 @@ def k_hat_threshold(rows: int) -> float:
 
 
 Finding = tuple[Verdict, str]
-"""The best verdict that something leaves, and why."""
+"""The best verdict that remains, and the reason."""
 
 
 def _finding(bad: bool, worse: bool, text: str) -> list[Finding]:
@@ -212,14 +197,7 @@ def _finding(bad: bool, worse: bool, text: str) -> list[Finding]:
 
 @dataclass(frozen=True, kw_only=True)
 class Stability:
-    """How far a few rows carry weights: the one rule of a release and of its intervals.
-
-    Attributes:
-        rows: number of weights.
-        effective_sample_size: Kish.
-        k_hat: as `Diagnostics.k_hat`.
-        whose: which weights it is about, where they are not the published ones.
-    """
+    """How much weights depend on few rows: the one rule of a release and of its intervals."""
 
     rows: int
     effective_sample_size: float
@@ -228,16 +206,7 @@ class Stability:
 
     @classmethod
     def of(cls, log_weights: Array, *, tail: Array | None = None, whose: str = "") -> Stability:
-        """Judge log weights, shape (n,), of any scale.
-
-        Args:
-            log_weights: of the rows.
-            tail: those whose tail k-hat is of; None: the same.
-            whose: such as ` of the base weights`.
-
-        Raises:
-            WeightError: no rows, or a log weight that is not finite.
-        """
+        """Judge finite log weights, shape (n,), of any scale; k-hat is that of `tail`, if given."""
         size = effective_sample_size(log_weights)
         shape = _tail_shape(log_weights if tail is None else tail)
         return cls(rows=log_weights.size, effective_sample_size=size, k_hat=shape, whose=whose)
@@ -258,7 +227,7 @@ class Stability:
 
 
 def tail_findings(shape: float | None, rows: int, *, whose: str = "") -> list[Finding]:
-    """What a k-hat of so many rows leaves; see `Stability`."""
+    """Findings about a k-hat of so many rows; see `Stability`."""
     if shape is None:
         return []
     most = k_hat_threshold(rows)
@@ -267,7 +236,6 @@ def tail_findings(shape: float | None, rows: int, *, whose: str = "") -> list[Fi
 
 
 def _tail_shape(log_weights: Array) -> float | None:
-    """k-hat; None where it is too large and yet no few weights stand out (`STANDS_OUT`)."""
     shape = k_hat(log_weights)
     if shape is None or shape < k_hat_threshold(log_weights.size):
         return shape
@@ -279,12 +247,7 @@ def _tail_shape(log_weights: Array) -> float | None:
 
 
 def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
-    """Diagnose released log weights by `RULE`.
-
-    Args:
-        log_weights: shape (n,), natural log, any scale.
-        raw: the log weights before smoothing and clipping, shape (n,), whose tail k-hat is of;
-            None if they are `log_weights`.
+    """Diagnose log weights, shape (n,), by `RULE`; `raw`: before smoothing and clipping, for k-hat.
 
     Raises:
         WeightError: no rows, or a log weight that is not finite.
@@ -302,14 +265,14 @@ def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
 
 
 class Objection(NamedTuple):
-    """What keeps a value from `use`: the best verdict that it leaves, and why."""
+    """What keeps a value from `use`: the best verdict that remains, and the reason."""
 
     leaves: Verdict
     reason: str
 
 
 def unsupported(support: float, *, use: float, care: float) -> list[Objection]:
-    """What a value's support leaves, if it is below the least for `use`."""
+    """The objection to a support below `use`, if any."""
     if support >= use:
         return []
     if math.isnan(support):
@@ -322,6 +285,6 @@ def unsupported(support: float, *, use: float, care: float) -> list[Objection]:
 
 
 def worst(objections: Iterable[Objection]) -> Verdict:
-    """The verdict that all of these leave; `use` where there are none."""
+    """The worst verdict of these objections; `use` where there are none."""
     order = tuple(Verdict)
     return max((objection.leaves for objection in objections), key=order.index, default=Verdict.USE)

@@ -1,10 +1,4 @@
-"""Public geometry of centred rows: how far each column can move a feature vector.
-
-Every number here follows from the schema alone. A centred row is the concatenation of one block
-per released column (`PublicSchema.centred`): one coordinate in [-1/2, 1/2] for a numeric column
-(plus a block {present, missing} if nullable), (onehot - 1/L)/sqrt(2) for L levels (missing is one
-more level if nullable).
-"""
+"""Public geometry of centred rows: how far each column can move a feature vector."""
 
 from __future__ import annotations
 
@@ -16,17 +10,15 @@ from dpiw.data.schema import PublicSchema
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnBlock:
-    """One column's share of the centred row.
+    """One column's share of the centred row (`PublicSchema.centred`).
 
     Attributes:
-        start, stop: its coordinates in the centred row.
         numeric: whether its first coordinate is a scaled value.
         levels: size of its one-hot block; 0 when there is none.
-        squared_norm: largest squared L2 norm q.
-        squared_diameter: largest squared L2 distance of two rows' blocks.
+        squared_norm, squared_diameter: largest squared L2 norm, and distance of two rows' blocks.
         l1_norm, l1_diameter: the same in L1, not squared.
         coordinate: largest absolute coordinate.
-        variances: eigenvalues of its covariance under a uniform reference row, one per coordinate.
+        variances: eigenvalues of its covariance under a uniform row, one per coordinate.
     """
 
     start: int

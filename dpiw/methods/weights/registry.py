@@ -1,4 +1,4 @@
-"""Every weight estimator, at one glance."""
+"""All weight estimators by name."""
 
 from __future__ import annotations
 
@@ -23,20 +23,16 @@ WEIGHTS: Mapping[str, type[WeightEstimator]] = {
 }
 
 NONE = "none"
-"""What a spec says that wants no weights: every synthetic row counts once. Free."""
+"""The method name for no weights: every synthetic row counts once. Free."""
 
 
 def usual_effort(method: str) -> float:
-    """Share of the effort that weights of this method get where a spec does not say; in [0, 1]."""
+    """Usual share of the effort of weights of this method, in [0, 1]."""
     return WEIGHTS[method].effort if method in WEIGHTS else WeightEstimator.effort
 
 
 def check_known_everywhere(method: str) -> None:
-    """Refuse a method whose released ratio is not known at every row, as a calibration needs it.
-
-    Raises:
-        SpecError: names the methods that would do; nothing of an unknown method.
-    """
+    """Raise SpecError for a method whose released ratio is not known at every row."""
     if method != NONE and (method not in WEIGHTS or WEIGHTS[method].known_everywhere):
         return
     names = " or ".join(name for name, kind in WEIGHTS.items() if kind.known_everywhere)
@@ -49,17 +45,9 @@ def check_known_everywhere(method: str) -> None:
 def make_weights(
     method: str, settings: Mapping[str, Any], *, pure: bool = False, rows: int | None = None
 ) -> WeightEstimator | None:
-    """The estimator of a spec, or None for `none`.
+    """The estimator of a spec, or None for `none`; SpecError for what it does not know.
 
-    Args:
-        method: a name in `WEIGHTS`, or `NONE`.
-        settings: public settings of the method.
-        pure: whether the release promises delta = 0.
-        rows: number of rows the release will publish, for methods whose noise depends on it.
-
-    Raises:
-        SpecError: unknown method or setting, noise that is not pure where it has to be, or
-            settings for another number of published rows.
+    `pure`: whether the release promises delta = 0. `rows`: number of published rows.
     """
     if method == NONE:
         if settings:

@@ -13,14 +13,10 @@ Array = NDArray[np.float64]
 
 
 class Resampling(enum.Enum):
-    """How rows are redrawn.
+    """How rows are redrawn: evenly spaced, independently (Rubin 1987), or each row at most once.
 
-    `SYSTEMATIC`: one uniform draw, evenly spaced: each row floor or ceil of its expected number
-    of times; the least variance.
-    `MULTINOMIAL`: independent draws with replacement: sampling importance resampling (Rubin 1987).
-    `WITHOUT_REPLACEMENT`: successive sampling: each draw by weight among the rows that are left.
-    No row twice, and no longer proportional to weight: large weights are pulled towards the
-    others, the more so the larger the share of rows drawn (Gelman et al., Bayesian Data Analysis).
+    `WITHOUT_REPLACEMENT` pulls large weights towards the others (Gelman et al., Bayesian Data
+    Analysis).
     """
 
     SYSTEMATIC = "systematic"
@@ -35,17 +31,10 @@ def resample(
     rng: np.random.Generator,
     method: Resampling = Resampling.SYSTEMATIC,
 ) -> NDArray[np.int64]:
-    """Indices of the drawn rows, shape (rows,), ascending; the same for the same `rng` state.
-
-    Args:
-        log_weights: shape (n,), natural log, any scale.
-        rows: how many, >= 0.
-        rng: no privacy noise; may be seeded from public values.
-        method: how.
+    """Indices of the drawn rows, shape (rows,), ascending; `rng` draws no privacy noise.
 
     Raises:
-        WeightError: no rows, log weights that are not finite, or an `rng` that is none; `rows` < 0,
-            or more than there are without replacement.
+        WeightError: no rows, a log weight that is not finite, no generator, or too many `rows`.
     """
     log_weights = np.asarray(log_weights, dtype=np.float64)
     if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):

@@ -1,4 +1,4 @@
-"""Weights of synthetic rows, as every method gives them."""
+"""Weights of synthetic rows, in the form that every method returns."""
 
 from __future__ import annotations
 
@@ -20,18 +20,11 @@ class Weights:
     """Importance weights of synthetic rows.
 
     Attributes:
-        log_weights: shape (n,), natural log; mean weight one after self-normalisation; zeros
-            after resampling.
-        steps: what was done to the noisy log ratio, in order.
-        noise: standard deviation of each log weight's privacy noise, shape (n,), or of fewer rows,
-            evenly spaced: sigma norm(x - mu) after self-normalisation, sigma norm(x) before; of a
-            network as its replays vary, and zero without replays. After resampling: of the log
-            weight by which the row was drawn.
-        diagnostics: effective sample size, k-hat, signal, verdict; of the weights before
-            resampling.
-        chosen: shape (n,), indices of the resampled rows in the table that was weighted,
-            ascending, rows may repeat; None without resampling.
-        facts: what else the certificate says of them, JSON values.
+        log_weights: shape (n,), natural log; mean weight one after self-normalisation.
+        noise: standard deviation of each log weight's privacy noise, shape (n,), or of fewer,
+            evenly spaced rows; of resampled rows, that of the log weight they were drawn by.
+        diagnostics: of the weights before resampling.
+        chosen: shape (n,), indices of the resampled rows, ascending, with repeats; None: all rows.
     """
 
     log_weights: Array
@@ -48,7 +41,7 @@ class Weights:
 
 
 def uniform_weights(rows: int) -> Weights:
-    """Weight one for every row: always a legitimate outcome."""
+    """Weight one for every row."""
     if rows < 1:
         raise WeightError("weights: expected at least one synthetic row")
     log_weights = np.zeros(rows)

@@ -1,4 +1,4 @@
-"""Features of the rows to be weighted, block by block: kept if they are few, else made again."""
+"""Features of the rows to be weighted, block by block: kept if few, else computed at each pass."""
 
 from __future__ import annotations
 
@@ -19,21 +19,18 @@ Array = NDArray[np.float64]
 Found = TypeVar("Found")
 
 _BLOCK, _ENTRIES = 4096, 2**23
-"""Base rows whose features are held at once by a thread, and how many features of all of them."""
+"""Base rows whose features a thread holds at once, and most of their entries."""
 
 _KEEP = 2**27
-"""Entries of a feature matrix that is kept between passes: one GiB."""
+"""Most entries of a feature matrix that is kept between passes: one GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tilted:
-    """Some rows of a tilting.
+    """Some rows of a tilting: `sums` of the features, shape (d,), with weights exp(scores - top).
 
-    Attributes:
-        scores: log weights that are not normalised, shape (rows,).
-        top: the largest.
-        mass: the sum of exp(scores - top).
-        sums: of the features with these weights, shape (d,).
+    `mass` is the sum of these weights; `scores`, shape (rows,), are not normalised, `top` the
+    largest.
     """
 
     scores: Array
@@ -45,14 +42,8 @@ class Tilted:
 class BaseRows:
     """The features of base rows, streamed in blocks; kept whole if they are small.
 
-    Args:
-        rows: M, how many rows there are.
-        features: of the rows from `start` to `stop`, shape (stop - start, d); asked again at every
-            pass, and to give the same numbers each time.
-        log_weights: of the rows before they are tilted, shape (M,), of mean one; None: all alike.
-
-    Raises:
-        WeightError: there are no rows, or a feature is not finite.
+    `features` returns rows `start` to `stop`, shape (stop - start, d), the same at every pass;
+    WeightError if one is not finite. `log_weights`: untilted, shape (M,), of mean one; None: equal.
     """
 
     def __init__(
@@ -103,10 +94,7 @@ class BaseRows:
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
     ) -> Iterator[Found]:
-        """The results of a function of each block's place and features, block by block, in order.
-
-        It runs in the thread that made the block; `is_large` as in `in_threads`.
-        """
+        """A function's results for each block's place and features, in order, from threads."""
 
         def of(places: tuple[int, int]) -> Found:
             block = self._checked(*places) if self._kept is None else self._kept[slice(*places)]
@@ -121,22 +109,20 @@ class BaseRows:
 
     @cached_property
     def own(self) -> Array:
-        """The rows' weights before they are tilted, shape (M,), summing to one."""
+        """The rows' weights before the tilting, shape (M,), summing to one."""
         if self._log_weights is None:
             return np.full(self.rows, 1 / self.rows)
         return np.asarray(np.exp(self._log_weights) / self.rows)
 
     @property
     def few(self) -> BaseRows:
-        """Rows that stand for all, for covariances that only guide steps."""
+        """Rows that represent all, for covariances that only guide steps."""
         return self
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
         """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
 
-        Returns:
-            Log weights, whose exponentials sum to one, shape (M,); the log of the sum they were
-            divided by; the weighted means of the features, shape (d,).
+        Returns log weights, shape (M,), the log of their divisor, and weighted means, shape (d,).
         """
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0
@@ -153,8 +139,6 @@ class BaseRows:
         return scores, top + math.log(mass), means / mass
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
-        """Where a block stands, and its rows under a tilting."""
-
         def of(at: slice, block: Array) -> tuple[slice, Tilted]:
             scores = block @ theta
             if self._log_weights is not None:

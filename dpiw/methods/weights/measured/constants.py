@@ -1,8 +1,7 @@
-"""Constants of the law of measured weights and of its verdict.
+"""Constants of the law of measured weights and of its verdict, studied on simulated populations.
 
-The studies took releases of simulated populations with known truth. To measure coverage again, on
-releases that chose nothing: `python benchmarks/coverage.py --releases 500 --jobs 2`; for other
-releases, `--seed`. The command measures the constants as they are: to vary one, edit it here.
+To measure coverage again, on releases that chose nothing: `python benchmarks/coverage.py --releases
+500 --jobs 2`; for other releases, `--seed`. To vary a constant, edit it here.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 STEP = 4.0
 """Divisor of the prior variance of a quantile, whose influence steps between two rows.
 
-Independent errors of neighbouring rows make more of a step than a distribution does. No
-study of it is kept; the command above checks it on quantiles."""
+No study of it is kept; the command above checks it on quantiles."""
 
 STEP_IN_BIN = 16.0
 """The same divisor where the generator's bins are known: the error inside a bin is added apart.
@@ -26,8 +24,8 @@ No study of it is kept; the command above checks it."""
 PULLED = 0.5
 """Share of the squared pull that counts as variance, as the means' noise pulls as well.
 
-Chosen, with `MOVED`, on 9,000 intervals of twelve populations (4,000 and 50,000 people, epsilon 0.5
-and 2), on other releases than those of benchmarks/results/coverage_measured.md."""
+Chosen, with `MOVED`, on 9,000 intervals of twelve populations, on other releases than those of
+benchmarks/results/coverage_measured.md."""
 
 MOVED = 0.02
 """Share of a row's squared log ratio that is added to its prior variance; study as of `PULLED`.
@@ -45,8 +43,7 @@ Our choice, without a study: nothing else in such a release covers shrinkage."""
 SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
 """Least support, a share of the prior variance, for `use` and `use with care`.
 
-Below, most of the interval is a guess. Our choice after looking at simulations; the command above
-prints coverage by band of support."""
+Our choice after looking at simulations; the command above prints coverage by band of support."""
 
 QUANTILE_USE = 0.85
 """Least support for `use` of a quantile where the generator's bins are not known.
@@ -58,7 +55,7 @@ GUESSED = 0.6
 
 Varied on 240 releases of two populations with heavy tails and gaps, which chose nothing else: at
 0.6, means and linear coefficients with `use` held the truth 95.5% of the time, `use with care` 88%.
-The prior of a quantile depends on where it falls, and is small where it fell wrong."""
+The prior of a quantile is small where the quantile fell wrong."""
 
 MANY = 10**6
 """Rows of a base for the bound of k-hat, which is 0.7 from 2,155 rows on. Bases have 10,000."""

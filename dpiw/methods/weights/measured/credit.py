@@ -1,14 +1,7 @@
 """The credit alpha of the base rows, a test of the generator, and weights at that credit.
 
-With d = m - m(u) the distance of the noisy means from the base's, both of them public,
-
-    d ~ N(0, C/alpha + S + C/N + C/M):
-
-the generator's error, the privacy noise, and the sampling errors of the N private and M base rows.
-Along the axes that C and S share it is a product of normals, so one decomposition serves all.
-
-`reweight` needs only DP statistics and a synthetic table: the features of base rows, noisy means
-and their covariance. Nothing here reads private rows. Source: docs/method.md section 14.
+The distance m - m(u) of the means is N(0, C/alpha + S + C/N + C/M). Reads DP statistics and
+synthetic rows only. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -53,8 +46,7 @@ class Misfit:
         axes: A, shape (d, d): A S A' is the identity, and A C A' diagonal.
         distances: of the means, in standard deviations of the noise, shape (d,).
         spreads: variance of the base's features over that of the noise, shape (d,).
-        rows: N, private rows.
-        base_rows: M.
+        rows, base_rows: N private rows, and M.
         max_rows: k, most rows of one person among the private ones.
     """
 
@@ -69,11 +61,7 @@ class Misfit:
     def by_part(
         cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
     ) -> list[Misfit]:
-        """For base rows of equal weight: by all fresh features, and by each part of them.
-
-        Raises:
-            WeightError: the covariance of the noise is not positive definite.
-        """
+        """For even base rows: by all fresh features, and by each part; may raise WeightError."""
         means, covariance = base.even
         indices = np.arange(targets.means.size)[: targets.fresh]
         return [cls._by(part, means, covariance, targets, base.rows) for part in (indices, *parts)]
@@ -103,28 +91,16 @@ class Misfit:
 
     @property
     def chance(self) -> Array:
-        """Variances of the distances if the generator is right on the features, shape (d,).
-
-        An upper bound, as a person's k rows may be alike. Used by tests; the credit takes rows as
-        independent, which believes the generator less.
-        """
+        """Bound on the distances' variances under a right generator, shape (d,); for tests."""
         return 1 + self.spreads * (self.max_rows / self.rows + 1 / self.base_rows)
 
     def chi_square(self) -> tuple[float, float]:
-        """Statistic and p-value of: the generator is right on the features, d degrees of freedom.
-
-        Exact for normal errors of the means, and weak where most features are noise. Source:
-        docs/method.md section 14.
-        """
+        """Statistic and p-value, d degrees of freedom; weak where most features are noise."""
         statistic = float((self.distances**2 / self.chance).sum())
         return statistic, float(gammaincc(self.distances.size / 2, statistic / 2))
 
     def evidence_test(self, rng: np.random.Generator, *, replays: int = _REPLAYS) -> float:
-        """p-value that the generator is right, by the evidence ratio, which looks where C is large.
-
-        The largest evidence over that of an infinite credit, against simulations of a right
-        generator: p is valid, and at least 1/(replays + 1). `rng` draws no privacy noise.
-        """
+        """p-value, >= 1/(replays + 1), of a right generator, by simulated evidence ratios."""
         credits = self.credits[::6]
         extra = self.spreads / credits[:, None]
         variances = self.chance + extra
@@ -153,39 +129,25 @@ class Misfit:
         return np.asarray(-0.5 * (np.log(variances) + self.distances**2 / variances).sum(axis=1))
 
     def least_credit(self) -> float:
-        """The smallest credit whose log evidence is within `_DROP` of the largest.
-
-        The lower end of a profile likelihood interval; far below the best credit where few
-        directions are informative.
-        """
+        """The smallest credit whose log evidence is within `_DROP` of the largest."""
         evidence = self.log_evidence()
         return float(self.credits[int(np.argmax(evidence >= evidence.max() - _DROP))])
 
     def risk(self) -> Array:
-        """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid.
-
-        Of one credit for all features, to first order in theta: the residual's shrinkage is 1 - h
-        with h = l/(l + alpha).
-        """
+        """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid."""
         hat_values = self.spreads / (self.spreads + self.credits[:, None])
         return np.asarray(
             (((1 - hat_values) * self.distances) ** 2 + 2 * hat_values - 1).sum(axis=1)
         )
 
     def left(self, ridge: Array) -> Array:
-        """I - C (C + ridge)^-1, (d, d): what a tilting leaves of the distances, to first order.
-
-        `ridge` is alpha R of the same features, shape (d, d), positive definite.
-        """
+        """I - C (C + ridge)^-1, (d, d): the distances that a tilting leaves; `ridge` is alpha R."""
         shrunk = self.axes @ ridge @ self.axes.T
         ratios, shared = eigh(np.diag(self.spreads), (shrunk + shrunk.T) / 2)
         return np.asarray(shrunk @ (shared / (1 + np.maximum(ratios, 0.0))) @ shared.T)
 
     def gain(self, left: Array) -> float:
-        """Stein's estimate of the share of the squared error that a tilting removes, in [0, 1].
-
-        Zero where the distances are no larger than noise. `left` is that of the tilting.
-        """
+        """Stein's estimate of the share of the squared error that a tilting removes, in [0, 1]."""
         without = float((self.distances**2 - 1).sum())
         remains = float(((left @ self.distances) ** 2).sum() - (2 * np.diag(left) - 1).sum())
         return _share(without - remains, without)
@@ -215,10 +177,8 @@ CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
 """Rules for alpha by name."""
 
 MOST_CREDIT = 0.2
-"""Largest credit of a rule, as a share of the private rows, to which the generator was fitted.
-
-Without it, features that find no misfit would allow any credit. Chosen by simulation on the
-populations of benchmarks/results/coverage_measured.md, on other releases."""
+"""Largest credit of a rule, as a share of the private rows: features without misfit would allow
+any. Chosen on the populations of benchmarks/results/coverage_measured.md, on other releases."""
 
 _LARGER = 10.0 ** np.arange(0, 31, 2)
 
@@ -232,13 +192,9 @@ _LEAST = 1e-12
 def solvable(
     base: BaseRows, targets: Targets, credit: float, *, covariance: Array | None = None
 ) -> Tilt:
-    """The tilting at `credit`, or at the smallest larger one of a ladder that can be solved.
+    """The tilting at `credit`, or at the least larger one of a ladder that can be solved.
 
-    `covariance`, if given, is near that of the rows, shape (d, d), and saves computing it.
-
-    Raises:
-        SpecError: a credit that is not positive and finite.
-        WeightError: none can be solved for.
+    `covariance`, near that of the rows, (d, d), saves computing it. WeightError if none can be.
     """
     if not (math.isfinite(credit) and credit > 0):
         raise SpecError("credit: expected a finite number > 0")
@@ -259,13 +215,9 @@ def solvable(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reweighted:
-    """Base rows weighted towards targets.
+    """Base rows weighted towards targets; `misfit` is the base's before weighting.
 
-    Attributes:
-        targets: the noisy means.
-        tilt: the solved tilting; its weights are those of the base rows.
-        misfit: of the base before it was weighted.
-        p_value: of the generator's being right on the features (`Misfit.evidence_test`).
+    `p_value` is that of a generator that is right on the features (`Misfit.evidence_test`).
     """
 
     targets: Targets = field(repr=False)
@@ -282,10 +234,10 @@ class Reweighted:
 
     @cached_property
     def noise_root(self) -> Array:
-        """A with A A' = V, the covariance of theta's privacy noise, shape (d, f).
+        """A with A A' = V, the covariance of theta's privacy noise, shape (d, f), to first order.
 
-        V = (C + alpha R)^-1 S_f (C + alpha R)^-1 to first order, S_f the noise of the f fresh
-        features: of the others the base holds the same noise as the targets, and theta none.
+        V = (C + alpha R)^-1 S_f (C + alpha R)^-1, S_f of the f fresh features: base and targets
+        share the noise of the others.
         """
         fresh = slice(self.targets.fresh)
         factor = cholesky(self.targets.covariance[fresh, fresh], lower=True)
@@ -315,18 +267,12 @@ class Reweighted:
 
     @cached_property
     def _left(self) -> Array:
-        """`Misfit.left` of a fit to the fresh features alone, with the credits that it has."""
         fresh = slice(self.targets.fresh)
         return self.misfit.left(self.tilt.credit * self.targets.ridge[fresh, fresh])
 
     @property
     def gain(self) -> float:
-        """Expected share of the fresh means' squared error that the weights remove, at least 0.
-
-        Stein's estimates with and without weights, in units of the noise (`Misfit.gain`), for a fit
-        to the fresh features alone. Compared with the same rows without weights: a generator with
-        the whole budget may need weights less.
-        """
+        """Expected share, >= 0, of the fresh means' squared error that the weights remove."""
         return self.misfit.gain(self._left)
 
     def to_json(self) -> dict[str, Any]:
@@ -361,14 +307,9 @@ def reweight(
 ) -> Reweighted:
     """Weight base rows so that their feature means come close to the targets.
 
-    Args:
-        base: features of public rows.
-        targets: noisy means with the law of their noise.
-        credit: `evidence`, `risk`, or alpha itself. A rule gives at most `MOST_CREDIT` per private
-            row. Where double precision cannot solve for it, a larger one is taken (`Tilt.credit`).
-        rng: of the test's simulation; no privacy noise.
-        pairs: indices of features that are products of two columns. A rule gives them a credit of
-            their own, at most alpha: a generator may hold every column and lose dependences.
+    `credit`: `evidence`, `risk`, or alpha itself; a larger one is taken where double precision
+    cannot solve (`Tilt.credit`). `pairs`: indices of products of two columns, to which a rule gives
+    a credit of their own. `rng` draws no privacy noise.
 
     Raises:
         SpecError: an unknown rule.

@@ -1,14 +1,7 @@
 """Stacked public feature maps with one norm bound, and the ranges they work within.
 
-Each part of a stack is scaled to a stated share of the norm. The privacy noise of every feature is
-that of the whole norm, so shares decide which part is measured how well. Features are centred: a
-uniform public row is near zero. The row count is measured beside the features, so no feature is
-constant. A row's features are a function of that row alone, to the last bit.
-
-Most rows lie in a small part of the schema's bounds, where products vary by far less than their
-norm bound allows. `Ranges` rescales columns to where the generator's rows lie. Those rows are
-public, as the generator was paid for before. Values beyond a range count as its end, so norm
-bounds hold. Source: docs/method.md section 14.
+A row's features depend on that row alone, to the last bit. `Ranges` come from the generator's
+public rows and cut values to them, so norm bounds hold. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -37,25 +30,21 @@ _LEAST = 1 / 16
 """Width of the narrowest range: a generator that draws one value alone may be wrong."""
 
 _STEP = 2.0**-20
-"""Ends are multiples of it."""
+"""Unit of the ends."""
 
 _ROWS = 20_000
-"""Of the first so many rows: more would move an end by a hundredth of the range."""
+"""Most rows read: more would move an end by a hundredth of the range."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranges:
-    """A range of [0, 1], the schema's scale, for some columns of numbers.
-
-    Attributes:
-        bounds: lower and upper end by column, 0 <= lower < upper <= 1. Others have [0, 1].
-    """
+    """A range 0 <= lower < upper <= 1 of the schema's scale by numeric column; others: [0, 1]."""
 
     bounds: Mapping[str, tuple[float, float]]
 
     @classmethod
     def of(cls, rows: SyntheticTable) -> Self:
-        """Mean and standard deviations of public rows; nothing of a column without two cells."""
+        """From mean and standard deviation of public rows; none for a column of under two cells."""
         first = rows.first(_ROWS).scaled
         bounds = {}
         for column in rows.schema.released:
@@ -75,16 +64,12 @@ class Ranges:
         return ScaledTable({**scaled.columns, **moved}, scaled.rows)
 
     def to_json(self) -> dict[str, list[float]]:
-        """For measurements and certificates."""
+        """JSON values for measurements and certificates."""
         return {name: [*ends] for name, ends in self.bounds.items()}
 
     @classmethod
     def from_json(cls, stated: Any, schema: PublicSchema) -> Self:
-        """What `to_json` said.
-
-        Raises:
-            ReleaseError: it says nothing that columns of this schema could have.
-        """
+        """Read what `to_json` wrote; ReleaseError if it does not fit this schema."""
         names = {column.name for column in schema.released if column.is_numeric}
         if not isinstance(stated, Mapping) or not all(map(_is_pair, stated.values())):
             raise ReleaseError("ranges: expected two numbers of a column")
@@ -120,10 +105,10 @@ def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
 Array = NDArray[np.float64]
 
 PARTS = ("linear", "squares", "target", "numbers", "products", "fourier", "patches")
-"""In the order in which a stack holds them."""
+"""In the order of a stack."""
 
 PRODUCTS = ("target", "numbers", "products")
-"""Those that are products of two columns."""
+"""Parts that are products of two columns."""
 
 
 _BLOCK = 1024
@@ -134,19 +119,14 @@ LINEAR, PAIRS = 0.3, 0.5
 FAINT = 0.002
 """Largest squared noise of a mean, over a feature's share of the squared norm, for products.
 
-Below it, products cost other features nothing on the populations of benchmarks/coverage.py."""
+Below, products cost other features nothing on the populations of benchmarks/coverage.py."""
 
 FEW_COLUMNS = 10
 """Most columns, mostly numbers, for which fine Fourier features hold every interaction."""
 
 
 def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Shares and scales for a schema: a rule of its columns alone.
-
-    Where levels hold most of a uniform row's norm, frequencies as coarse as the public scale and
-    products with the target; among many numbers, twice as fine; among few, three times, and no
-    products. Chosen on Banknote, Breast, Boston and Adult at epsilon 1.
-    """
+    """Shares and scales by a rule of the columns, chosen on four tables at epsilon 1."""
     parts = blocks(schema)
     numbers = math.fsum(block.variances[0] for block in parts if block.numeric)
     total = math.fsum(block.reference_squared_norm for block in parts)
@@ -160,13 +140,7 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
 def with_first_moments(stack: Stack, *, noise: float) -> Stack:
     """The stack, with means and products of columns where the noise is faint enough.
 
-    Fourier features reach a column's mean, or a correlation, only in part, and a generator may be
-    far off in the rest. So where the noise is faint these are measured too: all products, or those
-    of two numbers where all products would outnumber the random features.
-
-    Args:
-        stack: by `public_shares`.
-        noise: of a mean, over the norm of a row: public.
+    `noise` is that of a mean, over the norm of a row: public.
     """
     most = 2 * stack.frequencies
     pairs = "products" if stack.width("products") <= most else "numbers"
@@ -185,15 +159,12 @@ class Stack:
     """Feature maps side by side.
 
     Attributes:
-        schema: the public schema.
-        shares: norm bound by part. `linear`: centred columns; `squares`: of numeric columns;
-            `target`: products of the target with every column; `numbers`: of all pairs of numeric
-            columns; `products`: of all pairs; `fourier`: random cosines and sines; `patches`: the
-            same of the patches of a square image. Unnamed parts are absent.
-        scales: of the Fourier frequencies, in public scales (`fourier.public_scale`), one equal
-            share of them each.
-        frequencies: number of them; two features each, in both random parts.
-        omega_seed: public integer that fixes them.
+        shares: norm bound by part; unnamed parts are absent. `linear`: centred columns; `squares`:
+            of numeric columns; `target`: products of the target with every column; `numbers`: of
+            all pairs of numeric columns; `products`: of all pairs; `fourier`: random cosines and
+            sines; `patches`: the same of the patches of a square image.
+        scales: of the Fourier frequencies, in public scales (`fourier.public_scale`), in turn.
+        frequencies: two features each, in both random parts.
         ranges: of numeric columns, for all parts but `patches`; None: the bounds.
     """
 
@@ -205,7 +176,6 @@ class Stack:
     ranges: Ranges | None = None
 
     def __post_init__(self) -> None:
-        """Raises SpecError: no part, an unknown one, or one that the schema cannot have."""
         unknown = sorted(set(self.shares) - set(PARTS))
         if unknown or not self.shares or not self.parts:
             raise SpecError(
@@ -224,7 +194,7 @@ class Stack:
 
     @cached_property
     def column_pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
-        """Whose products are the features of a part of them, in order."""
+        """The pairs of columns whose products are a part's features, in order."""
         parts, target = self._blocks, self.schema.target
         all_pairs = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
         numbers = [(a, b) for a, b in all_pairs if a.numeric and b.numeric]
@@ -239,7 +209,6 @@ class Stack:
         }
 
     def _squared_norm(self, part: str) -> float:
-        """Largest squared norm of a part's features before they are scaled."""
         if part == "linear":
             return math.fsum(block.squared_norm for block in self._blocks)
         if part == "squares":
@@ -252,7 +221,7 @@ class Stack:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """Those that have a feature on this schema."""
+        """The parts that have a feature on this schema."""
         return tuple(
             part for part in PARTS if self.shares.get(part, 0) > 0 and self._squared_norm(part) > 0
         )
@@ -264,23 +233,23 @@ class Stack:
 
     @cached_property
     def dimension(self) -> int:
-        """d, features of a row."""
+        """d, the number of features."""
         return sum(self.width(part) for part in self.parts)
 
     @property
     def pairs(self) -> NDArray[np.int64]:
-        """Which features are products of two columns: indices, ascending."""
+        """Indices of features that are products of two columns, ascending."""
         indices = [self.places(part) for part in self.parts if part in PRODUCTS]
         return np.concatenate([np.zeros(0, dtype=np.int64), *indices])
 
     def places(self, part: str) -> NDArray[np.int64]:
-        """Which features are a part's: indices, ascending."""
+        """Indices of a part's features, ascending."""
         before = self.parts[: self.parts.index(part)]
         start = sum(self.width(other) for other in before)
         return np.arange(start, start + self.width(part))
 
     def width(self, part: str) -> int:
-        """How many features a part has."""
+        """Number of a part's features."""
         if part == "linear":
             return self._blocks[-1].stop
         if part == "squares":
@@ -298,7 +267,7 @@ class Stack:
         return features
 
     def write(self, scaled: ScaledTable, features: Array, parts: Sequence[str]) -> None:
-        """The features of some parts side by side, into an array of shape (rows, their widths)."""
+        """Write some parts' features side by side into an array of shape (rows, their widths)."""
         within = scaled if self.ranges is None else self.ranges.within(scaled)
         centred: Array = np.zeros((scaled.rows, 0))
         if not set(parts) <= {"fourier", "patches"}:  # both are made of codes and cells
@@ -325,11 +294,10 @@ class Stack:
         return self.waves.sum_in(within, unit=unit, scale=self.scale("fourier"))
 
     def scale(self, part: str) -> float:
-        """What a part's features are multiplied by."""
+        """Factor of a part's features."""
         return self.shares[part] / math.sqrt(self._squared_norm(part))
 
     def _write_moments(self, part: str, centred: Array, features: Array) -> None:
-        """A part of columns, or of their products, of the centred rows."""
         if part == "linear":
             features[:] = centred
         elif part == "squares":
@@ -350,7 +318,7 @@ class Stack:
 
     @cached_property
     def patch_map(self) -> PatchMap:
-        """The map of `patches`, before it is scaled."""
+        """The unscaled map of `patches`."""
         return PatchMap(
             schema=self.schema, frequencies=self.frequencies, scales=self.scales,
             omega_seed=self.omega_seed,
@@ -358,7 +326,7 @@ class Stack:
 
     @cached_property
     def waves(self) -> Waves:
-        """The map of `fourier`, before it is scaled."""
+        """The unscaled map of `fourier`."""
         return Waves(
             schema=self.schema, frequencies=self.frequencies, scales=self.scales,
             omega_seed=self.omega_seed,
@@ -366,7 +334,7 @@ class Stack:
 
 
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:
-    """Measured features, and after them those of the marginals that are known, shape (n, d)."""
+    """Measured features, then those of the known marginals, shape (n, d)."""
     width = stack.dimension + (0 if known is None else known.dimension)
     features = np.empty((scaled.rows, width))
     start = 0

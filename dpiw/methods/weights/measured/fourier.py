@@ -1,13 +1,8 @@
-"""Random Fourier features of rows and of image patches, exact to the last bit.
+"""Random Fourier features (Rahimi & Recht 2007) of rows and image patches, exact to the last bit.
 
-A phase is a sum over a row's cells, counted in `STEPS` parts of a turn. Cells, frequencies and what
-a level adds are multiples of a power of two so large that every product and every partial sum is
-exact in a double. So any order of adding and any block size give the same bits, and a row's
-features are a function of that row alone. (Another processor or NumPy may draw another last bit in
-a frequency, which the rounding nearly always hides.) Cosine and sine come from a table.
-
-Frequencies and filters are public: they come from the public integer `omega_seed` and are no
-privacy noise. Source of the features: Rahimi & Recht (2007).
+All terms of a phase are multiples of a power of two, so features depend on their row alone, in any
+order and block size; another processor may draw another last bit of a frequency. The public
+`omega_seed` fixes the frequencies: no privacy noise.
 """
 
 from __future__ import annotations
@@ -27,14 +22,9 @@ from dpiw.methods.weights.geometry import ColumnBlock, blocks
 
 
 def public_normals(seed: int, size: int, *, stream: int = 0) -> NDArray[np.float64]:
-    """Standard normals, shape (size,).
+    """Standard normals, shape (size,), by Box and Muller on raw words of Philox.
 
-    By Box and Muller on raw words of Philox, whose stream NumPy never changes.
-
-    Args:
-        seed: public, in [0, 2^64).
-        size: how many.
-        stream: another one of the same seed, in [0, 2^64).
+    NumPy never changes Philox's stream. `seed` and `stream` are public, in [0, 2^64).
     """
     words = np.random.Philox(key=seed + (stream << 64)).random_raw(2 * size)
     uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
@@ -46,24 +36,22 @@ Array = NDArray[np.float64]
 Item = TypeVar("Item", bound=np.generic)
 
 STEPS = 4096
-"""Of a turn: a phase becomes the middle of the step it is in, by at most 0.0008 radians."""
+"""Steps of a turn: a phase moves to the middle of its step, by at most 0.0008 radians."""
 
 _CELL = 2.0**-20
 """Scaled cells are rounded to a multiple of it."""
 
 _FEW, _ADDED = 256, 512
-"""Rows at once: so few that all of their numbers stay in a core's own cache. And where they are
-only added up: threads wait for one another after every call."""
+"""Rows at once, to stay in a core's cache; more where rows are only added, as threads wait."""
 
 _TOGETHER = 256
-"""Most lines of a table that columns share: with a few hundred frequencies a core's own cache holds
-them."""
+"""Most lines of a table that columns share: it then stays in a core's cache."""
 
 _BITS = 52
-"""Of a double, below its highest."""
+"""Bits of a double below its highest."""
 
 _HALF = 2**31
-"""Of what the lower half of an integer counts."""
+"""Values that the lower half of an integer holds."""
 
 _FARTHEST = 2.0**40
 """Most steps of a phase: below them it has bits enough for the cells."""
@@ -74,19 +62,13 @@ def _rounded(values: Array, unit: float) -> Array:
 
 
 def _frozen(values: Array) -> Array:
-    """Never written again: threads share it."""
+    """Read-only: threads share it."""
     values.setflags(write=False)
     return values
 
 
 def public_scale(schema: PublicSchema) -> float:
-    """The frequencies' public scale s: s^2 = (5/3) / E norm(z)^2 for a uniform centred row z.
-
-    It is 2 on five numeric columns, and keeps the kernel as wide when columns are added.
-
-    Raises:
-        SpecError: no column can vary.
-    """
+    """s, s^2 = (5/3) / E norm(z)^2 for a uniform centred row z; SpecError if no column varies."""
     spread = math.fsum(part.reference_squared_norm for part in blocks(schema))
     if spread <= 0:
         raise SpecError("weights.settings.features: fourier needs a column that can vary")
@@ -95,16 +77,9 @@ def public_scale(schema: PublicSchema) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Waves:
-    """Cosines and sines of random phases of the centred row, over the root of how many they are.
+    """Cosines and sines of D random phases of the centred row, over the root of D: norm 1.
 
-    A row's features have norm 1, whatever the row. The frequencies are public: they come from the
-    public integer `omega_seed` and are no privacy noise.
-
-    Attributes:
-        schema: the public schema.
-        frequencies: D; the map has 2 D features.
-        scales: in public scales (`public_scale`), of the frequencies in turn.
-        omega_seed: public integer that fixes them.
+    `scales` are in public scales (`public_scale`), of the frequencies in turn.
     """
 
     schema: PublicSchema
@@ -114,7 +89,7 @@ class Waves:
 
     @cached_property
     def omega(self) -> Array:
-        """Frequencies as they were drawn, radians a unit of the centred row, shape (p, D)."""
+        """Frequencies, radians per unit of the centred row, shape (p, D)."""
         size = self._blocks[-1].stop * self.frequencies
         normal = public_normals(self.omega_seed, size).reshape(-1, self.frequencies)
         scaled = public_scale(self.schema) * normal
@@ -125,16 +100,15 @@ class Waves:
         return blocks(self.schema)
 
     def _turns(self, start: int, stop: int) -> Array:
-        """What each level of a one-hot block adds: (onehot - 1/L)/sqrt(2) Omega, in steps."""
+        """Each level's term of a one-hot block: (onehot - 1/L)/sqrt(2) Omega, in steps."""
         steps = self.omega[start:stop] * (STEPS / (2 * math.pi))
         return np.asarray((steps - steps.mean(axis=0)) / math.sqrt(2))
 
     @cached_property
     def _offset(self) -> float:
-        """A power of two of steps: 1.5 of it are whole turns, and no phase is beyond half of it.
+        """A power of two of steps: 1.5 of it are whole turns, and no phase exceeds half of it.
 
-        Raises:
-            SpecError: phases of more than `_FARTHEST` steps, which no spec may ask for.
+        SpecError for phases of more than `_FARTHEST` steps.
         """
         reach = 0.0
         for block in self._blocks:
@@ -149,12 +123,12 @@ class Waves:
 
     @property
     def _unit(self) -> float:
-        """Every phase is a multiple of it, in steps: the least for which phases are exact."""
+        """The unit of every phase, in steps: the least for which phases are exact."""
         return 2.0 * self._offset * 2.0**-_BITS
 
     @cached_property
     def _numbers(self) -> Array:
-        """What a unit of each numeric cell adds, what each missing one does, and the start."""
+        """Terms of a unit of each numeric cell, of each missing one, and the start."""
         values, missing = [], []
         start = np.full(self.frequencies, 1.5 * self._offset)
         for block in self._blocks:
@@ -170,7 +144,7 @@ class Waves:
 
     @cached_property
     def _shared(self) -> tuple[tuple[int, ...], ...]:
-        """Columns that are no numbers, those that share a table together: indices of blocks."""
+        """Indices of blocks without numbers, grouped by the table they share."""
         groups: list[tuple[int, ...]] = []
         lines: list[int] = []
         for column, block in enumerate(self._blocks):
@@ -188,11 +162,7 @@ class Waves:
 
     @cached_property
     def _levels(self) -> tuple[Array, ...]:
-        """What the levels of the other columns add, missing last; shapes (levels, D).
-
-        Columns of few levels share a table of all their combinations: a row then reads one line for
-        them, instead of one each.
-        """
+        """Terms of the other columns' levels, or combinations, missing last; shapes (levels, D)."""
         tables = []
         for group in self._shared:
             together = np.zeros((1, self.frequencies))
@@ -233,7 +203,7 @@ class Waves:
         return lines
 
     def _codes(self, scaled: ScaledTable) -> list[NDArray[np.int64]]:
-        """A row's line in each table of levels; the missing one is a column's last."""
+        """A row's line in each table of levels; missing is a column's last."""
         lines = []
         for group in self._shared:
             line = np.zeros(scaled.rows, dtype=np.int64)
@@ -249,10 +219,7 @@ class Waves:
     def _read(
         self, scaled: ScaledTable, circle: NDArray[Item], most: int
     ) -> Iterator[tuple[slice, NDArray[Item]]]:
-        """Rows, few at a time, and what a circle, shape (STEPS,), has for their phases: (few, D).
-
-        The array is written again for the next few.
-        """
+        """Rows, few at a time, and the circle's entries at their phases, (few, D), overwritten."""
         cells, codes = self._cells(scaled), self._codes(scaled)
         steps, added = np.empty((2, most, self.frequencies))
         # Of all phases the offset is the highest bit: the bits of their steps stand at one place.
@@ -273,10 +240,7 @@ class Waves:
     def read(
         self, scaled: ScaledTable, *, scale: float = 1.0, most: int = _FEW
     ) -> Iterator[tuple[slice, Array]]:
-        """Rows, so many at a time, and each phase's cosine and sine times a scale: (rows, D, 2).
-
-        The array is written again for the next rows.
-        """
+        """Rows, `most` at a time, and scaled cosines and sines, (rows, D, 2), overwritten."""
         circle = (scale * self._circle).view(np.complex128).reshape(-1)
         for rows, found in self._read(scaled, circle, most):
             yield rows, found.view(np.float64).reshape(-1, self.frequencies, 2)
@@ -296,11 +260,9 @@ class Waves:
     def sum_in(self, scaled: ScaledTable, *, unit: float, scale: float) -> NDArray[np.int64]:
         """Sums over rows of the features times a scale, each rounded to whole units; shape (2 D,).
 
-        The rounding is that of a table, not of a row. A cosine and its sine are added as one
-        integer, the sine in its lower half, which no few rows fill.
-
-        Raises:
-            WeightError: a feature of 2^31 units or more, by scale and unit alone.
+        A cosine and its sine are added as one integer, the sine in its lower half, which `most`
+        rows cannot fill. WeightError for a scale and unit that give a feature of 2^31 units or
+        more.
         """
         units = np.rint(scale * self._circle * (1 / unit))
         largest = float(np.abs(units).max())
@@ -320,21 +282,18 @@ KERNEL = 5
 """Pixels of a filter's side."""
 
 _LARGE = 20
-"""From so many pixels of an image's side on, every second patch in a line is taken."""
+"""Least pixels of an image's side for which only every second patch in a line is taken."""
 
 _MOST_PARTS = 4
-"""Of an image's side that features are averaged over, at most."""
+"""Most parts of an image's side that features are averaged over."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PatchMap:
     """Cosines and sines of random filters' responses, averaged over parts of an image.
 
-    Attributes:
-        schema: whose columns of numbers are pixels.
-        frequencies: features are about twice as many: two for each filter and part.
-        scales: of the filters, in public scales, in turn.
-        omega_seed: public integer that fixes them.
+    `frequencies`: about half as many as features. `scales`: of the filters, in public scales, in
+    turn.
     """
 
     schema: PublicSchema
@@ -344,20 +303,19 @@ class PatchMap:
 
     @cached_property
     def pixels(self) -> tuple[str, ...]:
-        """Columns of numbers without missing cells, but the target."""
+        """Numeric columns without missing cells, except the target."""
         target = self.schema.target
         columns = [c for c in self.schema.released if c.is_numeric and c is not target]
         return tuple(column.name for column in columns if not column.nullable)
 
     @property
     def side(self) -> int:
-        """Pixels of the image's side; 0 where the columns are no image that holds a filter."""
+        """Pixels of the image's side; 0 if the columns are no image that holds a filter."""
         side = math.isqrt(len(self.pixels))
         return side if side**2 == len(self.pixels) and side >= KERNEL else 0
 
     @cached_property
     def _bands(self) -> list[Array]:
-        """Where the patches of each part of a side begin."""
         places = np.arange(0, self.side - KERNEL + 1, 2 if self.side >= _LARGE else 1)
         return np.array_split(places, min(_MOST_PARTS, places.size))
 

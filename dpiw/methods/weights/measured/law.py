@@ -1,20 +1,8 @@
-"""What weights made from noisy means let an analyst know about the errors of estimates.
+"""The law of the errors of `measured` weights: a Gaussian model, by the noise and the credit alpha.
 
-`measured` weights tilt a generator's rows towards noisy means of public features. The law of the
-means' noise is published, and so is the *credit* alpha, the number of rows' worth of belief that
-the generator deserves. With them the error of a weighted estimate is that of a Gaussian model: the
-true distribution has density w_j (1 + e_j), e_j independent of variance n/(alpha w_j), and only the
-means of the features were seen, with noise S and the private sample's own error C/N.
-
-Alpha is one number for all directions, and too large for those in which the generator is furthest
-from the truth: there the noisy means still pull at the fitted ones, and a release says by how much.
-The *pull* is where the weights would go if the generator deserved far less belief. That move of an
-estimate, squared, stands beside its variance, so that an interval reaches what shrinkage withheld.
-
-What no feature reaches keeps the prior's variance: such intervals are wide, and right as far as
-alpha is: intervals doubt it, more so where the weights found the generator wrong, and `support`
-decides. How often they held the truth: benchmarks/results, coverage_measured.md.
-All is post-processing. Source: docs/method.md section 14.
+The true density is w_j (1 + e_j), e_j independent. What no feature reaches keeps the prior's
+variance: `support` decides. Post-processing. Source: docs/method.md section 14; coverage:
+benchmarks/results/coverage_measured.md.
 """
 
 from __future__ import annotations
@@ -51,13 +39,13 @@ Array = NDArray[np.float64]
 _BLOCK = 8192
 
 _DRAWN = 16
-"""Replicates that are drawn at once."""
+"""Replicates drawn at once."""
 
 _LEAST = 0.01
-"""Weights below it get the prior's jitter of this weight: a step for them alone would be tiny."""
+"""Least weight in the prior's jitter: steps for tiny weights would be tiny."""
 
 _POSITIVE = 0.9
-"""Most that a replicate's weight may differ from the full weight, as a share of it."""
+"""Largest move of a replicate's weight, as a share of the full weight."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,21 +58,15 @@ class MeansLaw:
         covariance: S of the noise of the means, shape (d, d), positive definite.
         rows: N, private rows: noisy, or public.
         credit: alpha > 0, that the weights were fitted with.
-        doubt: by how much the prior's variance may be larger than alpha says, >= 1: alpha over the
-            least one that the noisy means do not speak against. Shrinkage, which alpha decides, is
-            what intervals fail by; noise they know (docs/method.md section 14).
-        base_rows: effective rows of the base of which the rows were chosen. Chosen rows repeat
-            where these are fewer than the rows' own effective number.
-        calibration: credit with which the rows' means were calibrated to the base's; infinite
-            where they were not.
-        relative: credit of each feature's part over alpha (`Targets.relative`); None: one for all.
-        bins: in which bin each row's value lies, shape (n,), of columns of numbers whose marginal
-            the generator knows.
+        doubt: factor on the prior's variance, >= 1: alpha over the least credible alpha.
+        base_rows: effective rows of the base; chosen rows repeat where these are few.
+        calibration: credit with which the rows' means were calibrated; infinite if they were not.
+        relative: credit of each feature's part over alpha (`Targets.relative`); None: all one.
+        bins: each row's bin, shape (n,), by numeric column with a known marginal.
         max_rows: most rows of one person among the private ones.
         base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
         count_noise: standard deviation of the generator's noisy counts; 0 where not known.
-        residual: by what the noisy means differ from the fitted ones, shape (d,); None where it is
-            not known, and intervals rest on the doubt alone.
+        residual: noisy means less the fitted ones, shape (d,); None: not known, the doubt alone.
     """
 
     features: Array = field(repr=False)
@@ -109,7 +91,7 @@ class MeansLaw:
 
     @cached_property
     def means(self) -> Array:
-        """Of the features under the weights, shape (d,)."""
+        """Means of the features under the weights, shape (d,)."""
         return np.asarray(self.weights @ self.features / len(self.weights))
 
     @cached_property
@@ -129,9 +111,9 @@ class MeansLaw:
 
     @cached_property
     def _shared_axes(self) -> tuple[Array, Array]:
-        """Variances of the features over the ridge's along common axes, (d,), and B, (d, d).
+        """Variances over the ridge's along common axes, (d,), and B, (d, d), for a stable inverse.
 
-        B B' = R^-1 and B'C B is diagonal, so (C + alpha R)^-1 is stable at any credit.
+        B B' = R^-1 and B'C B is diagonal.
         """
         root = np.linalg.cholesky(ridge_of(self.covariance, self.relative))
         inverse = np.linalg.inv(root)
@@ -161,9 +143,9 @@ class MeansLaw:
 
     @cached_property
     def pull(self) -> Array:
-        """The move of theta at credit alpha/`PULL`, times the root of `PULLED`, shape (d,).
+        """Theta's move at credit alpha/u, u = `PULL`, times the root of `PULLED`, shape (d,).
 
-        (C + alpha R/u)^-1 r (1 - 1/u), to first order, u = `PULL` and r the residual alpha R theta.
+        (C + alpha R/u)^-1 r (1 - 1/u), to first order, r the residual alpha R theta.
         """
         if self.residual is None:
             return np.zeros_like(self.means)
@@ -196,7 +178,7 @@ class MeansLaw:
         return np.asarray(share[:, None] * (influence - share @ influence))
 
     def calibrated(self, influence: Array) -> Array:
-        """Influence values less what calibration removes of the rows' own error, (n, p)."""
+        """Influence values less what calibration removes of the rows' sampling error, (n, p)."""
         if not np.isfinite(self.calibration):
             return influence
         centred = influence - self.weights @ influence / len(self.weights)
@@ -213,16 +195,9 @@ class MeansLaw:
     def variances(self, influence: Array, *, step: float | Array = 1.0) -> tuple[Array, Array]:
         """Variances of weighted estimates, (p,) each: of known law, and guessed.
 
-        mean(w v (g - P'phi)^2) + P'(S + C/N) P with P = (C + alpha R)^-1 K_Fg and v_j = t/alpha +
-        `MOVED` f_j^2, t the doubt and f the fit's log ratio; for v = 1/alpha and R = S that is
-        (K_gg - K_gF P)/alpha + P'C P/N. The base's sampling error adds (Q - P)'C (Q - P)/M with Q =
-        (C + n S)^-1 K_Fg, to which the rows were calibrated. The guess adds `PULLED` times the
-        square of the pull, K_gF (C + alpha R/u)^-1 r (1 - 1/u) with u = `PULL` and r the residual.
-        The sampling error of the published rows is not included.
-
-        Args:
-            influence: shape (n, p), as of `Linearised`.
-            step: divisor of the prior's variance, of all or of each, shape (p,).
+        With P = (C + alpha R)^-1 K_Fg and Q = (C + n S)^-1 K_Fg: P'(S + C/N) P + (Q - P)'C (Q -
+        P)/M is known; mean(w v (g - P'phi)^2) and the squared pull are guessed, v the `prior` over
+        `step`, of all or of each, shape (p,). The rows' own sampling error is not included.
         """
         _, half = self._seen(influence)
         slope = self.fit.T @ half
@@ -248,15 +223,13 @@ class MeansLaw:
 
     @property
     def repeats(self) -> float:
-        """Factor on the rows' own variance, >= 1, as chosen rows repeat."""
+        """Factor on the rows' sampling variance, >= 1, as chosen rows repeat."""
         return max(1.0, self.effective_rows / self.base_rows)
 
     def parts(self, estimate: Linearised) -> dict[str, Array]:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
 
-        `rows` is the sandwich of what calibration leaves. `prior` is the guess: shrinkage, and what
-        no feature reaches. Where a person may have k rows, `people` is (k - 1) mean(w g^2)/N, as
-        all k may be alike.
+        `people` is added for k > 1 rows a person: (k - 1) mean(w g^2)/N, as all k may be alike.
         """
         pushed = self.weights[:, None] * self.calibrated(estimate.influence)
         pushed -= pushed.mean(axis=0)
@@ -283,11 +256,7 @@ class MeansLaw:
         return objections(estimate, self.support(estimate), parts, base=base)
 
     def draws(self, estimate: Linearised, replicates: int, rng: np.random.Generator) -> Array:
-        """Estimates under drawn errors, shape (replicates, p): replicate weights, scaled up.
-
-        Raises:
-            ReleaseError: a total, or a quantile, whose small steps cannot be scaled up.
-        """
+        """Estimates under drawn errors, (replicates, p); ReleaseError for a total or quantile."""
         if not estimate.facts.get("smooth", True):
             raise ReleaseError("method: replicates do not tell a quantile's error; `noise_aware`")
         if not estimate.facts.get("normalised", True):
@@ -305,15 +274,7 @@ class MeansLaw:
 def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> ReplicateWeights:
     """Replicate weights whose spread over any smooth estimate is its error.
 
-    Each is w (1 + step e), e = jitter + theta.(phi - m) + chance: random signs times the prior's
-    standard deviations; a tilt theta that removes the measured part and adds noise and sampling
-    error of the means; random signs for the rows' own sampling, and for the private rows of a
-    person (`MeansLaw.parts`). `step` keeps every weight positive.
-
-    Args:
-        law: of the published weights.
-        count: R.
-        rng: an analyst's or the release's generator; no privacy noise.
+    Each is w (1 + step e), where `step` keeps every weight positive. `rng` draws no privacy noise.
     """
     n, w = len(law.weights), law.weights
     spread = np.sqrt(n * law.prior / np.maximum(w, _LEAST))
@@ -356,21 +317,11 @@ def law_of_means(
     max_rows: int,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
-    """The law of published rows' weights, from public facts.
+    """The law of published rows' weights, from public facts; KeyError if one is missing.
 
-    Args:
-        stack: the measured features, without ranges.
-        rows: as published, on the schema's scale.
-        log_weights: theirs, shape (n,).
-        scale: of the noise of the features' sums.
-        constant: by which a row counts; 0 where their number is public.
-        max_rows: most rows of one person.
-        facts: what the certificate says of the fit: `rows`, `credit`, `effective_base_rows`, and if
-            it has them `least_credit`, `calibration`, `one_way`, `residual` and `ranges`.
-
-    Raises:
-        KeyError: a fact is missing.
-        ReleaseError: facts that fit no law.
+    `stack` has no ranges yet; `log_weights`: shape (n,); `scale` is of the noise of the features'
+    sums; `constant` is 0 where N is public; `facts` are the certificate's. ReleaseError if they fit
+    no law.
     """
     one_way, ranges = None, Ranges.from_json(facts.get("ranges", {}), stack.schema)
     stack = replace(stack, ranges=ranges)

@@ -1,16 +1,7 @@
-"""Tiltings of more rows than are held: solved on some rows, corrected on all.
+"""Tiltings of more rows than are held: solved on some rows, corrected on all, pass by pass.
 
-Each pass makes the features, or the scores, again. Steps begin with the solution and the Hessian of
-the fitted rows. They end, certified, where the distance to the minimum over all rows is small
-beside the base's own sampling error.
-
-`drawn` picks rows that stand for all. A row's probability grows with the rarity of its rarest code,
-and its weight is the inverse: weighted sums are unbiased and every level is seen. Source: Horvitz &
-Thompson (1952); for likelihoods, the case-control study (King & Zeng 2001).
-
-`led` finds steps over all rows on some rows, at one pass over all for each step. Targets are moved
-by the difference of both means, so F over some rows has the gradient of F over all rows, and nearly
-its Hessian. Source: Shamir, Srebro & Zhang (2014), DANE.
+Sources: of `drawn`, Horvitz & Thompson (1952), King & Zeng (2001); of `led`, whose targets move by
+the difference of both means, Shamir, Srebro & Zhang (2014), DANE.
 """
 
 from __future__ import annotations
@@ -52,10 +43,7 @@ _SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """Some rows of many: their `indices`, ascending, the `rows`, and their `log_weights`.
-
-    The weights are inverse probabilities; all three have n rows.
-    """
+    """Some rows of many: `indices`, ascending, `rows`, and `log_weights`, inverse probabilities."""
 
     indices: NDArray[np.int64] = field(repr=False)
     rows: ScaledTable
@@ -65,11 +53,8 @@ class Drawn:
 def drawn(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Drawn:
     """Choose rows, evenly spaced by their probabilities: no chance is in it.
 
-    Args:
-        placed: blocks of rows with their places, in an order independent of the rows; read twice.
-        codes: of a block's rows, from zero on, each of one column alone; shape (k, rows).
-        rows: least expected number, >= 1; all rows where there are no more.
-        of: number of all rows.
+    `placed` is read twice, in an order independent of the rows; `codes`, shape (k, rows), start
+    from zero, each of one column alone; `rows` is the least expected number out of `of`.
     """
     least = min(1.0, rows / of)
     by_code = _by_code(placed, codes, rows=rows, of=of)
@@ -117,20 +102,10 @@ _FINER = 0.1
 def led(
     some: BaseRows, solved: Tilt, base: BaseRows, targets: Targets, *, gap: float
 ) -> Tilt | None:
-    """The minimum over all rows; None if steps are slow, or fail.
+    """The minimum over all rows, by steps on `some` rows; None if steps are slow, or fail.
 
-    Args:
-        some: rows that stand for all.
-        solved: their tilting, near its minimum, with a covariance near its own.
-        base: all rows.
-        targets: what the weighted means of all rows should come close to.
-        gap: largest gap, as in `reached`.
-
-    Returns:
-        A tilting with the given covariance, corrected by the steps over all rows.
-
-    Raises:
-        WeightError: a covariance that rounding has made indefinite.
+    `solved` is near the minimum of `some`; its covariance, corrected by the steps, is the answer's.
+    `gap` is as in `reached`.
     """
     ridge = solved.credit * targets.ridge
     ridge_factor = factor_of(ridge)
@@ -166,8 +141,8 @@ _BLOCK, _CODED = 1024, 16_384
 """Rows of a thread: for features, and for codes alone."""
 
 _RARE, _FAINT = 0.1, 10.0
-"""Bounds of an axis that fitted rows hardly show: its kurtosis as a share of the fitted rows (the
-squared relative error of a variance), and its variance as a multiple of the ridge."""
+"""Bounds of an axis that fitted rows hardly show: kurtosis as a share of the fitted rows, and
+variance as a multiple of the ridge."""
 
 _CLOSE, _NEARER = 0.025, 0.1
 """Stopping gap over all rows, in units of d/M, twice that of chance; and over the subsample."""
@@ -190,13 +165,8 @@ class Scored(Protocol):
 class StreamedRows(BaseRows):
     """The features of rows that are read batch by batch at every pass, and never held.
 
-    Args:
-        rows: M, the number of rows, at least one.
-        batches: the rows in order; read at every pass, and the same each time.
-        features: of rows, shape (n, d), each a function of its own row; computed in threads.
-        codes: of what may be rare in a row, as in `drawn`.
-        log_weights: as in `BaseRows`.
-        scored: of the same features, where no feature matrix is needed (`scoring`).
+    `batches` and `features` give the same at every pass, each row's features by itself alone, in
+    threads. `codes` are as in `drawn`; `scored` needs no feature matrix (`scoring`).
     """
 
     def __init__(
@@ -252,7 +222,6 @@ class StreamedRows(BaseRows):
         return in_threads(of, self._placed(_BLOCK), is_large=is_large)
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
-        """As of `BaseRows`."""
         if self._scored is None:
             return super()._tilted(theta)
         tilted, logs = self._scored(theta), self._log_weights
@@ -275,20 +244,10 @@ class StreamedRows(BaseRows):
 
 
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
-    """Move a tilting of some rows of a base to the minimum over all of them.
+    """Move a tilting of rows of the same law to the minimum over all rows, or raise WeightError.
 
-    Where all rows are many more, first to the minimum over ten times as many as are fitted; steps
-    over these then lead to all (`led`). Steps end at a gap that is small beside the base's own
-    sampling error. If all steps fail, `tilt` starts from zero.
-
-    Args:
-        solved: tilting on rows of the same law; its coefficients, covariance, credit and means are
-            read.
-        base: all rows, in an order independent of the rows.
-        targets: as for `solved`.
-
-    Raises:
-        WeightError: the minimum was not reached.
+    Steps end at a gap small beside the base's sampling error; if all fail, `tilt` starts from zero.
+    `base` must be in an order independent of the rows.
     """
     gap, solution = _CLOSE * base.dimension / base.rows, None
     if (some := base.leading) is not None:
@@ -314,11 +273,7 @@ def _led(
 def _moved(
     solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float, is_guide: bool = False
 ) -> Tilt | None:
-    """The minimum over a base by a few steps, or None; `gap` and `is_guide` as in `reached`.
-
-    Steps start from the solved tilting with its covariance. If they are slow, they go on with the
-    covariance of `_seen_by_all`; if they fail, from a shrunk start, and then from zero.
-    """
+    """The minimum over a base by a few steps from several starts, or None."""
     ridge = solved.credit * targets.ridge
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
     ask = partial(reached, base, targets, solved.credit, gap=gap, is_guide=is_guide)
@@ -336,11 +291,7 @@ def _moved(
 
 
 def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
-    """A tilting's covariance, with the base's along axes that its own rows hardly show.
-
-    On those axes few of `MOST_FITTED` rows vary, as for a rare level, or none. The base's
-    covariance is that of rows that stand for all (`StreamedRows.few`).
-    """
+    """A tilting's covariance, with that of `StreamedRows.few` along axes its rows hardly show."""
     few = base.few
     variances, axes = np.linalg.eigh(solved.covariance)
 
@@ -363,10 +314,7 @@ def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
 
 
 def _covariance_along(axes: Array, base: BaseRows, centre: Array) -> Array:
-    """Under the rows' own weights, along k axes of shape (d, k): shape (k, k).
-
-    The centre, shape (d,), is near their mean: nothing is lost to cancellation.
-    """
+    """Along axes (d, k), shape (k, k); the centre must be near the mean (cancellation)."""
 
     def moments(at: slice, block: Array) -> tuple[Array, Array]:
         places = (block - centre) @ axes

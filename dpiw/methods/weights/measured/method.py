@@ -1,8 +1,5 @@
 """Measured weights: one noisy sum of features is paid for; all fitting uses public numbers.
 
-`measure` releases sum_i phi(x_i) and the number of rows, in one Gaussian event. The rest is free:
-noisy means, an exponential tilting of base rows (`tilting`), the credit of the base (`credit`), and
-a table of published rows with mild weights (`thinning`).
 Source: docs/method.md section 14; closest relatives: Balog et al. (2018), Harder et al. (2021,
 DP-MERF), Liu et al. (2021, PMW-Pub), McKenna et al. (2019).
 """
@@ -65,7 +62,7 @@ _MOST_FITTED = 100_000
 """`dpiw.methods.weights.measured.many_rows.MOST_FITTED`, which is imported late."""
 
 MOST_ROWS = 2**28
-"""Of norm one: their sums are far from being clipped."""
+"""Most private rows of norm one, whose sums are far from being clipped."""
 
 Array = NDArray[np.float64]
 
@@ -92,19 +89,16 @@ class Measured(WeightEstimator):
     """Settings of measured weights; frozen and public.
 
     Attributes:
-        features: shares of the norm by part (`features.Stack`); None: by a rule of schema and noise
-            (`features.with_first_moments`), set by `calibrate`.
+        features: shares of the norm by part (`features.Stack`); None: by a rule of schema and
+            noise.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features, and of the patches; two features each.
         omega_seed: public integer that fixes the frequencies.
         credit: `evidence`, `risk`, or alpha itself.
         base_rows: number of generator rows that are weighted; None: `base_rows_for`.
         design_effect: largest design effect of the published weights; 1: no weights at all.
-        debias: divide out the mean effect of theta's noise. Off by default: on Banknote, Breast and
-            Boston at epsilon 1 and 3 (5 runs) models beat those without weights in 8 of 12 settings
-            with it and in 11 without it.
+        debias: divide out the mean effect of theta's noise; models were better without it.
         replicates: number of replicate weights to publish; 0: none.
-        calibrated: set by `calibrate`.
         ranges: of numeric columns, set by `for_rows` unless the noise is loud; None: bounds.
     """
 
@@ -126,11 +120,9 @@ class Measured(WeightEstimator):
     in_batches: ClassVar[bool] = True
     keeps_one_way: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
-    """Usual share of the effort: models improve with little of it, single columns hardly at all,
-    and the generator's own marginals are kept. `dpiw rehearse` compares it with others, free."""
+    """Usual share of the effort: models improve with little of it, single columns hardly at all."""
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         if self.features is not None:
             object.__setattr__(self, "features", shares_of_parts(self.features))
         if self.scales is not None:
@@ -157,7 +149,7 @@ class Measured(WeightEstimator):
             whole("replicates", self.replicates, low=REPLICATES[0], high=REPLICATES[1])
 
     def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
-        """The public feature map on this schema, within ranges that public rows told."""
+        """The public feature map on this schema, within ranges of public rows."""
         shares, scales = public_shares(schema)
         return Stack(
             schema=schema,
@@ -169,22 +161,14 @@ class Measured(WeightEstimator):
         )
 
     def base_rows_for(self, published_rows: int) -> int:
-        """Number of generator rows that are weighted; free, and not published.
-
-        As set, or five per published row within [10,000, 10^6], so that many effective rows are
-        left. At least as many as are published: a base row published twice adds nothing.
-        """
+        """Number of base rows: as set, or 5 per published row within [10,000, 10^6]; free."""
         usual = max(10_000, min(5 * published_rows, 10**6))
         return max(self.base_rows or usual, published_rows)
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set the noise for effort `rho`: a multiplier of 1/sqrt(2 rho).
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or a part that the schema lacks.
-        """
+        """Set the noise for effort `rho`: a multiplier of 1/sqrt(2 rho). May raise SpecError."""
         check_effort("weights", rho=rho, nominal_rows=nominal_rows)
         stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * rho)
         if self.features is None:
@@ -206,11 +190,7 @@ class Measured(WeightEstimator):
         return calibrated_for(self.calibrated, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One draw of the sum.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
-        """
+        """One draw of the sum; UncalibratedError for another unit or schema."""
         ready, stack = self._ready(), self.stack(schema)
         calibrated_for(ready, ready.unit == unit, ready.is_of(stack), method=self.method)
         return (GaussianEvent(noise_multiplier=ready.multiplier),)
@@ -236,23 +216,14 @@ class Measured(WeightEstimator):
         return ready.law.scale / ready.nominal_rows / ready.norm
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """l/(l + s^2), in [0, 1]: l a feature's share of the squared norm, s the noise of a mean.
-
-        Takes all features to have one variance. Near zero, nothing can be learned.
-        """
+        """l/(l + s^2): l a feature's share of the squared norm, s the noise of a mean."""
         ready = self._ready()
         spread = (ready.law.scale / nominal_rows) ** 2
         mean = ready.norm**2 / ready.dimension
         return mean / (mean + spread)
 
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
-        """Refuse post-processing steps, unnormalised weights and too many replicates.
-
-        Replicates need the features of all published rows at once.
-
-        Raises:
-            SpecError: names the field.
-        """
+        """Raise SpecError for post-processing, unnormalised weights or too many replicates."""
         if weighing.post_processing.steps:
             raise SpecError(
                 "weights.post_processing: expected no steps with weights.method=measured"
@@ -275,7 +246,7 @@ class Measured(WeightEstimator):
             )
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: rows' features are summed, then a base is tilted on some rows."""
+        """Time and memory of summing rows' features and of tilting a base on some rows."""
         d, base = self._ready().dimension, self.base_rows_for(published)
         fitted = min(base, _MOST_FITTED)
         return Running(
@@ -312,7 +283,7 @@ class Measured(WeightEstimator):
         return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
 
     def _facts(self) -> dict[str, Any]:
-        """The facts of a measurement; later choices are not among them."""
+        """The facts of a measurement, without later choices."""
         after = ("credit", "base_rows", "design_effect", "debias", "replicates")
         return {name: value for name, value in self.parameters().items() if name not in after}
 
@@ -321,17 +292,9 @@ class Measured(WeightEstimator):
     ) -> Measurement:
         """Draw the noisy sum of the private rows' features, and of their number.
 
-        Args:
-            table: the private rows.
-            synthetic: not looked at: `for_rows` took the features' ranges, kept with the sum.
-            noise: draws the noise.
-
         Privacy:
             Unit: `max_rows` rows, under the relation of `calibrate`. L2 sensitivity: `sum_noise`.
-            Event: one `GaussianEvent(scale / sensitivity)`.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
+            Event: one `GaussianEvent(scale / sensitivity)`. UncalibratedError for another schema.
         """
         ranges = self.ranges or Ranges(bounds={})
         ready, stack = self._ready(), self.stack(table.schema, ranges)
@@ -345,7 +308,7 @@ class Measured(WeightEstimator):
         )  # fmt: skip
 
     def for_rows(self, published: SyntheticTable) -> Self:
-        """With the ranges of the generator's rows, before anything is armed or read."""
+        """With the ranges of the generator's rows, before data is read."""
         return self if self._ready().is_loud else replace(self, ranges=Ranges.of(published))
 
     def weigh(
@@ -381,16 +344,10 @@ class Measured(WeightEstimator):
     def targets(
         self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
     ) -> Targets:
-        """Noisy means and the covariance of their noise (`means_noise`); free.
+        """Noisy means and the covariance of their noise (`means_noise`), or WeightError; free.
 
-        Args:
-            measurement: the noisy sum.
-            about: public means near the true ones, such as the base's, shape (d,): the stack's
-                features, then those of the known marginals.
-            known: one-way distributions that the generator knows, further targets.
-
-        Raises:
-            WeightError: the measurement is of another kind, or does not fit these settings.
+        `about`: public means near the true ones, shape (d,): the stack's, then the `known`
+        marginals'.
         """
         ready = self._ready()
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)

@@ -1,10 +1,4 @@
-"""Tiltings of rows by the features of `all_features`, without a feature matrix.
-
-A tilting asks each row for its score theta.phi, and all rows for the weighted sums of features.
-Means and products of columns need one small matrix product for both. Fourier features are made for
-few rows at a time, within a core's own cache. Indicators of known marginals are looked up and
-counted.
-"""
+"""Tiltings of rows by the features of `all_features`, without a feature matrix."""
 
 from __future__ import annotations
 
@@ -29,18 +23,13 @@ from dpiw.methods.weights.measured.features import PRODUCTS, Stack
 
 @dataclass(frozen=True, kw_only=True)
 class RareCodes:
-    """A function of a block of rows.
-
-    Attributes:
-        schema: the public schema.
-        known: the marginals whose indicators are features, if any.
-    """
+    """A function of a block of rows; `known`: marginals whose indicators are features, if any."""
 
     schema: PublicSchema
     known: OneWayLaw | None = None
 
     def __call__(self, rows: ScaledTable) -> NDArray[np.intp]:
-        """Codes of such columns, shape (columns, rows); none is of two."""
+        """Codes of columns, shape (columns, rows); no code belongs to two columns."""
         if self._table is None:
             return np.zeros((0, rows.rows), dtype=np.intp)
         return self._table.among_all(rows)
@@ -65,11 +54,7 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True)
 class CentredLines:
-    """What `PublicSchema.centred` has as columns, and below it a line of ones.
-
-    Attributes:
-        schema: the public schema.
-    """
+    """The columns of `PublicSchema.centred` as lines, and below them a line of ones."""
 
     schema: PublicSchema
 
@@ -115,15 +100,11 @@ class CentredLines:
 
     @property
     def one(self) -> int:
-        """Which line is that of ones: p, the last."""
+        """Index of the line of ones: p, the last."""
         return self.schema.width
 
     def of(self, scaled: ScaledTable) -> Array:
-        """Shape (p + 1, rows).
-
-        Raises:
-            WeightError: a number is infinite.
-        """
+        """Shape (p + 1, rows); WeightError for an infinite number."""
         lines = np.empty((self.one + 1, scaled.rows))
         lines[:] = self._low
         codes = []
@@ -151,41 +132,34 @@ def _indices(values: Iterable[int]) -> Indices:
 
 
 MOMENTS = ("linear", "squares", *PRODUCTS)
-"""Parts of which every feature is a product of two centred coordinates, or a coordinate."""
+"""Parts whose features are centred coordinates, or products of two."""
 
 _ROWS, _LEAST, _ENTRIES = 16_384, 1024, 2**21
-"""Of a block, at most and at least, and of its centred rows. With fewer rows, threads that count
-wait for one another's short calls for most of the time."""
+"""Most and fewest rows of a block, and of its centred rows: with fewer, threads mostly wait."""
 
 _FEW = 512
-"""Rows whose Fourier features are held at once: twice what a core's own cache has room for, since
-threads wait for one another after every call."""
+"""Rows whose Fourier features are held at once: twice a core's cache, as threads wait."""
 
 
 class _Map(Protocol):
-    """Some features of rows, as far as a tilting needs them."""
+    """Some features of rows, as a tilting needs them."""
 
     def laid_out(self, theta: Array) -> Array:
-        """Their coefficients, as `scores` reads them."""
+        """Coefficients in the form that `scores` reads."""
 
     def read(self, scaled: ScaledTable) -> NDArray[Any]:
-        """What a block's rows hold, as `scores` and `sums` read it."""
+        """A block's rows in the form that `scores` and `sums` read."""
 
     def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
-        """What they add to the rows' scores, shape (rows,)."""
+        """Terms of the rows' scores, shape (rows,)."""
 
     def sums(self, held: NDArray[Any], masses: Array) -> Array:
-        """Their weighted sums, in their order."""
+        """Weighted sums of the features, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """Tiltings of rows block by block: a function of theta gives one of blocks.
-
-    Attributes:
-        stack: the measured features.
-        known: the marginals whose indicators come after them, if any.
-    """
+    """Tiltings of rows block by block: a function of theta gives one of blocks."""
 
     stack: Stack
     known: OneWayLaw | None = None
@@ -208,16 +182,16 @@ class Scoring:
 
     @property
     def is_quick(self) -> bool:
-        """Whether a pass takes not much longer than one over features that are written down."""
+        """Whether a pass takes about as long as one over stored features."""
         return "patches" not in self.stack.parts
 
     @property
     def rows(self) -> int:
-        """Of a block, at most."""
+        """Most rows of a block."""
         return max(_LEAST, min(_ROWS, _ENTRIES // (self.stack.schema.width + 1)))
 
     def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
-        """What tilts a block of rows that have log weights of their own, or None."""
+        """A function that tilts a block of rows with log weights of their own, or None."""
         laid_out = [each.laid_out(theta[places]) for each, places, _ in self._maps]
         waves = np.zeros(0)
         if "fourier" in self.stack.parts:
@@ -251,13 +225,7 @@ class Scoring:
         return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
 
     def _add_waves(self, within: ScaledTable, theta: Array, scores: Array) -> Array:
-        """Complete the scores, which all others were added to; the weighted sums, in order.
-
-        Args:
-            within: rows on their ranges' scale.
-            theta: each cosine's coefficient beside its sine's, shape (2 D,).
-            scores: of the rows, which are added to.
-        """
+        """Complete the scores: all others were added; theta: cosine beside sine, (2 D,)."""
         tops, sums = [], []
         scale = self.stack.scale("fourier")
         for at, found in self.stack.waves.read(within, scale=scale, most=_FEW):
@@ -271,10 +239,10 @@ class Scoring:
 
 @dataclass(frozen=True, kw_only=True)
 class _Moments:
-    """Coordinates and products of two: all of them products of two lines, of which one is ones.
+    """Coordinates and products: each a product of two lines, the second perhaps that of ones.
 
-    With T what theta gives to products of lines, scores are the sums of X * (T R) over lines, X all
-    of them and R those that are second ones; weighted sums are read from X diag(masses) R'.
+    Scores are the sums of X * (T R) over lines, X all lines, R the second ones; sums: X
+    diag(masses) R'.
     """
 
     stack: Stack
@@ -332,13 +300,11 @@ class _Moments:
         return self._lines.of(scaled)
 
     def scores(self, held: Array, laid_out: Array) -> Array:
-        """As of `_Map`."""
         products = laid_out @ held
         products *= held[self._seconds]
         return np.asarray(products.sum(axis=0))
 
     def sums(self, held: Array, masses: Array) -> Array:
-        """As of `_Map`."""
         matrix = held @ (held[self._seconds] * masses).T
         return np.asarray((matrix[self._places] - self._offsets * matrix[-1, -1]) * self._scales)
 
@@ -377,11 +343,9 @@ class _Known:
         return self._table.among_all(scaled)
 
     def scores(self, held: NDArray[np.intp], laid_out: Array) -> Array:
-        """As of `_Map`."""
         return np.asarray(np.take(laid_out, held).sum(axis=0))
 
     def sums(self, held: NDArray[np.intp], masses: Array) -> Array:
-        """As of `_Map`."""
         weights = np.tile(masses, len(held))
         counts = np.bincount(held.reshape(-1), weights, self._table.starts[-1])
         return np.asarray(counts[self._kept], dtype=np.float64)
@@ -394,20 +358,16 @@ class _Patches:
     stack: Stack
 
     def laid_out(self, theta: Array) -> Array:
-        """As of `_Map`."""
         return theta
 
     def read(self, scaled: ScaledTable) -> Array:
-        """The features, shape (rows, features)."""
         matrix = self.stack.scale("patches") * self.stack.patch_map.matrix(scaled)
         if not np.isfinite(matrix).all():
             raise WeightError("base rows: expected finite features")
         return matrix
 
     def scores(self, held: Array, laid_out: Array) -> Array:
-        """As of `_Map`."""
         return held @ laid_out
 
     def sums(self, held: Array, masses: Array) -> Array:
-        """As of `_Map`."""
         return masses @ held

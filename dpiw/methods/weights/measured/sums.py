@@ -1,7 +1,4 @@
-"""A sum of rows' features, exact to the last bit, and the noise that one row of it needs.
-
-Source: docs/method.md section 14.
-"""
+"""An exact sum of rows' features, and its sensitivity and noise (docs/method.md section 14)."""
 
 from __future__ import annotations
 
@@ -33,16 +30,15 @@ UNIT = 2.0**-24
 A row's part then depends neither on other rows nor on the order of adding."""
 
 _LARGEST = 2**53
-"""Sums beyond so many units are clipped: as whole numbers, and then exact as doubles."""
+"""Sums of more units are clipped, as whole numbers: below, they are exact as doubles."""
 
 LOUD = 0.1
-"""Expected squared noise of all features' means, over R_phi^2, that counts as loud.
+"""Largest expected squared noise of all means, over R_phi^2, for ranges and a credit of products.
 
-Above it, ranges and a credit of their own for products would fit noise, and are not used. Chosen on
-Boston and Breast (docs/method.md section 14)."""
+Chosen on Boston and Breast (docs/method.md section 14)."""
 
 _BLOCK, _FEW = 8192, 4096
-"""Rows of a thread, and of a matrix: with fewer, threads wait for one another's short calls."""
+"""Rows of a thread, and of a matrix: with fewer, threads mostly wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +46,6 @@ class SumNoise:
     """Every public number of one calibrated measurement.
 
     Attributes:
-        unit: the unit and relation of the sensitivity.
         nominal_rows: n0; under replace-one the public number of rows.
         dimension: d, features of a row.
         norm: R_phi, bound on a row's features.
@@ -102,8 +97,8 @@ def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_row
     """Sensitivity and noise of the sum of a stack's features.
 
     Add or remove k rows: k sqrt(R_phi^2 + c^2), as the row count is a coordinate of its own, c per
-    row. Replace one row: the diameter, at most 2 R_phi; the count does not change and is not
-    measured. Rounding moves a row's d (+ 1) coordinates by at most half a unit each.
+    row. Replace one row: at most 2 R_phi; the count is not measured. Rounding moves a row's d (+ 1)
+    coordinates by at most half a unit each.
     """
     replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
     # Half the norm, as a power of two: a multiple of the unit, and then rounded by nothing.
@@ -131,10 +126,9 @@ def sum_noise(stack: Stack, *, multiplier: float, unit: PrivacyUnit, nominal_row
 
 
 def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
-    """Of each row what `Stack.matrix` has for it, in units, rounded.
+    """Sum of the rows' features in units; none of a row longer than the norm, or of NaN length.
 
-    Of a row that is longer than the stack's norm, or whose length is no number, nothing. Fourier
-    features are rounded where they are read, in a table: their sum needs no matrix of them.
+    The sensitivity needs both. Fourier features are rounded in their table.
     """
     beside = tuple(part for part in stack.parts if part != "fourier")
     places = {part: stack.places(part) for part in stack.parts}
@@ -160,7 +154,7 @@ def _block_sum(stack: Stack, rows: ScaledTable) -> NDArray[np.int64]:
 
 
 def _squared_lengths(features: Array) -> Array:
-    """Of each row, added column by column: to the last bit the same whatever rows are beside it."""
+    """Squared length of each row, column by column: the same bits whatever rows are beside it."""
     squares = np.zeros(len(features))
     for column in features.T:
         squares += column * column
@@ -184,7 +178,7 @@ def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
 
 @cache
 def _matrix_threads() -> ThreadpoolController:
-    """Of the libraries that NumPy has loaded: to look for them takes longer than a small sum."""
+    """Cached: to look for NumPy's loaded libraries takes longer than a small sum."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -195,12 +189,9 @@ def exact_sum(
 ) -> Array:
     """Sum of the rounded features, and c times the number of rows; exact in doubles.
 
-    The same whatever the batches, the threads and the processes: sums of whole numbers.
-
     Privacy:
         Unprotected: of private rows it is confidential. One row changes it by that row's rounded
-        features alone, to the last bit. A row of more than the stack's norm, or of none, adds
-        nothing but its count: the schema's box holds no such row, and a table from elsewhere may.
+        features alone, to the last bit. A row longer than the norm, or NaN, adds only its count.
     """
     tally = partial(_sums, stack)
     total, count = rows.added(tally) if isinstance(rows, PrivateTable) else tally(rows)

@@ -16,16 +16,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Targets:
-    """Noisy means of features, and the law of their noise.
+    """Noisy means of features, and the law of their noise; WeightError if they do not fit.
 
     Attributes:
         means: m, shape (d,).
         covariance: S of their noise, shape (d, d), positive definite.
         rows: number of private rows behind the means: noisy, or public.
-        fresh: number of first features that the base was not made of; only they can show its
-            error. None: all.
+        fresh: number of first features that the base was not fitted to; None: all.
         relative: credit of each feature's part over alpha, in (0, 1], shape (d,); None: all one.
-        max_rows: most private rows of one person.
     """
 
     means: Array = field(repr=False)
@@ -36,7 +34,6 @@ class Targets:
     max_rows: int = 1
 
     def __post_init__(self) -> None:
-        """Raises WeightError: shapes differ, or a number is not finite or out of range."""
         size = self.means.size
         if self.fresh is not None and not 1 <= self.fresh <= size:
             raise WeightError(f"targets: expected 1 to {size} fresh features")
@@ -57,10 +54,7 @@ class Targets:
 
 
 def ridge_of(covariance: Array, relative: Array | None) -> Array:
-    """S, or D^1/2 S D^1/2 with D the relative credits.
-
-    A part with a tenth of the credit is fitted as if its noise variance were a tenth.
-    """
+    """S, or D^1/2 S D^1/2 with D the relative credits."""
     if relative is None:
         return covariance
     root = np.sqrt(relative)
@@ -70,19 +64,11 @@ def ridge_of(covariance: Array, relative: Array | None) -> Array:
 def means_noise(
     *, scale: float, rows: float, constant: float, about: Array, known: OneWayLaw | None = None
 ) -> Array:
-    """S, the covariance of the noise of means, shape (d, d).
+    """S, the covariance of the noise of means, shape (d, d): (s/N)^2 (I + m m'/c^2), and marginals.
 
-    (s/N)^2 (I + m m'/c^2) for the measured features: s is the noise of their sums over N rows, and
-    the second part is the error of a noisy N (docs/method.md section 14). Known marginals add their
-    own block. Do not pass the noisy means as m: they hold the noise, which may be as long as the
-    means, and its direction would count as uncertain.
-
-    Args:
-        scale: s.
-        rows: N.
-        constant: c by which a row counts; 0 where N is public.
-        about: m, public means near the true ones, shape (d,): measured features, then marginals.
-        known: the known marginals and their noise.
+    `about` is m, public means near the true ones, shape (d,). Never pass the noisy means, whose
+    noise may be as long as they are. `scale` is s, of the sums; `constant` is c, 0 where N is
+    public (docs/method.md section 14).
     """
     measured = about.size - (0 if known is None else known.dimension)
     means = about[:measured]

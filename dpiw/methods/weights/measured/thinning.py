@@ -1,11 +1,6 @@
 """From many weighted base rows to the rows that are published, with mild weights; free.
 
-Choosing rows costs precision: their means differ from the base's by chance. `calibrated` takes that
-back where the base knows better, by a second tilting of the few rows to the base's means.
-
-Rows are drawn with probabilities q_j in proportion to w_j^tau and keep the weights w_j/q_j: the
-weighted table means the same for every tau. tau = 0 leaves all to the weights, tau = 1 all to the
-choice of rows. The smallest tau is taken at which the weights' design effect is admissible.
+Probabilities are in proportion to w_j^tau, tau the smallest with an admissible design effect.
 """
 
 from __future__ import annotations
@@ -31,18 +26,14 @@ Array = NDArray[np.float64]
 _HALVINGS = 50
 
 _TRIALS, _MARGIN = 4, 0.97
-"""How often fewer weights are left to the rows, so that calibrated ones are mild enough."""
+"""Most trials at a milder choice, until calibrated weights are admissible, and margin of each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Thinned:
-    """Rows chosen from a base, and what is left of their weights.
+    """Rows chosen from a base, ascending, with repeats, and their log weights, shape (n,).
 
-    Attributes:
-        chosen: indices in the base, ascending, shape (n,); rows may repeat.
-        log_weights: of the chosen rows, of mean one, shape (n,).
-        exponent: tau.
-        distinct: how many of the chosen rows differ.
+    `exponent` is tau; `distinct` counts the rows that differ.
     """
 
     chosen: NDArray[np.int64] = field(repr=False)
@@ -54,16 +45,10 @@ class Thinned:
 def thin(
     log_weights: Array, rows: int, *, design_effect: float, rng: np.random.Generator
 ) -> Thinned:
-    """Choose `rows` rows of the base, evenly spaced by probability.
+    """Choose `rows` rows of the base, evenly spaced by probability; may raise WeightError.
 
-    Args:
-        log_weights: of the base rows, shape (M,), natural log, any scale.
-        rows: number to choose, >= 1.
-        design_effect: largest expected rows sum(v^2)/sum(v)^2 of the kept weights v, >= 1.
-        rng: no privacy noise; may be seeded from public values.
-
-    Raises:
-        WeightError: no rows, a log weight that is not finite, or a design effect below one.
+    `log_weights`: shape (M,), any scale; `design_effect` >= 1 bounds the kept weights' expected
+    one. `rng` draws no privacy noise.
     """
     if not design_effect >= 1:
         raise WeightError(f"design effect {design_effect:g}: expected at least 1")
@@ -80,14 +65,9 @@ def thin(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibrated:
-    """Rows chosen from a base, their weights calibrated to its means.
+    """Rows chosen from a base, and log weights, shape (n,), calibrated to its means.
 
-    Attributes:
-        rows: the choice.
-        log_weights: of mean one, shape (n,).
-        credit: effective number of the rows chosen, against which the means' noise was weighed, or
-            the least larger one that can be solved for; infinite where the choice was left as it
-            was.
+    `credit` is the rows' effective number or a larger one; infinite without calibration.
     """
 
     rows: Thinned
@@ -105,21 +85,11 @@ def calibrated(
     law: Tilt,
     rng: np.random.Generator,
 ) -> Calibrated:
-    """Choose rows and tilt them back to the base's means; free.
+    """Choose rows and tilt them back to the base's means (Deville & Sarndal 1992); free.
 
-    The base's means are known within the noise S, so the chosen rows are tilted to them with S and
-    a credit of their effective number. This is generalised regression estimation of survey
-    statistics (Deville & Sarndal 1992) with its ridge.
-
-    Args:
-        log_weights: of the base rows, shape (M,).
-        rows: number to choose.
-        targets: the base's weighted means, with the noise S.
-        taken: features of some base rows, by their indices and log weights.
-        design_effect: largest design effect of the weights, but for rounding.
-        law: tilting of the base; its covariance starts the steps. All rows of a base of more than
-            `MOST_FITTED` need no calibration.
-        rng: of the choice; no privacy noise.
+    `log_weights`: of the base, shape (M,); `targets`: its weighted means, with the noise S; `taken`
+    gives features of rows by indices and log weights; `law`, a tilting of the base, starts the
+    steps. `rng` draws no privacy noise.
     """
     aim = design_effect
     for _ in range(_TRIALS):

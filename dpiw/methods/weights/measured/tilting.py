@@ -1,17 +1,7 @@
 """Exponential tilting: weights of public rows whose feature means come close to noisy ones.
 
-With base rows x_j of weight u_j = 1/M, noisy means m of the features phi and the ridge R, which is
-the covariance S of their noise where all features have one credit (`Targets.ridge`), the weights
-are w_j = u_j exp(theta.phi_j)/Z, theta the minimiser of
-
-    F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'R theta.
-
-It is the dual of min over w of alpha KL(w||u) + (m(w)-m)'R^-1(m(w)-m)/2: strictly convex, and
-solvable whatever the noise. alpha, the *credit*, says how many rows' worth of belief the base
-deserves.
-
-All of it is post-processing of public numbers. Source: docs/method.md section 14; KLIEP
-(Sugiyama et al. 2008), entropy balancing (Hainmueller 2012), calibration (Deville & Sarndal 1992).
+Minimises F(theta) = log sum_j u_j exp(theta.phi_j) - theta.m + (alpha/2) theta'R theta. Source:
+docs/method.md section 14; Sugiyama et al. (2008), Hainmueller (2012), Deville & Sarndal (1992).
 """
 
 from __future__ import annotations
@@ -45,10 +35,7 @@ def factor_of(matrix: Array) -> tuple[Array, bool]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Told:
-    """One step: `step`, the `change` of the gradient, both (d,), and `along`, their product.
-
-    `expected` and `expected_along` are the same by what was known before.
-    """
+    """A step and its change of the gradient, (d,); `expected`: by the Hessian before it."""
 
     step: Array
     change: Array
@@ -58,7 +45,7 @@ class _Told:
 
 
 class Curvature:
-    """A Hessian from one near it and what steps have told: BFGS, its inverse in two loops.
+    """A Hessian corrected by steps: BFGS.
 
     Source: Nocedal & Wright (2006), Numerical Optimization, algorithm 7.4 and formula 6.19.
     """
@@ -75,7 +62,7 @@ class Curvature:
         return renewed
 
     def learn(self, step: Array, change: Array) -> None:
-        """A step, and its change of the gradient; ignored where rounding has spoilt it."""
+        """Add a step and its change of the gradient; ignored where rounding has spoilt it."""
         along = float(step @ change)
         if along <= _ROUNDING * np.linalg.norm(step) * np.linalg.norm(change):
             return
@@ -142,11 +129,9 @@ class Tilt:
         log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
         log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
         means: of the features under the weights, shape (d,).
-        covariance: C of the features under the weights, shape (d, d). Where steps corrected one
-            that was given: positive definite with the ridge alone, and near C along the steps.
+        covariance: C of the features, (d, d), or near it: positive definite with the ridge alone.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
-        steps: Newton steps taken.
     """
 
     coefficients: Array = field(repr=False)
@@ -166,12 +151,7 @@ class Tilt:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Point:
-    """F's exponential part at a theta.
-
-    Attributes:
-        theta: shape (d,).
-        log_weights, log_mass, means: as of `Tilt`.
-    """
+    """F's exponential part at a theta, shape (d,); other fields as of `Tilt`."""
 
     theta: Array
     log_weights: Array
@@ -206,20 +186,10 @@ class Point:
 
 
 def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
-    """Minimise F by Newton steps with a line search, to a certified gap.
+    """Minimise F by Newton steps with a line search, to a certified gap, or raise WeightError.
 
-    F is alpha R-strongly convex, so F(theta) - min F <= g'(alpha R)^-1 g / 2 with g the gradient:
-    the certificate does not rely on the steps. Where the targets are out of reach and the credit is
-    small, the credit is lowered to its value gradually, each solution the start of the next.
-
-    Args:
-        base: the rows to weight.
-        targets: what their weighted means should come close to.
-        credit: alpha > 0.
-
-    Raises:
-        WeightError: shapes do not fit, alpha is not positive and finite, or the minimum was not
-            reached.
+    F(theta) - min F <= g'(alpha R)^-1 g / 2, g the gradient. Small credits are approached
+    gradually.
     """
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
         raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
@@ -244,17 +214,9 @@ def reached(
     gap: float = 0.0, is_guide: bool = False) -> Tilt | None:  # fmt: skip
     """The minimum from a start, or None; one Hessian is kept while steps are fast.
 
-    Args:
-        base: the rows to weight.
-        targets: what their weighted means should come close to.
-        credit: alpha > 0.
-        start: theta, shape (d,), or a `Point`.
-        covariance: near that of many rows, shape (d, d); the answer's is this one, corrected by the
-            steps.
-        renewed: makes a better covariance; called once, if steps are slow enough to be worth it.
-        gap: stopping gap if larger than `_GAP`: certified, or by half of Newton's decrement where
-            steps confirmed the Hessian.
-        is_guide: whether the answer is only a start: Newton's decrement then suffices.
+    `covariance`, near that of many rows, (d, d), is returned corrected by the steps. `renewed`
+    makes a better one; it is called once, if steps are slow. `gap` is certified, or half of
+    Newton's decrement where steps confirmed the Hessian; with `is_guide` the decrement suffices.
     """
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)
@@ -300,16 +262,11 @@ def reached(
 
 
 def _is_long(above: float, speed: float) -> bool:
-    """Whether more steps are left than a better Hessian costs.
-
-    `above` is the gap over the stopping gap; `speed` is the factor by which the last step lowered
-    it.
-    """
+    """Whether more steps are left than a better Hessian costs, by the gap over the limit."""
     return math.log(max(above, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
 
 
 def _covariance_at(base: BaseRows, point: Point) -> Array:
-    """Of the features under a tilting, shape (d, d)."""
     if base.is_even and not point.theta.any():
         return base.even[1]
     return base.covariance(np.exp(point.log_weights), point.means)
@@ -323,11 +280,7 @@ def rough_covariance(base: BaseRows, theta: Array) -> Array:
 def _line_search(
     base: BaseRows, point: Point, step: Array, decrement: float, targets: Targets, ridge: Array
 ) -> Point | None:
-    """The next point along the step, or None if no length lowers the objective.
-
-    A point past the minimum along the step is refused where F rises at more than half the rate at
-    which it fell: from there steps are short, and each needs a Hessian.
-    """
+    """The next point along the step, not far beyond its minimum; None if none lowers F."""
     start = _objective(point, targets, ridge)
     length = 1.0
     for _ in range(_TRIALS):
@@ -343,11 +296,7 @@ def _line_search(
 
 
 def _least_of_cubic(fall: float, decrement: float, slope: float) -> float:
-    """Minimum of a cubic on a step of length one that falls by `fall`; or not a number.
-
-    `decrement` is minus its slope at the start, > 0; `slope` is that at the end. Source: Nocedal &
-    Wright (2006), Numerical Optimization, formula 3.59.
-    """
+    """Minimum of a cubic on a step of length one. Source: Nocedal & Wright (2006), formula 3.59."""
     bend = slope - decrement + 3 * fall
     root = math.sqrt(max(bend * bend + decrement * slope, 0.0))
     return 1 - (slope + root - bend) / max(slope + decrement + 2 * root, _LEAST)

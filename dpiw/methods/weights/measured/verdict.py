@@ -1,9 +1,4 @@
-"""Whether an interval of `measured` weights is to be used, and why not.
-
-Most of an interval must be of a known law (privacy noise, samples); the rest is a guess at what
-shrinkage withheld and what no feature reaches, right for some questions and far too small for
-others. Thresholds: our choice, made after looking at simulations (docs/method.md section 14).
-"""
+"""Whether to use an interval of `measured` weights: most of its variance must be of known law."""
 
 from __future__ import annotations
 
@@ -61,7 +56,7 @@ def least_support(estimate: Linearised) -> Array:
 def guessed(parts: dict[str, Array]) -> Array:
     """Share of each value's variance that is a guess, in [0, 1], shape (p,).
 
-    `people` is left out: it is an upper bound, and would make the guess look smaller.
+    `people` is left out: an upper bound, it would make the guess look smaller.
     """
     known = [part for name, part in parts.items() if name != "people"]
     total = np.asarray(sum(known), dtype=np.float64)
@@ -71,14 +66,7 @@ def guessed(parts: dict[str, Array]) -> Array:
 def objections(
     estimate: Linearised, support: Array, parts: dict[str, Array], *, base: list[Objection]
 ) -> list[list[Objection]]:
-    """Of each value, all that keeps it from `use`.
-
-    Args:
-        estimate: of p values.
-        support: of each, shape (p,).
-        parts: of each value's variance, shape (p,) each.
-        base: what the base leaves of every value (`base_objections`).
-    """
+    """Each value's objections to `use`, with those of the base; `support` has shape (p,)."""
     least = least_support(estimate)
     shares = guessed(parts) if estimate.facts.get("smooth", True) else np.zeros(support.size)
     return [
@@ -90,7 +78,7 @@ def objections(
 
 
 def guess(share: float) -> list[Objection]:
-    """The objection to so large a share of a guess."""
+    """The objection to a large guessed share, if any."""
     if share <= GUESSED:
         return []
     text = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
@@ -98,13 +86,9 @@ def guess(share: float) -> list[Objection]:
 
 
 def base_objections(published: float, base_rows: float, k_hat: float | None) -> list[Objection]:
-    """What keeps the base from `use`: the one rule of a release and of its intervals.
+    """Objections to the base, the same for a release and for its intervals.
 
-    Args:
-        published: effective rows of the published ones. Too few for `use with care`, they count as
-            a base of so few.
-        base_rows: effective rows of the base.
-        k_hat: of the base's weights; None: they have no tail.
+    Too few effective published rows for `use with care` count as such a base.
     """
     behind = min(published, base_rows) if published < ROWS_CARE else base_rows
     tail = tail_findings(k_hat, MANY, whose=" of the base weights")
@@ -112,7 +96,7 @@ def base_objections(published: float, base_rows: float, k_hat: float | None) -> 
 
 
 def few_rows(base_rows: float) -> list[Objection]:
-    """The objection to so few effective base rows."""
+    """The objection to few effective base rows, if any."""
     if base_rows >= ROWS_USE:
         return []
     leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE

@@ -94,25 +94,10 @@ def weigh_measured(
     rng: np.random.Generator,
     known: OneWayMarginals | None = None,
 ) -> Weights:
-    """Weight a base, and choose from it the rows to publish.
+    """Weight a base, and choose from it the rows to publish, of mean weight one.
 
-    Args:
-        estimator: calibrated, as it drew the measurement.
-        measurement: the noisy sum.
-        base: rows of the generator, public.
-        rows: how many to publish.
-        rng: of the choice and of the test's simulation; no privacy noise. The same state gives
-            the same rows.
-        known: one-way distributions that the generator knows; the weights keep to them as far as
-            their noise allows.
-
-    A base of more than `MOST_FITTED` rows is read batch by batch: judged and fitted on its first
-    rows, and the fit corrected to all. Published rows beyond as many are brought to the base's
-    means by one such correction. The noise of weights is reported for evenly spaced rows (`_TOLD`).
-
-    Returns:
-        Weights of the chosen rows, of mean one; `chosen` says which rows of the base they are, and
-        `facts` holds what was measured and fitted.
+    A base of more than `MOST_FITTED` rows is judged on its first rows. The weights keep to the
+    `known` distributions as far as their noise allows. The same `rng` state gives the same rows.
 
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
@@ -197,18 +182,13 @@ def weigh_measured(
 
 
 def _credits(reweighted: Reweighted) -> str:
-    """The credit, and that of products where it differs."""
     credit, pairs = reweighted.tilt.credit, reweighted.pairs_credit
     products = "" if pairs == credit else f", of products {pairs:.4g}"
     return f"credit {credit:.4g}{products}"
 
 
 def stack_of(estimator: Fitted, measurement: Measurement, schema: PublicSchema) -> Stack:
-    """The feature map of a measured sum, with the ranges it was measured in.
-
-    Raises:
-        ReleaseError: the measurement states ranges that this schema cannot have.
-    """
+    """The feature map of a measured sum, with its ranges; ReleaseError if they do not fit."""
     return estimator.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
 
 
@@ -218,16 +198,9 @@ def law_of_measured(
     log_weights: np.ndarray,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
-    """The law of the published weights, from what a release says of them.
+    """The law of the published weights, log weights of shape (n,), or UncalibratedError.
 
-    Args:
-        estimator: calibrated, as it drew the measurement.
-        rows: as published.
-        log_weights: theirs, shape (n,).
-        facts: `Weights.facts["measured"]`.
-
-    Raises:
-        UncalibratedError: the estimator is not calibrated.
+    `facts` is `Weights.facts["measured"]`.
     """
     noise = estimator.calibrated
     if noise is None:
@@ -244,10 +217,7 @@ def law_of_measured(
 
 
 def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
-    """Replicate weights of published rows; free, and the same every time.
-
-    The digest of the measurement fixes the draws.
-    """
+    """Replicate weights of published rows; free. The measurement's digest fixes the draws."""
     seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
     return law.replicates(count, np.random.default_rng(seed))
 

@@ -1,9 +1,7 @@
 """Noisy coefficients of a ridge logistic regression: `beta_noised` and `beta_debiased`.
 
-Private rows are regressed against synthetic rows; one noisy draw of the coefficient vector is all
-that leaves. The two methods draw the same measurement: debiasing is post-processing.
-Source: docs/method.md sections 3, 4, 8 and 12, which correct Ji & Elkan (2013) and arXiv
-2108.10934.
+One noisy draw of the coefficients is released; debiasing is post-processing. Source: docs/method.md
+sections 3, 4, 8 and 12, which correct Ji & Elkan (2013) and arXiv 2108.10934.
 """
 
 from __future__ import annotations
@@ -65,15 +63,9 @@ _NOT_LINEAR = (
 
 @dataclass(frozen=True, kw_only=True)
 class BetaRatio(DensityRatio):
-    """A released log-linear density ratio: b_bar.x.
+    """A released log-linear density ratio: b_bar.x, with b_bar of shape (d',).
 
-    Attributes:
-        law: of the noise in `coefficients`.
-        coefficients: b_bar, shape (d',).
-        map: the feature map.
-        fit: public facts of the fit; None for a fit without noise.
-        centre: mu, shape (d',), if the debiasing factor b(x - mu) is part of the log ratio. A beta
-            calibration starts from such a ratio.
+    `centre` is mu, shape (d',), if the debiasing factor b(x - mu) is part of the log ratio.
     """
 
     law: NoiseLaw
@@ -126,7 +118,6 @@ class BetaRegression(RatioEstimator):
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of docs/method.md section 6.
-        calibrated: what `calibrate` found.
     """
 
     features: str = "linear"
@@ -143,7 +134,6 @@ class BetaRegression(RatioEstimator):
     known_everywhere: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         kinds = [kind.value for kind in NoiseKind]
         if not isinstance(self.noise, NoiseKind) and self.noise not in kinds:
             raise SpecError(f"weights.settings.noise: expected one of {', '.join(kinds)}")
@@ -170,15 +160,9 @@ class BetaRegression(RatioEstimator):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set Lam and the noise scale for effort `rho`.
+        """Set Lam and the noise scale for effort `rho`: scale / sensitivity = 1/sqrt(2 rho).
 
-        Gaussian noise of multiplier s_w spends rho = 1/(2 s_w^2) of zCDP exactly. Pure epsilon
-        noise spends at most epsilon^2/2, so epsilon = sqrt(2 rho). Hence scale / sensitivity is
-        1/sqrt(2 rho) for every law. A small `rho` is not refused here: `check` asks whether the
-        noise's moments exist at the final one.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive.
+        Gaussian noise spends rho exactly, pure epsilon noise at most epsilon^2/2.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         calibrated = calibration(
@@ -200,11 +184,7 @@ class BetaRegression(RatioEstimator):
         return calibrated_for(self.calibrated, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One draw of the coefficient vector.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
-        """
+        """One draw of the coefficients; UncalibratedError for another unit or schema."""
         ready, bounds = self._ready(), self.feature_map(schema).bounds
         calibrated_for(ready, ready.unit == unit, ready.bounds == bounds, method=self.method)
         if self.noise is NoiseKind.GAUSSIAN:
@@ -227,34 +207,17 @@ class BetaRegression(RatioEstimator):
         )
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """K/Lam: the standard deviation of z.x at a reference row.
-
-        Raises:
-            UncalibratedError: before `calibrate`.
-            SpecError: see `check`.
-        """
+        """K/Lam: the standard deviation of z.x at a reference row."""
         self.check(schema=schema)
         ready = self._ready()
         return ready.noise_level / ready.penalty
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse noise whose exponential has no variance at some admissible row. Public.
-
-        Needs scale * norm(x) < 1/2 (laplace: scale * max|x_j| < 1/2) for x and for x - mu.
-        Gaussian noise always passes, and so does the public Lam rule at the default tau.
-
-        Raises:
-            UncalibratedError: before `calibrate`.
-            SpecError: names the noise, the value and the range.
-        """
+        """Refuse noise whose exponential has no variance at some row: `check_moments`."""
         check_moments(self._ready().law, self.feature_map(schema).bounds)
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """Share of the log ratio's variance that survives shrinkage, in [0, 1]: `resolved_share`.
-
-        By the eigenvalues of the feature covariance under a uniform public row. The Hessian of J is
-        at most Lam I + (n0/2) covariance (docs/method.md section 6).
-        """
+        """Share of the log ratio's variance left by shrinkage, in [0, 1]: `resolved_share`."""
         eigenvalues = self.feature_map(schema).reference_eigenvalues()
         return resolved_share(eigenvalues, nominal_rows=nominal_rows, penalty=self._ready().penalty)
 
@@ -298,21 +261,15 @@ class BetaRegression(RatioEstimator):
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
     ) -> Measurement:
-        """Fit private against synthetic rows and draw noisy coefficients.
+        """Fit and draw noisy coefficients; raises UncalibratedError, SpecError or WeightError.
 
         Privacy:
-            Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity of the exact
-            minimiser: docs/method.md section 3; of what the solver returns: plus 2 tolerance/Lam;
-            of its lattice rounding: plus `lattice_slack`. All three are inside the scale.
-            Event: `GaussianEvent(scale / Delta2)`; spherical `LaplaceEvent(scale / Delta2)`;
-            laplace `LaplaceEvent(scale / Delta1)`.
-            The synthetic table is public; it may depend on the private one only through
-            measurements that were paid for.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
-            SpecError: see `check`.
-            WeightError: no synthetic rows.
+            Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity: the exact
+            minimiser's (docs/method.md section 3), plus 2 tolerance/Lam for the solver, plus
+            `lattice_slack`; the scale holds all three. Event: `GaussianEvent(scale / Delta2)`,
+            spherical `LaplaceEvent(scale / Delta2)`, laplace `LaplaceEvent(scale / Delta1)`. The
+            synthetic table may depend on the private one only through measurements that were paid
+            for.
         """
         schema, ready = table.schema, self._ready()
         exact = self.solution(self.regression(table, synthetic))
@@ -325,13 +282,10 @@ class BetaRegression(RatioEstimator):
         )
 
     def regression(self, table: PrivateTable, synthetic: SyntheticTable) -> Regression:
-        """The problem `measure` solves; it holds confidential rows.
+        """The problem `measure` solves; raises as `measure`.
 
         Privacy:
-            Releases nothing; lives only inside a confidential stage.
-
-        Raises:
-            UncalibratedError, SpecError, WeightError: as `measure`.
+            Holds confidential rows: lives only inside a confidential stage.
         """
         ready, schema = self._ready(), table.schema
         self.check(schema=schema)
@@ -351,16 +305,12 @@ class BetaRegression(RatioEstimator):
         """Exact coefficients of a `regression`, shape (d',), within the calibrated tolerance.
 
         Privacy:
-            Releases nothing: confidential until noise of the calibrated law is added.
+            Confidential until noise of the calibrated law is added.
         """
         return solve(problem, tolerance=GRADIENT_TOLERANCE * self._ready().bounds.norm)
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
-        """The density ratio of a measurement.
-
-        Raises:
-            WeightError: the measurement is of another kind, or does not fit schema and settings.
-        """
+        """The density ratio of a measurement; WeightError if it does not fit."""
         features = self.feature_map(schema)
         facts, arrays = measurement.facts, measurement.arrays
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
@@ -376,11 +326,7 @@ class BetaRegression(RatioEstimator):
     def calibrated_on(
         self, measurement: Measurement, rows: SampledRows, weighing: Weighing
     ) -> tuple[DensityRatio, PostProcessing]:
-        """The ratio and the steps, with a beta calibration fitted on public rows if one is asked.
-
-        The calibration starts from the debiased ratio, so one that changes nothing keeps its
-        weights.
-        """
+        """The ratio and the steps, with any beta calibration fitted to the debiased ratio."""
         ratio = self.ratio(measurement, schema=rows.weighed.schema)
         steps = weighing.post_processing
         step = steps.calibrate

@@ -1,7 +1,4 @@
-"""Fitting a beta calibration (Kull et al. 2017), on declared public rows alone: free.
-
-A "small private validation set" is not free (docs/method.md section 11).
-"""
+"""Fit a beta calibration (Kull et al. 2017) on public rows; private ones would not be free."""
 
 from __future__ import annotations
 
@@ -23,18 +20,12 @@ from dpiw.methods.weights.paper.regression import Regression, solve
 
 @dataclass(frozen=True, kw_only=True)
 class PublicRows:
-    """Rows of the real distribution that are public, and the caller's word for it.
-
-    Attributes:
-        table: the rows, on the release's schema.
-        declared: where they come from, in words; it is recorded in the certificate.
-    """
+    """Public rows of the real distribution, never a private table; `declared`: their origin."""
 
     table: SyntheticTable
     declared: str
 
     def __post_init__(self) -> None:
-        """Raises PrivacyError for a private table, SpecError without a declared origin."""
         if not isinstance(self.table, SyntheticTable):
             raise PrivacyError("beta calibration: only public rows are free")
         if not self.declared.strip():
@@ -44,20 +35,9 @@ class PublicRows:
 def calibrate_on_public_rows(
     ratio: DensityRatio, real_rows: PublicRows, synthetic: SyntheticTable, *, limit: float = 5.0
 ) -> tuple[float, float, float]:
-    """Fit a and b >= 0 and c of the beta calibration on public labelled rows. Free.
+    """Fit a, b >= 0 and c on public labelled rows, best not those of the ratio's own fit; free.
 
-    Both classes weigh the same in total, so the fitted log odds are the log ratio. A coefficient
-    that comes out negative is set to zero and the others are fitted again (Kull et al. 2017,
-    section 3.2), so that the calibrated ratio never falls as the ratio rises.
-
-    Args:
-        ratio: the released ratio, or with its own debiasing factor in it.
-        real_rows: public rows of the real distribution.
-        synthetic: rows of the synthetic distribution, best not those the ratio was fitted on.
-        limit: clip bound of the log ratio.
-
-    Raises:
-        WeightError: one of the tables has no rows.
+    Negative coefficients are set to zero, the others fitted again (Kull et al. 2017, section 3.2).
     """
     if real_rows.table.rows == 0 or synthetic.rows == 0:
         raise WeightError("beta calibration: expected rows of both classes")

@@ -1,10 +1,6 @@
 """`discriminator`: the logit of the generator's own discriminator as the log weight; free.
 
-A discriminator that learnt by the logistic loss under DP-SGD, against the final generator and with
-known proportions, estimates log p_real/p_synthetic up to a constant; it is an output of the
-generator's stage, so its weights are post-processing and take no budget (docs/method.md section
-12). It lags the generator, is noised and regularised: an approximate ratio whose noise has no known
-law. A Wasserstein critic and a PATE student are refused: they are no ratios.
+Post-processing (docs/method.md section 12); approximate, with noise of unknown law.
 """
 
 from __future__ import annotations
@@ -32,12 +28,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DiscriminatorRatio(DensityRatio):
-    """The clamped logit of a fitted generator's discriminator.
-
-    Attributes:
-        judge: the fitted generator.
-        limit: public bound of the log ratio.
-    """
+    """The clamped logit of a fitted generator's discriminator; `limit` bounds the log ratio."""
 
     judge: Judge
     limit: float
@@ -50,12 +41,7 @@ class DiscriminatorRatio(DensityRatio):
 
 @dataclass(frozen=True, kw_only=True)
 class DiscriminatorWeights(RatioEstimator):
-    """Settings of the free weights; public.
-
-    Attributes:
-        limit: public bound of the log weight, in (0, 20].
-        judge: the fitted generator, set by `informed`; public.
-    """
+    """Settings of the free weights; public. `informed` sets the fitted generator, `judge`."""
 
     limit: float = 5.0
     judge: Judge | None = field(default=None, repr=False, compare=False)
@@ -66,7 +52,6 @@ class DiscriminatorWeights(RatioEstimator):
     set_later: ClassVar[frozenset[str]] = frozenset({"judge"})
 
     def __post_init__(self) -> None:
-        """Raises SpecError: the limit is out of range."""
         object.__setattr__(self, "limit", real("limit", self.limit, above=0, at_most=20))
 
     @property
@@ -75,11 +60,7 @@ class DiscriminatorWeights(RatioEstimator):
         return True
 
     def check_critic(self, critic: CriticKind) -> None:
-        """Refuse a critic that is no log ratio.
-
-        Raises:
-            SpecError: it is none.
-        """
+        """Raise SpecError for a critic that is no log ratio."""
         if critic is not CriticKind.LOG_RATIO:
             raise SpecError(
                 "weights.method=discriminator: expected generator.method dpgan or dpcgan with"
@@ -87,11 +68,7 @@ class DiscriminatorWeights(RatioEstimator):
             )
 
     def informed(self, judge: Judge | None) -> Self:
-        """These settings with the fitted generator.
-
-        Raises:
-            SpecError: its discriminator is no log ratio.
-        """
+        """These settings with the fitted generator; SpecError if its critic is no log ratio."""
         if judge is None or not judge.ratio:
             raise SpecError(
                 "weights.method=discriminator: this generator's critic is no log ratio; expected"
@@ -116,7 +93,7 @@ class DiscriminatorWeights(RatioEstimator):
         return ()
 
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:
-        """None: nothing can be said from public facts, so a plan makes no forecast of it."""
+        """None: no public forecast exists."""
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """What the curator should know."""
@@ -149,11 +126,7 @@ class DiscriminatorWeights(RatioEstimator):
         return Measurement(kind=self.method, arrays={}, facts={}, publishable=True)
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DiscriminatorRatio:
-        """The judge's log ratio; the measurement is not looked at.
-
-        Raises:
-            UncalibratedError: before `informed`.
-        """
+        """The judge's log ratio; UncalibratedError before `informed`."""
         if self.judge is None:
             raise UncalibratedError("discriminator: expected a fitted generator to ask")
         return DiscriminatorRatio(judge=self.judge, limit=self.limit)

@@ -1,9 +1,6 @@
 """`dp_mlp`: a network classifies private against synthetic rows; its logit is the log weight.
 
-The paper's DP-MLP (Algorithm 1) with its errata corrected: one draw of noise per lot, noise on
-private gradients alone, a public rate from nominal_rows, the right prior. It can follow what
-`beta_*` on linear features cannot (interactions, bends), and it has no closed law of noise: weights
-are not debiased, and whether there is a signal is judged by replays on synthetic rows.
+The paper's Algorithm 1, corrected. Its noise has no closed law: replays judge the signal.
 """
 
 from __future__ import annotations
@@ -53,14 +50,9 @@ def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NetworkRatio(DensityRatio):
-    """The released network as a log ratio.
+    """The released network, noisy parameters of shape (p,), as a log ratio bounded by `limit`.
 
-    Attributes:
-        training: the training that made the network; public.
-        parameters: of the network, shape (p,), noisy.
-        limit: public bound of the log ratio.
-        nominal_rows: n0.
-        replays: R, number of trainings on synthetic rows alone; 0 for none.
+    `replays` is R, the number of trainings on synthetic rows alone; `nominal_rows` is n0.
     """
 
     training: RatioTraining
@@ -79,11 +71,7 @@ class NetworkRatio(DensityRatio):
         return log_ratio_of(self.training.logits(parameters, rows), limit=self.limit)
 
     def replayed(self, synthetic: SyntheticTable) -> Array:
-        """Log ratios of R trainings without a difference to find, shape (rows, R), centred.
-
-        Free: synthetic rows and public settings alone. The seed follows from the released
-        parameters, so the result can be repeated; the noise is simulated.
-        """
+        """Centred log ratios of R trainings on synthetic rows, shape (rows, R); free, simulated."""
         rows = inputs(synthetic.schema, synthetic.scaled)
         key = hashlib.sha256(rows.tobytes()).hexdigest()
         if key not in self._played:
@@ -130,22 +118,14 @@ class DensityNetwork(RatioEstimator):
     """Settings of the network; frozen and public.
 
     Attributes:
-        hidden: widths of the hidden layers, at most 3 of at most 512.
-        activation: `tanh` or `relu`.
-        loss: `balanced`, or `logistic`, which learns more slowly from noisy steps
-            (`dpiw.methods.neural.clipping`); the logit is the log ratio under both.
+        loss: `balanced`, or `logistic`, which learns more slowly from noisy steps.
         steps: T, fixed before data is read.
         lot: expected number of private rows in a lot, and number of synthetic rows beside it.
         clip: bound on the norm of the gradient of one row's logit.
-        learning_rate: of Adam.
         averaged: the released network is the mean over this last share of the steps.
         limit: public bound of the log weight, in (0, 20].
-        replays: trainings on synthetic rows alone, by which signal and noise are judged: 0, or 39
-            to 999 (below 39 no p-value could reach the verdict's 0.03).
-        resumes: how often a killed training may go on from a checkpoint; each costs a twentieth of
-            the steps in advance.
-        device: `cpu`, `cuda` or `auto`.
-        calibrated: what `calibrate` found.
+        replays: trainings on synthetic rows alone: 0, or 39 to 999 (fewer cannot reach p = 0.03).
+        resumes: how often a killed training may resume; each costs a twentieth of the steps.
     """
 
     hidden: tuple[int, ...] = (32,)
@@ -168,7 +148,6 @@ class DensityNetwork(RatioEstimator):
     """Distributions that its guarantee rests on."""
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range."""
         hidden = self.hidden
         if not isinstance(hidden, list | tuple) or not 1 <= len(hidden) <= 3:
             raise SpecError("weights.settings.hidden: expected a list of 1 to 3 widths")
@@ -192,11 +171,7 @@ class DensityNetwork(RatioEstimator):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set the noise multiplier for effort `rho`; steps and rate are fixed.
-
-        Raises:
-            SpecError: `rho` or `nominal_rows` is not positive, or the relation is replace-one.
-        """
+        """Set the noise multiplier for effort `rho`; SpecError under replace-one."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         check_installed(f"weights.method={self.method}")
         widths = (schema.width, *self.hidden, 1)
@@ -235,11 +210,7 @@ class DensityNetwork(RatioEstimator):
         return calibrated_for(ready, same, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """The steps of one training.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or calibrated for another unit or schema.
-        """
+        """The steps of one training; UncalibratedError for another unit or schema."""
         ready = self._ready_for(schema)
         calibrated_for(ready, ready.unit == unit, method=self.method)
         return ready.training.private.events()
@@ -292,15 +263,10 @@ class DensityNetwork(RatioEstimator):
         noise: NoiseSource,
         watch: TrainingWatch = UNWATCHED,
     ) -> TrainingState:
-        """Train, from a checkpoint if `watch` has one; return the last state.
+        """Train, or resume from `watch`'s checkpoint; return the last state.
 
         Privacy:
-            Unit: `max_rows` rows, add/remove. Event: `events`, one step per lot, with the steps
-            that resumes may repeat.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
-            WeightError: no synthetic rows.
+            As `measure`. Event: `events`, one step per lot, with the steps that resumes may repeat.
         """
         schema = table.schema
         ready = self._ready_for(schema)
@@ -323,17 +289,13 @@ class DensityNetwork(RatioEstimator):
         noise: NoiseSource,
         watch: TrainingWatch = UNWATCHED,
     ) -> Measurement:
-        """Train and return the noisy network.
+        """Train and return the noisy network; raises UncalibratedError or WeightError.
 
         Privacy:
             Unit: `max_rows` rows, add/remove. Sensitivity of each lot's sum: max_rows times clip.
-            Event: `PoissonSampledGaussianEvent`, one step per lot, also for empty lots.
-            The synthetic table is public; it may depend on the private one only through
-            measurements that were paid for.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
-            WeightError: no synthetic rows.
+            Event: `PoissonSampledGaussianEvent`, one step per lot, also for empty lots. The
+            synthetic table may depend on the private one only through measurements that were paid
+            for.
         """
         state = self.fit(table, synthetic, noise=noise, watch=watch)
         return self.measurement(state, schema=table.schema, synthetic_rows=synthetic.rows)
@@ -357,12 +319,7 @@ class DensityNetwork(RatioEstimator):
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:
-        """The density ratio of a measurement.
-
-        Raises:
-            UncalibratedError: before `calibrate`, or for another schema.
-            WeightError: the measurement is of another kind, or does not fit these settings.
-        """
+        """The density ratio of a measurement; WeightError if it does not fit these settings."""
         ready = self._ready_for(schema)
         settings = self.parameters()
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=settings, method=self.method)

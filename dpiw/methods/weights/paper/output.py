@@ -1,13 +1,7 @@
 """`output_noised`: noise on the log weights themselves, one vector release (the paper's A.1).
 
-The vector X b_hat over the published rows moves by at most sigma_max(X) Delta2 in L2: X is public,
-Delta2 is that of docs/method.md section 3. So one draw of Gaussian noise with scale s sigma_max(X)
-Delta2 costs one Gaussian event of multiplier s, whatever X is, and the event is known before X
-exists. The paper's version (its corollaries 1 and 2) has a sensitivity that is too small and
-composes per row (docs/method.md section 12).
-
-Each log weight's noise is sigma_max(X)/norm(x), about sqrt(rows), times that of noise on the
-coefficients, whatever is spent on rows. It is for comparison, and for at most d' rows.
+The paper's sensitivity, corrected (docs/method.md section 12). For comparison: noise grows by about
+sqrt(rows).
 """
 
 from __future__ import annotations
@@ -67,15 +61,7 @@ def rows_digest(synthetic: SyntheticTable) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRatio(DensityRatio):
-    """Noisy log ratios of the published rows, one coordinate per row.
-
-    Attributes:
-        law: of the noise.
-        coefficients: noisy log ratios, shape (rows,).
-        digest: of the rows they belong to.
-        map: the feature map of the fit.
-        fit: public facts of the fit.
-    """
+    """Noisy log ratios, shape (rows,), of the published rows of a digest."""
 
     law: NoiseLaw
     coefficients: NDArray[np.float64]
@@ -114,7 +100,6 @@ class OutputNoised(BetaRegression):
     Attributes:
         rows: number of published rows; public, and needed before data is read.
         allow_more_rows: allow more than d' rows in spite of `REASON`.
-        published: the published rows, set by `for_rows`; public.
     """
 
     rows: int | None = None
@@ -136,7 +121,6 @@ class OutputNoised(BetaRegression):
         return completed
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is unknown or out of range, or laplace noise."""
         super().__post_init__()
         if self.noise is NoiseKind.LAPLACE:
             raise SpecError("weights.settings.noise=laplace: expected gaussian or spherical")
@@ -148,15 +132,7 @@ class OutputNoised(BetaRegression):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Set Lam for effort `rho`; the noise's scale follows from the published rows.
-
-        Lam is that of the coefficients' rule with K times sqrt(rows): sigma_max(X) is at most
-        the Frobenius norm, sqrt(rows) r_ref at reference rows.
-
-        Raises:
-            SpecError: as `BetaRegression.calibrate`; `rows` is not set; or more than d' rows
-                without `allow_more_rows`.
-        """
+        """Set Lam for effort `rho`, K times sqrt(rows); SpecError for too many rows, or none."""
         rows = self._check_rows(schema)
         ready = super().calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows)
         calibrated = calibration(
@@ -188,14 +164,7 @@ class OutputNoised(BetaRegression):
         return self.rows
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse noise whose exponential has no variance: spherical with scale >= 1/2.
-
-        Uses the public bound sigma_max(X) <= R sqrt(rows).
-
-        Raises:
-            UncalibratedError: before `calibrate`.
-            SpecError: names the noise, the value and the range.
-        """
+        """Refuse spherical noise of scale >= 1/2, by the bound sigma_max(X) <= R sqrt(rows)."""
         ready = self._ready()
         if self.noise is NoiseKind.GAUSSIAN:
             return
@@ -216,11 +185,7 @@ class OutputNoised(BetaRegression):
         return texts
 
     def parameters(self) -> dict[str, Any]:
-        """Public settings and the numbers known before the rows exist; JSON values.
-
-        The scale is `noise_multiplier` times `coefficient_sensitivity` times sigma_max(X), and is
-        stated in the measurement.
-        """
+        """Public settings and the numbers known before the rows exist; JSON values."""
         parameters = super().parameters() | {
             "rows": self.rows,
             "allow_more_rows": self.allow_more_rows,
@@ -250,12 +215,10 @@ class OutputNoised(BetaRegression):
         )
 
     def _spectral_norm(self, published: SyntheticTable) -> float:
-        """Of the published rows' features, rounded up; public."""
         x = self.feature_map(published.schema).matrix(published.scaled)
         return float(np.linalg.norm(x, 2)) * (1 + 1e-9)
 
     def _law(self, spectral: float) -> tuple[NoiseLaw, float]:
-        """Law of the noise and sensitivity at a spectral norm of the published rows."""
         ready, rows = self._ready(), self.rows or 1
         sensitivity = spectral * ready.sensitivity
         law = calibrated_law(
@@ -269,18 +232,13 @@ class OutputNoised(BetaRegression):
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
     ) -> Measurement:
-        """Fit private against synthetic rows and draw the published rows' noisy log ratios.
+        """Fit, and draw the published rows' noisy log ratios; UncalibratedError before `for_rows`.
 
         Privacy:
-            Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity:
-            sigma_max(X) times that of the exact minimiser plus the solver's error (docs/method.md
-            sections 3 and 12), X the published rows' features, public; the lattice's slack is
-            added. Event: `GaussianEvent(scale / sensitivity)`; spherical `LaplaceEvent(scale /
-            sensitivity)`.
-
-        Raises:
-            UncalibratedError: before `calibrate` or `for_rows`, or for another schema.
-            WeightError: no synthetic rows to fit on.
+            Unit: `max_rows` rows, under the relation of `calibrate`. Sensitivity: sigma_max(X)
+            times that of the exact minimiser plus the solver's error (docs/method.md sections 3 and
+            12), X the published rows' public features, plus the lattice's slack. Event:
+            `GaussianEvent(scale / sensitivity)`; spherical `LaplaceEvent(scale / sensitivity)`.
         """
         schema, published = table.schema, self.published
         if published is None or published.schema != schema:
@@ -309,11 +267,7 @@ class OutputNoised(BetaRegression):
     def ratio(  # type: ignore[override]
         self, measurement: Measurement, *, schema: PublicSchema
     ) -> OutputRatio:
-        """The released log ratios, with the rows they belong to.
-
-        Raises:
-            WeightError: the measurement is of another kind, or does not fit these settings.
-        """
+        """The released log ratios and their rows; WeightError if they do not fit these settings."""
         facts = measurement.facts
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         released = np.asarray(measurement.arrays["log_ratio"], dtype=np.float64)

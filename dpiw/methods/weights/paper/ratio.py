@@ -1,18 +1,7 @@
 """A released density ratio p_real/p_synthetic, and the noise in the weights that it gives.
 
-With noisy coefficients b_bar = b_hat + z and feature row x, exp(b_bar.x) is on average
-exp(b_hat.x) E exp(z.x). The law of z is public, so the factor b(x) = 1 / E exp(z.x) is too:
-
-- unnormalised use: log w = b_bar.x + log b(x) is unbiased for the non-private weight of each row;
-- self-normalised use: log w = b_bar.x + log b(x - mu), mu the weighted mean of the features.
-  The printed b(x) is the wrong correction there: it can increase the bias.
-
-A beta calibration (Kull et al. 2017) sees the log ratio u, clipped to [-L, L], through
-a log s - b log(1-s) + c, with s = sigmoid(u). As log s - log(1-s) = u, a = b = 1 and c = 0 change
-nothing. In the features g = ((log s + m)/L, (-log(1-s) - m)/L, 1/2) with m the middle of -log s the
-map is linear.
-
-Everything here is post-processing of public values (docs/method.md section 4).
+Unnormalised weights take the factor b(x), self-normalised ones b(x - mu) (docs/method.md section
+4). A beta calibration (Kull et al. 2017) is linear in the features g of `calibration_features`.
 """
 
 from __future__ import annotations
@@ -49,11 +38,8 @@ class Scored:
 
     Attributes:
         log_ratio: shape (n,), natural log, up to a constant, not debiased.
-        features: shape (n, d'); noise z adds z.features.
-        law: of z; None if unknown.
-        factor: argument of the debiasing factor b, unnormalised and self-normalised, for the
-            certificate; None: no factor.
-        texts: steps taken so far, for the certificate.
+        features: shape (n, d'); noise z of the law adds z.features.
+        factor: argument of b, unnormalised and self-normalised; None: no factor.
     """
 
     log_ratio: Array
@@ -76,10 +62,7 @@ class DensityRatio(abc.ABC):
         return Scored(log_ratio=self.log_ratio(synthetic), features=features, law=None)
 
     def chance(self, synthetic: SyntheticTable) -> Array | None:
-        """Variances of the log ratio by chance alone, shape (R,); None: not known.
-
-        The null: real and synthetic law agree. Free: uses released values and public rows.
-        """
+        """Variances of the log ratio if real and synthetic law agree, shape (R,), or None."""
         return None
 
     def signal(self, synthetic: SyntheticTable) -> Signal | None:
@@ -106,10 +89,7 @@ def _log_mean_spherical(scale: float, features: Array, dimension: int) -> Array:
 
 
 def log_noise_mean(law: NoiseLaw, features: Array) -> Array:
-    """Logarithm of E exp(z.x) = 1/b(x) per row, shape (n,); infinite where the mean does not exist.
-
-    Source: docs/method.md section 4, rows "E exp(z.x)" and "mean exists".
-    """
+    """Log of E exp(z.x) = 1/b(x) per row, shape (n,), or infinite (docs/method.md section 4)."""
     if law.scale == 0:
         return np.zeros(len(features))
     if law.kind is NoiseKind.GAUSSIAN:
@@ -120,11 +100,7 @@ def log_noise_mean(law: NoiseLaw, features: Array) -> Array:
 
 
 def log_debias(law: NoiseLaw, features: Array) -> Array:
-    """Natural log of b(x) per row, shape (n,), <= 0.
-
-    Raises:
-        WeightError: for some row the noise's exponential has no mean, so no factor exists.
-    """
+    """Natural log of b(x) per row, shape (n,), <= 0; WeightError where it does not exist."""
     log_means = log_noise_mean(law, features)
     if not np.all(np.isfinite(log_means)):
         raise WeightError(
@@ -150,19 +126,12 @@ def weighted_centre(log_weights: Array, features: Array) -> Array:
 
 
 def debias_unnormalised(log_ratio: Array, features: Array, law: NoiseLaw) -> Array:
-    """b_bar.x + log b(x): unbiased for the non-private weight, row by row.
-
-    With s0 = n0/N_G the mean weight estimates N_D/n0.
-    """
+    """b_bar.x + log b(x): unbiased per row; with s0 = n0/N_G the mean weight estimates N_D/n0."""
     return np.asarray(log_ratio + log_debias(law, features))
 
 
 def debias_self_normalised(log_ratio: Array, features: Array, law: NoiseLaw) -> tuple[Array, Array]:
-    """b_bar.x + log b(x - mu_hat), scaled to mean weight one; and mu_hat.
-
-    mu_hat is the mean of the features under the noisy weights. The bias of weighted means is then
-    of second order in the noise; with the printed b(x), of first.
-    """
+    """b_bar.x + log b(x - mu_hat) of mean weight one, and mu_hat; its bias is of second order."""
     centre = weighted_centre(log_ratio, features)
     return normalised(log_ratio + log_debias(law, features - centre)), centre
 

@@ -1,15 +1,8 @@
 """The paper's regression: features with public bounds, penalty, sensitivity, and a solver.
 
-    J(b) = sum_private softplus(-b.x) + s0 sum_synthetic softplus(b.x) + (Lam/2) norm(b)^2
-
-J is Lam-strongly convex, so norm(grad J(b)) <= g means that b is within g/Lam of the minimiser.
-That distance is part of the sensitivity, which is why the solver certifies it instead of trusting
-a stopping rule: at scikit-learn's default lbfgs tolerance the error exceeds the sensitivity itself.
-
-With R >= norm(x) and D >= norm(x - x'), the minimiser moves by at most R/Lam when a private row is
-added or removed and by max(D, R)/Lam when one is replaced: both rows carry the same label, so the
-label-free 2R/Lam of Chaudhuri et al. is not needed. A unit of k rows multiplies both.
-Source: docs/method.md section 3.
+The distance to the minimiser is part of the sensitivity: the solver certifies it, as usual stopping
+rules err by more than the sensitivity. A replaced row keeps its label, so it moves the minimiser by
+at most max(D, R)/Lam (docs/method.md section 3).
 """
 
 from __future__ import annotations
@@ -48,8 +41,7 @@ class FeatureBounds:
 
     Attributes:
         dimension: d', length of a row, constant included.
-        norm: R, bound on norm(x)_2.
-        diameter: bound on norm(x - x')_2.
+        norm, diameter: R, bound on norm(x)_2, and bound on norm(x - x')_2.
         l1_norm, l1_diameter: the same in L1.
         coordinate: bound on |x_j|.
         reference_norm: r_ref, root mean square norm of a row under a uniform public row.
@@ -66,10 +58,7 @@ class FeatureBounds:
 
 @dataclass(frozen=True)
 class LinearMap:
-    """The centred row and the constant 1/2. Corrects first moments only (docs/method.md section 8).
-
-    R^2 = largest squared norm of a row + 1/4; on d numeric columns R = sqrt(d+1)/2, diam = sqrt(d).
-    """
+    """The centred row and the constant 1/2; corrects first moments only (method.md section 8)."""
 
     schema: PublicSchema
 
@@ -110,18 +99,13 @@ _ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Every public number of one calibrated regression.
+    """Every public number of one calibrated regression: n0, K, Lam and the rest.
 
     Attributes:
-        unit: the unit and relation of the sensitivity.
-        nominal_rows: n0; synthetic rows weigh n0/N_G each in the fit.
-        bounds: of the feature map.
         multiplier: noise scale / sensitivity, as accounted.
         noise_level: K; the log-weight noise at a reference row has standard deviation K/Lam.
-        penalty: Lam.
         capped: whether the cap on tau set Lam, instead of sqrt(0.05 K n0).
-        sensitivity: of the released vector before rounding, solver error included: L2, or L1
-            for laplace noise.
+        sensitivity: before rounding, solver error included: L2, or L1 for laplace noise.
         law: of the noise; its scale covers the lattice rounding as well.
     """
 
@@ -175,8 +159,8 @@ def noise_level(
 ) -> float:
     """K: Lam times the standard deviation of z.x at a row of the reference norm.
 
-    c R2 r_ref with c = s_w (gaussian), sqrt(d'+1)/epsilon (spherical), and sqrt(2)/epsilon with
-    the L1 reach in place of R2 (laplace).
+    c R2 r_ref: c = s_w (gaussian), sqrt(d'+1)/epsilon (spherical), sqrt(2)/epsilon with the L1
+    reach (laplace).
     """
     if noise is NoiseKind.LAPLACE:
         return math.sqrt(2) * multiplier * l1_reach(bounds, unit) * bounds.reference_norm
@@ -200,18 +184,7 @@ def calibration(
     penalty: float | None = None,
     level_factor: float = 1.0,
 ) -> Calibration:
-    """Penalty, sensitivity and noise law of a regression.
-
-    Args:
-        bounds: of the feature map.
-        multiplier: scale over sensitivity, as accounted.
-        noise: the law.
-        unit: unit and relation.
-        nominal_rows: n0.
-        tau: cap on the predicted log-weight noise.
-        penalty: Lam, if the curator fixed it.
-        level_factor: multiplies K, for noise on the outputs (`output_noised`).
-    """
+    """Penalty, sensitivity and noise law; `level_factor` multiplies K for noise on outputs."""
     level = level_factor * noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
     rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
     capped = rule == level / tau
@@ -243,14 +216,7 @@ def calibration(
 
 
 def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
-    """Refuse noise whose exponential has no variance at some admissible row. Public.
-
-    Needs scale * norm(x) < 1/2 (laplace: scale * max|x_j| < 1/2) for x and for x - mu. Gaussian
-    noise always passes.
-
-    Raises:
-        SpecError: names the field, the value and the range.
-    """
+    """SpecError unless scale * norm(x) < 1/2 (laplace: max|x_j|) for x and x - mu. Public."""
     if law.kind is NoiseKind.GAUSSIAN:
         return
     laplace = law.kind is NoiseKind.LAPLACE
@@ -290,12 +256,10 @@ class FitFacts:
 
 
 def sampling_covariance(features: Array, fit: FitFacts) -> Array:
-    """Covariance of the exact coefficients when real and synthetic law agree, shape (d', d').
+    """Bound on the exact coefficients' covariance if real and synthetic law agree, (d', d').
 
-    At b = 0 every row's slope is 1/2 and curvature 1/4. With C and M the covariance and second
-    moment of the features (rows x, shape (n, d')), the gradient's covariance is at most (n0/4)(k +
-    n0/N_G) C, as a person's k rows may be alike, and the Hessian Lam I + (n0/2) M. Assumes a real
-    table of about n0 rows.
+    H^-1 (n0/4)(k + n0/N_G) C H^-1, H = Lam I + (n0/2) M, C and M the features' covariance and
+    second moment; a person's k rows may be alike. Assumes about n0 real rows.
     """
     size, rows = fit.nominal_rows, len(features)
     centred = features - features.mean(axis=0)
@@ -318,12 +282,10 @@ class Regression:
     """One regression problem. Holds confidential rows: lives only inside `measure`.
 
     Attributes:
-        private: feature rows of the private table, shape (N_D, d'); may have no row.
-        synthetic: feature rows of the synthetic table, shape (N_G, d').
+        private, synthetic: feature rows, shapes (N_D, d') and (N_G, d'); the first may be empty.
         synthetic_weight: s0 > 0, weight of each synthetic row.
         penalty: Lam > 0.
-        centre: public point the penalty pulls to, shape (d',); None for the origin. It changes
-            neither convexity nor any row's gradient, so no sensitivity.
+        centre: public point the penalty pulls to, shape (d',); None: the origin. No sensitivity.
     """
 
     private: Array = field(repr=False)
@@ -340,7 +302,7 @@ class Regression:
         return np.asarray(total + self.synthetic.T @ pull)
 
     def hessian(self, b: Array) -> Array:
-        """Hessian of J at `b`, shape (d', d'); needs memory for one chunk of rows beside it."""
+        """Hessian of J at `b`, shape (d', d'), computed in chunks of rows."""
         total = self.penalty * np.eye(b.size)
         for rows, weight in ((self.private, 1.0), (self.synthetic, self.synthetic_weight)):
             for start in range(0, len(rows), _CHUNK_ROWS):
@@ -359,21 +321,12 @@ def _factor(matrix: Array) -> Callable[[Array], Array]:
 
 
 def solve(problem: Regression, *, tolerance: float) -> Array:
-    """Return b, shape (d',), with norm(grad J(b)) <= `tolerance`.
-
-    Newton's method on grad J = 0, damped by halving until the gradient's norm falls. J has
-    Lam I <= hessian <= const I, so the norm falls along every exact Newton direction and the
-    iteration reaches any tolerance above rounding error. A factored Hessian is kept while one full
-    step with it cuts the gradient tenfold.
-
-    Raises:
-        WeightError: the certificate was not reached. The message is the same for every table.
+    """Return b, shape (d',), with norm(grad J(b)) <= `tolerance`, or WeightError, by Newton steps.
 
     Privacy:
-        Releases nothing: the result is exact and stays in the confidential stage. Two
-        neighbouring tables' results differ by at most Delta2 + 2 tolerance/Lam (docs/method.md
-        section 3, "Solver"). Number of steps and final gradient depend on the data: never
-        report them.
+        Confidential. Results of neighbouring tables differ by at most Delta2 + 2 tolerance/Lam
+        (docs/method.md section 3). Never report the number of steps or the final gradient: they
+        depend on the data. The error's message is the same for every table.
     """
     b = np.zeros(problem.synthetic.shape[1])
     gradient = problem.gradient(b)

@@ -1,17 +1,7 @@
 """The named steps between a released ratio and the published weights: free, public, recorded.
 
-    beta_calibrate   rewrites the ratio on its own scale (Kull et al. 2017)
-    temper           raises it to a public power
-    pareto_smooth    replaces the largest weights by quantiles of a fitted tail
-    clip             cuts weights at a public multiple of their mean
-    self_normalise   scales weights to mean one
-    resample         redraws rows by weight; the weights are then one
-
-They are applied in this order, each at most once, by `dpiw.methods.weights.paper.weigh.weigh`. The
-first two act on the log-linear ratio and come before debiasing, because the debiasing factor must
-know them; a tail is fitted before it is cut, because a cut tail is none. Every step is a function
-of released values and public constants, so it costs nothing; a beta calibration is fitted on
-declared public rows (`calibration` beside this file).
+The order is fixed: steps on the ratio before debiasing, whose factor must know them; a tail is
+fitted before it is cut.
 """
 
 from __future__ import annotations
@@ -81,10 +71,9 @@ class BetaCalibrate(Step):
     Attributes:
         source: `public`, the only one: the numbers are fitted on public labelled rows, or chosen.
         a, b, c: the map; a = b = 1 and c = 0 change nothing. None until they are fitted.
-        limit: public bound: u is clipped to [-limit, limit] first.
-        declared: where public labelled rows came from, in words for the certificate.
-        rows: CSV file of public labelled rows.
-        sha256: of that file's bytes, hexadecimal.
+        limit: u is clipped to [-limit, limit] first.
+        declared: where public labelled rows came from, for the certificate.
+        rows, sha256: CSV file of public labelled rows, and its bytes' digest, hexadecimal.
     """
 
     step: ClassVar[str] = "beta_calibrate"
@@ -100,7 +89,6 @@ class BetaCalibrate(Step):
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a setting is out of range or missing."""
         if self.source != "public":
             raise SpecError("weights.post_processing.beta_calibrate.source: expected public")
         for name, low, high in _RANGES:
@@ -138,11 +126,7 @@ class BetaCalibrate(Step):
         return f"beta calibration (a={self.a:.4g}, b={self.b:.4g}, c={self.c:.4g}; {self.declared})"
 
     def on_ratio(self, scored: Scored) -> Scored:
-        """The log ratio through the map; UncalibratedError while it has not been fitted.
-
-        Noise passes on by the slope, to first order. The map was fitted to the noisy ratio, so no
-        debiasing factor is left.
-        """
+        """The log ratio through the map, fitted to the noisy ratio: no debiasing factor is left."""
         u = scored.log_ratio
         return replace(
             scored,
@@ -157,18 +141,12 @@ _RANGES = (("a", -1e6, 1e6), ("b", -1e6, 1e6), ("c", -1e6, 1e6), ("limit", 0, 50
 
 @dataclass(frozen=True, kw_only=True)
 class Temper(Step):
-    """The ratio to the power of a public constant alpha in (0, 1].
-
-    It changes what is estimated: the target lies between the synthetic law (alpha = 0) and the
-    real one (1). Debiasing uses the factor at alpha x, not a power of the factor at x
-    (docs/method.md section 11: mean 0.9998 against 0.932).
-    """
+    """The ratio to the power alpha in (0, 1]; debiased at alpha x (docs/method.md section 11)."""
 
     step: ClassVar[str] = "temper"
     alpha: float
 
     def __post_init__(self) -> None:
-        """Raises SpecError: alpha is no number in (0, 1]."""
         object.__setattr__(self, "alpha", _number("temper.alpha", self.alpha, low=0, high=1))
 
     @property
@@ -194,16 +172,9 @@ def generalised_pareto_quantile(shares: Array, *, shape: float, scale: float) ->
 
 
 def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
-    """Smooth the upper tail; return the log weights, shape (n,), and k-hat before.
+    """Log weights, shape (n,), whose largest are quantiles of the fitted tail, and k-hat before.
 
-    The ceil(min(n/5, 3 sqrt(n))) largest weights become the midpoint quantiles of the generalised
-    Pareto law fitted to their excesses over the next largest weight, in the same order, and at
-    most the largest weight there was. Where `k_hat` is None, nothing changes.
-
-    Raises:
-        WeightError: as `k_hat`.
-
-    Source: Vehtari et al. (2024), Pareto smoothed importance sampling, algorithm 1.
+    Unchanged where `k_hat` is None. Source: Vehtari et al. (2024), algorithm 1.
     """
     k = k_hat(log_weights)
     if k is None:
@@ -247,7 +218,6 @@ class Clip(Step):
     at: float
 
     def __post_init__(self) -> None:
-        """Raises SpecError: `at` is no number above 1."""
         object.__setattr__(self, "at", _number("clip.at", self.at, low=1, high=1e9))
 
     @property
@@ -284,7 +254,6 @@ class Resample(Step):
     scheme: Resampling = Resampling.SYSTEMATIC
 
     def __post_init__(self) -> None:
-        """Raises SpecError: rows is no whole number >= 1, or the scheme is unknown."""
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise SpecError("weights.post_processing.resample.rows: expected a whole number >= 1")
         schemes = [scheme.value for scheme in Resampling]
@@ -325,7 +294,6 @@ class PostProcessing:
     steps: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises SpecError: a step twice, or out of order."""
         ranks = [STEPS.index(type(step)) for step in self.steps]
         if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
             names = ", ".join(step.step for step in self.steps)
@@ -334,11 +302,7 @@ class PostProcessing:
             )
 
     def check(self, *, self_normalised: bool) -> None:
-        """Refuse steps that lose the scale which unnormalised weights are published for.
-
-        Raises:
-            SpecError: names the step.
-        """
+        """Raise SpecError for steps that lose the scale of unnormalised weights."""
         for step in self.steps:
             if step.rescales and not self_normalised:
                 raise SpecError(
@@ -387,12 +351,7 @@ def _step(value: object) -> Step:
 
 
 def parse_post_processing(value: object) -> PostProcessing:
-    """Steps from a spec's list of mappings: `[{step: temper, alpha: 0.5}, {step: clip, at: 20}]`.
-
-    Raises:
-        SpecError: not a list of known steps in their order, or a setting is missing, unknown or
-            out of range. Numbers may be decimals.
-    """
+    """Steps from a spec's list, `[{step: clip, at: 20}]`, in their order, or SpecError."""
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
         raise SpecError("weights.post_processing: expected a list of steps")
     return PostProcessing(steps=tuple(_step(item) for item in value))

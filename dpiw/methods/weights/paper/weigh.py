@@ -94,18 +94,8 @@ def weigh(
 ) -> Weights:
     """Weight the rows of `synthetic` by a released ratio; free.
 
-    Order: beta calibration, tempering, debiasing, Pareto smoothing, clipping, self-normalisation,
-    resampling. After a calibration no debiasing factor is applied: the ratio has it already.
-
-    Args:
-        ratio: the ratio with the law of its noise; with a beta calibration, the ratio it was
-            fitted on.
-        synthetic: the rows to weight, public.
-        debias: divide out the mean of the noise's exponential (`beta_debiased`) or not.
-        normalisation: self-normalised or as they are.
-        resolution: the plan's public forecast; enters the verdict when given.
-        post_processing: named steps; none by default.
-        rng: for `resample` alone; no privacy noise.
+    A beta-calibrated ratio, the one its calibration was fitted on, is not debiased again.
+    `resolution` is the plan's public forecast. `rng`, for `resample` alone, draws no privacy noise.
 
     Raises:
         WeightError: no rows, or the debiasing factor does not exist.
@@ -172,7 +162,6 @@ def _judged(
 
 
 def _rewritten(scored: Scored, steps: PostProcessing) -> Scored:
-    """The log ratio after the steps on it, with their texts."""
     for step in steps.steps:
         rewritten = step.on_ratio(scored)
         if rewritten is not None:
@@ -183,7 +172,6 @@ def _rewritten(scored: Scored, steps: PostProcessing) -> Scored:
 def _debiased(
     scored: Scored, debias: bool, normalisation: Normalisation
 ) -> tuple[Array, tuple[str, ...]]:
-    """Log weights without the noise's mean effect, and the texts of the step."""
     law, log_ratio = scored.law, scored.log_ratio
     self_normalised = normalisation is Normalisation.SELF
     if not debias or law is None or law.scale == 0 or scored.factor is None:
@@ -197,7 +185,6 @@ def _debiased(
 def _reshaped(
     raw: Array, steps: PostProcessing, normalisation: Normalisation
 ) -> tuple[Array, tuple[str, ...]]:
-    """Log weights after the steps on them, and their texts."""
     log_weights, texts = raw, []
     for step in steps.steps:
         reshaped = step.on_log_weights(log_weights)
@@ -211,7 +198,6 @@ def _reshaped(
 
 
 def _noise(scored: Scored, normalisation: Normalisation) -> Array:
-    """Standard deviation of each log weight's noise, shape (n,)."""
     if scored.law is None:
         return np.zeros(scored.log_ratio.size)
     x = scored.features
