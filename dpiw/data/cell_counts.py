@@ -1,7 +1,6 @@
-"""Exact counts of missing, unreadable, out-of-bounds and unknown cells.
+"""Exact counts of missing, unreadable, out-of-bounds and unknown cells, for the custodian alone.
 
-A second reading apart from the one that the release uses: it decides nothing, and its figures are
-for the custodian alone (`dpiw.data.cell_statement`).
+They decide nothing: a second reading, separate from the one that the release uses.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ class CellCounts:
     """Exact counts of one column's cells; each cell is in at most one of them.
 
     Attributes:
-        missing: empty, or a declared token for missing.
         unreadable: not a value of the kind in the declared format.
         outside: beyond the bounds, and so clamped.
         rounded: integer columns: a number that is not whole, inside the bounds.
-        unknown: none of the declared levels.
     """
 
     missing: int = 0
@@ -54,8 +51,7 @@ def count_cells(
 ) -> CellCounts:
     """Count one column's canonical cells before scaling; of an identifier, only missing ones.
 
-    Privacy:
-        Exact counts of confidential cells: the run's private folder only.
+    Privacy: exact counts of confidential cells: the run's private folder only.
     """
     typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
     if typed and column.is_numeric:

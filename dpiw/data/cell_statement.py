@@ -1,8 +1,6 @@
 """The custodian's statement of how a source's cells were read: exact and confidential.
 
-One table and plain sentences in the run's private folder, written after the snapshot. It decides
-nothing, and neither the release, Prefect nor any log mentions it. If it cannot be made, nothing
-else changes.
+It decides nothing. The release, Prefect and logs never mention it.
 """
 
 from __future__ import annotations
@@ -99,8 +97,7 @@ _DATE_NOTATIONS = {
 class CellTally:
     """Counts of the cells read so far, and the first distinct texts of each column.
 
-    Privacy:
-        Exact counts and cells: for the run's private folder only.
+    Privacy: exact counts and cells: the run's private folder only.
     """
 
     def __init__(self, schema: PublicSchema) -> None:
@@ -113,10 +110,7 @@ class CellTally:
         self.counts = {column.name: CellCounts() for column in schema.columns}
 
     def add(self, raw: pd.DataFrame, frame: pd.DataFrame) -> None:
-        """Count a batch of raw cells and the same rows with canonical cells.
-
-        If this raises, the tally is not whole and is not used.
-        """
+        """Count raw cells and their canonical cells; after an error, do not use the tally."""
         whole, self._whole = self._whole, False
         self.rows += len(frame)
         self.empty += _rows_without_cell(frame)
@@ -159,8 +153,6 @@ def _rows_without_cell(frame: pd.DataFrame) -> int:
 
 
 class _FirstTexts:
-    """The first distinct texts of a column, whatever the batches."""
-
     def __init__(self) -> None:
         self._texts: Any = pa.array([], type=pa.large_string())
         self.full = False
@@ -189,9 +181,7 @@ def leave_statement(
 ) -> None:
     """Write the statement into the run's private folder; never raises.
 
-    Privacy:
-        Exact counts of confidential cells. They stay in that folder, and whether the file could be
-        made changes no outcome.
+    Privacy: exact counts of confidential cells; a failure changes no outcome.
     """
     with contextlib.suppress(Exception):
         text = statement(tally, schema, formats, kept, file_format=file_format)
@@ -208,10 +198,8 @@ def statement(
 ) -> str:
     """Return the statement's text, as confidential as the cells it counts.
 
-    Advice names how the file is written (encoding, decimal mark, thousands, date format), which no
-    release publishes, and never a field of the data dictionary. Its words are the same at every
-    count: advice that appears at a threshold, once followed, would publish on which side the count
-    lies.
+    Advice names unpublished settings only, and its words are the same at every count: advice that
+    appears at a threshold, once followed, would publish on which side the count lies.
 
     Raises:
         ValueError: not all cells were counted.
@@ -350,7 +338,6 @@ def _better(
 
 
 def _unread(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArray[np.bool_]:
-    """Which texts are unreadable or rounded."""
     judge = cell_judge(column)
     canonical = cell_texts(canonical_cells(column, texts, written)).to_pylist()
     unread = (UNREADABLE, ROUNDED)

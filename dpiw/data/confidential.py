@@ -1,9 +1,7 @@
-"""Refuse confidential files where public ones are expected.
+"""Refuse confidential files where public ones are expected, before they are opened.
 
-Every public file that a spec, a data dictionary or a rehearsal names passes here before it is
-opened. The confidential table itself is compared by name and inode and never opened, so a check
-costs nothing. Bytes cannot tell a copy of the table from public rows, but a list can be told from a
-table (`table_fault`).
+Compares names and inodes, and never opens the table. Bytes cannot tell a copy of the table from
+public rows.
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ class Confidential:
         """Refuse a path that leads to a confidential file, through any link. Opens nothing.
 
         Raises:
-            error: the path is the source, lies in the state folder outside a published release, or
-                is another name of a file there.
+            error: the source, or a file of the state folder that is not in a published release.
         """
         if is_same_file(path, self.source):
             raise error(
@@ -86,7 +83,7 @@ def _is_linked_from(path: Path, folder: Path) -> bool:
 def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
     """Why a text looks like rows of a table of these columns; empty if it does not. Quotes no text.
 
-    `listed`: each line should be one entry, without delimiters.
+    With `listed`, each line should be one entry, without delimiters.
     """
     if _BINARY.search(text):
         return "looks like a stored table or a compressed file: it holds control characters"

@@ -53,7 +53,7 @@ def second_number(text: str, zone: dt.tzinfo) -> int | None:
 def moment_seconds(moment: dt.datetime, zone: dt.tzinfo) -> int:
     """Return whole seconds since the epoch, UTC, rounded down; total even at years 1 and 9999.
 
-    A time in a daylight-saving gap or overlap has the offset before the change (fold=0).
+    In a daylight-saving gap or overlap: the offset before the change (fold=0).
     """
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
@@ -72,18 +72,15 @@ def moment_seconds(moment: dt.datetime, zone: dt.tzinfo) -> int:
 def clock_seconds(
     cells: pd.Series[Any], low: int, high: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whole seconds since the epoch: UTC for zoned cells, else by the local clock.
+    """Return seconds since the epoch, rounded down, and which cells are missing.
 
-    Counted in whole numbers and clipped to two days beyond the bounds, so that no calendar sees a
-    year it does not know and no unit overflows.
+    UTC for zoned cells, else the local clock. Clipped to two days beyond the bounds, so that no
+    calendar or unit overflows.
 
     Args:
         cells: `datetime64` of any unit, with a zone or without, shape (rows,).
         low: lower bound in seconds since the epoch.
         high: upper bound, in the same form.
-
-    Returns:
-        Seconds, rounded down, and which cells are missing (their seconds mean nothing).
     """
     unit = cells.dt.unit
     counts = cells.to_numpy(dtype=f"datetime64[{unit}]").view(np.int64)

@@ -1,7 +1,6 @@
 """Read a data dictionary: YAML, with lists of levels in files of their own.
 
-`dpiw init` drafts such files and writes `TODO` for what only public knowledge can settle. A
-dictionary with open fields is refused with a list of all of them.
+`dpiw init` writes `TODO` for open fields; a dictionary with open fields is refused.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> 
         confidential: the zone in which no file of levels may lie.
 
     Raises:
-        SchemaError: not readable, open fields, or a file of levels that cannot be read, is
-            confidential or looks like a table.
+        SchemaError: not readable, open fields, or a bad, confidential or table-like file of levels.
     """
     mapping = load_file(path, what=path.name, error=SchemaError)
     refuse_open(mapping, what=path.name, error=SchemaError)
@@ -142,10 +140,9 @@ def _with_levels(
 
 
 def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str:
-    """Read a list of levels, or return what is wrong with the file.
+    """Read a list of levels (`.csv`: first column below names; else lines), or return the fault.
 
-    A `.csv` file has them in its first column, below a line of names; any other file has one a
-    line. A list written by a release of found levels lacks the level `other`, which is added.
+    A list written by a release of found levels lacks the level `other`, which is added.
     """
     if text is not None and is_list:
         lines = text.removesuffix("\n").split("\n")

@@ -1,7 +1,6 @@
 """Public discretisation: every released column as codes of a fixed, declared size.
 
-Bins, levels and sizes follow from the public schema alone, never from data (docs/privacy.md
-section 5). A row's codes depend on that row alone.
+Sizes follow from the public schema alone (docs/privacy.md section 5), codes from one row alone.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ class Bins:
     """The codes of one column.
 
     Attributes:
-        edges: numeric columns only, shape (values + 1,), increasing. Continuous columns: scaled
-            units, from 0 to 1, bin j is [edges[j], edges[j+1]), the last one closed. Whole columns:
-            offsets from the lower bound, bin j holds edges[j] .. edges[j+1] - 1.
+        edges: numeric columns only, shape (values + 1,), increasing. Continuous: scaled units,
+            bin j is [edges[j], edges[j+1]), the last one closed. Whole columns:
+            offsets from the lower bound.
         values: number of codes without the missing one.
         span: upper minus lower bound in own units for whole columns, else 0.
         nullable: whether the last code, one more, means missing.
@@ -93,7 +92,7 @@ def _bins(column: Column, bins: int) -> Bins:
 def _column_values(
     codes: NDArray[np.int32], bins: Bins, rng: np.random.Generator
 ) -> NDArray[np.float64] | NDArray[np.int32]:
-    """Scaled values of one column, shape (rows,), uniform inside a bin."""
+    """Scaled values, shape (rows,), uniform inside a bin."""
     missing = codes >= bins.values
     if bins.edges is None:
         return np.where(missing, np.int32(-1), codes).astype(np.int32)
@@ -111,12 +110,7 @@ def _column_values(
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """The product of every released column's codes.
-
-    Attributes:
-        schema: the public schema it follows from.
-        columns: the codes of each released column, in order.
-    """
+    """The product of every released column's codes, in order."""
 
     schema: PublicSchema
     columns: tuple[Bins, ...]
@@ -125,8 +119,7 @@ class Domain:
     def from_schema(cls, schema: PublicSchema, *, bins: int) -> Domain:
         """Discretise by public facts: levels, else `cuts`, else `bins` equal-width bins.
 
-        A whole column (integer, days, seconds) never gets more bins than it has values. A nullable
-        column gets one more code, its last, for missing.
+        A whole column never gets more bins than values; a nullable one gets one more code, its last.
 
         Raises:
             SchemaError: `bins` of the call or of a column is not admissible.
@@ -143,9 +136,7 @@ class Domain:
     def codes(self, scaled: ScaledTable) -> NDArray[np.int32]:
         """Return codes, shape (rows, d), columns contiguous (Fortran order).
 
-        Privacy:
-            Row-local: row i of the result depends on row i alone, so a neighbouring table has
-            neighbouring codes. The result is as confidential as its input.
+        Privacy: row-local, so neighbouring tables have neighbouring codes; confidential.
         """
         result = np.empty((scaled.rows, len(self.columns)), dtype=np.int32, order="F")
         for index, (column, bins) in enumerate(

@@ -1,13 +1,8 @@
 """Canonical JSON documents, and typed records of public values in them.
 
-Keys are sorted, indent is two spaces, text is UTF-8 without needless escapes, a newline ends the
-file, and non-finite numbers are refused. Reading writes the value again and compares, so that two
-different files never mean the same thing.
-
-A record is a frozen dataclass whose type hints are checked in writing and reading: text, number,
-truth value, enum, another record, `X | None`, `tuple[X, ...]` (a list in JSON), `Mapping[str, X]`,
-`Any` (any JSON value), and `Annotated[X, check]`, an X that `check(value, what=..., error=...)`
-accepts. Errors name field and kind, no value.
+Reading writes the value again and compares, so that two different files never mean the same.
+A record is a frozen dataclass whose type hints are checked; `Annotated[X, check]` is an X that
+`check(value, what=..., error=...)` accepts. Errors name field and kind, no value.
 """
 
 from __future__ import annotations
@@ -34,10 +29,7 @@ _HEX = re.compile(r"[0-9a-f]+")
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as plain JSON types, the same on every machine.
-
-    Tuples become lists, dataclasses objects, enums their values, decimals their text, numpy scalars
-    and arrays numbers and lists. A number that JSON cannot hold becomes `inf`, `-inf` or `nan`.
+    """Return `value` as plain JSON types, the same on every machine; `inf` and `nan` become text.
 
     Raises:
         ReleaseError: a value has no JSON form.
@@ -160,13 +152,10 @@ Count = Annotated[int, _count]
 
 
 def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
-    """Convert every field of a record to the type of its hint; for `__post_init__`.
-
-    Fields may hold JSON values, so this reads a file's record except for the field names.
+    """Convert every field, perhaps a JSON value, to its hint's type; for `__post_init__`.
 
     Raises:
-        ReleaseError: (as `error`) a field does not match its hint, or a record in it has an unknown
-            or a missing field.
+        ReleaseError: (as `error`) a wrong type, or an unknown or missing field of an inner record.
     """
     for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
         object.__setattr__(made, name, value)

@@ -35,10 +35,9 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
-    """Make a folder (mode less the umask) and, if asked, its missing parents, all durably.
+    """Make a folder (mode less the umask) and missing parents, durably; return whether it was made.
 
-    The name of an existing folder is made durable too: its maker may have died before that. Returns
-    whether it was made now.
+    An existing folder's name is made durable too: its maker may have died before that.
 
     Raises:
         OSError: it cannot be made, or something else has that name.
@@ -68,8 +67,8 @@ def _sync_if_possible(directory: Path) -> None:
 def name_exclusively(draft: Path, target: Path) -> None:
     """Rename a finished draft in one step, without replacing a file.
 
-    A link replaces nothing, even if another process works in the folder. For a moment, or after a
-    crash, the file has both names.
+    A link replaces nothing, even with other processes in the folder. After a crash, the file may
+    have both names.
 
     Raises:
         FileExistsError: something is at `target`.
@@ -82,9 +81,8 @@ def name_exclusively(draft: Path, target: Path) -> None:
 def move_exclusively(folder: Path, target: Path) -> None:
     """Rename a folder that is not empty, in one step, without replacing anything.
 
-    The system's rename replaces no file and no folder that holds anything, so of two processes only
-    one succeeds. It would replace an empty folder, so that is checked first; if one appears between
-    the two calls, nothing is lost.
+    The system's rename would replace an empty folder, so that is checked first; if one appears
+    between the two calls, nothing is lost.
 
     Raises:
         FileExistsError: something is at `target`.
@@ -149,10 +147,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def owner_fault(status: os.stat_result) -> str | None:
-    """What is wrong with an owner, or None: only this user and root are trusted.
-
-    A mode closes a file to everybody but its owner. Root does not trust other users' files.
-    """
+    """What is wrong with an owner, or None: only this user and root are trusted."""
     me = os.geteuid()
     if status.st_uid in (me, 0):
         return None
@@ -165,13 +160,11 @@ def owner_fault(status: os.stat_result) -> str | None:
 def private_folder(path: Path) -> Path:
     """Make a folder of mode 0700, or accept an existing one that is closed to others.
 
-    Refuses, and does not close, an open folder: somebody may have read or planted something, and
-    its owner should know. Refuses a link too: its target lies in other people's folders, a purge
-    misses it, and it may change at any time. The parent must exist. The name is durable on return.
+    Refuses, and does not close, an open folder: somebody may have read or planted something.
+    Refuses a link: its target may change. The parent must exist; the name is durable on return.
 
     Raises:
-        SpecError: it cannot be made, is not a folder, is open to group or others, or is not this
-            user's.
+        SpecError: it cannot be made, is no folder, is open to others, or is not this user's.
     """
     try:
         make_folder(path, mode=0o700)
@@ -201,14 +194,10 @@ def check_private(path: Path, status: os.stat_result) -> None:
 
 
 def check_state_folder(path: Path) -> None:
-    """Refuse a state folder in which others could put or replace anything.
-
-    Others may read its names: the ledger, keys and workspace in it are closed themselves, and it
-    may hold published releases.
+    """Refuse a state folder in which others could put or replace anything; they may read names.
 
     Raises:
-        SpecError: it cannot be made, is not a folder, group or others may write to it, or it is
-            another user's.
+        SpecError: it cannot be made, is no folder, others may write, or it is another user's.
     """
     try:
         make_folder(path, mode=0o700, parents=True)
@@ -229,10 +218,7 @@ def _unusable(path: Path, reason: OSError) -> SpecError:
 
 
 def check_is_file(source: Path) -> None:
-    """Raise SourceError unless a confidential source is a regular file.
-
-    Reads no byte, and the message does not repeat the path.
-    """
+    """Raise SourceError, without the path, unless a source is a regular file. Reads no byte."""
     try:
         mode = source.lstat().st_mode
     except OSError:

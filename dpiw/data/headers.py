@@ -1,9 +1,7 @@
 """Compare a confidential file's header with the declared names.
 
-The declared names are public; the first line is not: without a header it is a row. Messages name
-declared columns and spec settings only. They say more only where the line holds the declared names
-with another delimiter, case or white space, or names that are nearly theirs. The texts stay in the
-confidential workspace, for the custodian's own screen; others see one code.
+The first line may be a row, so messages name declared columns and spec settings only. They say
+more only where the line holds the declared names, or nearly. Others see one exit code.
 """
 
 from __future__ import annotations
@@ -88,8 +86,7 @@ def check_names(
         names: the declared ones.
         max_columns: of the spec.
         encoding: of the spec; None: the file states its own.
-        typed: whether a person gave the header. Then the message lists undeclared names, if the
-            line holds most declared names; otherwise the line may be a row.
+        typed: a person gave the header: list undeclared names, if most declared names are there.
 
     Raises:
         SourceError: names declared columns only, never a name of the file that was not typed.

@@ -1,7 +1,4 @@
-"""Column values as whole numbers, so that constraints are decided exactly.
-
-Days, seconds, whole numbers, steps of the last declared decimal, or level indices.
-"""
+"""Column values as whole numbers, so that constraints are decided exactly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Passes over confidential rows: sums of whole numbers, equal in any order and process.
 
-A tally is a pure function of rows and public parameters with tally(a + b) = tally(a) + tally(b).
-The deployment chooses who adds up its parts: this process, or a cluster (`dpiw.run.cluster`).
+A tally is a pure function with tally(a + b) = tally(a) + tally(b).
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ Passes: TypeAlias = Callable[[Tally, Snapshot], Totals]
 def in_process(tally: Tally, snapshot: Snapshot) -> Totals:
     """Make one pass in this process, a batch at a time.
 
-    Privacy:
-        Exact sums, as confidential as the rows.
+    Privacy: exact sums, as confidential as the rows.
     """
     return tally(snapshot.batches())
 
@@ -55,8 +53,7 @@ def add_up(
         arrived: totals by part number, in any order, perhaps repeated; None where a part failed.
             Parts that never arrive are counted here.
 
-    Privacy:
-        As `in_process`.
+    Privacy: exact sums, as confidential as the rows.
     """
     sums: list[NDArray[np.int64]] = []
     missing = dict(enumerate(parts))
@@ -80,11 +77,10 @@ def add_up(
 def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | None:
     """Return a part's totals in another process; None where it cannot.
 
-    Never raises: a cluster would write an error's text and place to all its logs. `here` is the
-    caller's `arithmetic()` and `state_of` the snapshot's file.
+    Never raises: a cluster would log an error's text and place. `here` is the caller's
+    `arithmetic()` and `state_of` the snapshot's file.
 
-    Privacy:
-        As `in_process`.
+    Privacy: exact sums, as confidential as the rows.
     """
     try:
         same = (arithmetic(), state_of(part.path)) == here
@@ -95,10 +91,9 @@ def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | 
 
 @functools.cache
 def arithmetic() -> str:
-    """Return a digest of the versions of dpiw and NumPy, and of a calculation on this processor.
+    """Return a digest of dpiw's and NumPy's versions and of a calculation on this processor.
 
-    Where the last bit of a feature differs, so may its place on the lattice: processes that share a
-    pass must round alike, or a row's part would depend on who counts it.
+    Processes that share a pass must round alike, or a row's part would depend on who counts it.
     """
     numbers = np.linspace(-30.0, 30.0, 1024 * 700).reshape(1024, 700)
     # A product so large that kinds of processor and numbers of threads add it in other orders.

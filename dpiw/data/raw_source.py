@@ -1,7 +1,6 @@
 """A private copy of a file, its raw cells batch by batch, and limits on its size.
 
-The copy is whole, of one moment, and removed as soon as possible. Errors of libraries quote cells,
-so they are dropped, not chained: our error is raised after their handler has ended.
+Errors of libraries quote cells: raise ours after their handler has ended, never chained.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ def attempt(
 ) -> T:
     """Run `action`; any failure of a library becomes a SourceError that quotes nothing.
 
-    A full, read-only or damaged disk stays an OSError, as it is no fault of the source. A lack of
-    memory has its own message, as the file may be correct.
+    A full, read-only or damaged disk stays an OSError. A lack of memory has its own message.
 
     Args:
         action: the library call.
@@ -73,14 +71,10 @@ def attempt(
 
 
 def copy_source(source: Path, target: Path) -> None:
-    """Copy a regular file, and refuse it if it changed meanwhile.
-
-    Args:
-        source: a regular file; its last path component may not be a symbolic link.
-        target: a new file, created with mode 0600.
+    """Copy a regular file to a new one of mode 0600, and refuse it if it changed meanwhile.
 
     Raises:
-        SourceError: missing, not regular, too large, packed, or changed while it was read.
+        SourceError: missing, a link, not regular, too large, packed, or changed while it was read.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = attempt(
@@ -161,8 +155,6 @@ class RawSource:
     Attributes:
         types: physical type by column, in file order: `text` or the Arrow type's name.
         tables: yields the rows of some columns in batches of bounded size.
-        to_frame: converts a batch.
-        max_cell_bytes: bytes of one text cell.
     """
 
     types: dict[str, str]
@@ -177,8 +169,7 @@ class RawSource:
         """Yield the rows of some columns (None: all) in order; at least one batch.
 
         Raises:
-            SourceError: as soon as the file is damaged or ragged; a cell that is too long, once all
-                rows were read. The message gives no place.
+            SourceError: damaged or ragged; or a cell too long, after the last row. Gives no place.
         """
         for table in self._checked(columns):
             yield attempt(partial(self.to_frame, table), "the file could not be read")
