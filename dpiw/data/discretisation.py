@@ -119,7 +119,7 @@ class Domain:
     def from_schema(cls, schema: PublicSchema, *, bins: int) -> Domain:
         """Discretise by public facts: levels, else `cuts`, else `bins` equal-width bins.
 
-        A whole column never gets more bins than values; a nullable one gets one more code, its last.
+        A whole column never gets more bins than values; a nullable one gets one more, its last.
 
         Raises:
             SchemaError: `bins` of the call or of a column is not admissible.

@@ -1,8 +1,7 @@
 """Weights of rows, of mean one, and their replicates.
 
-Any survey package computes standard errors from replicate weights: the variance of an estimate is
-`scale` times the sum of squared differences between its replicates and the full estimate (Rao and
-Wu 1988; Wolter 2007, chapter 5).
+Variance of an estimate: `scale` times the sum of squared differences between its replicates and
+the full estimate. Source: Rao & Wu (1988); Wolter (2007), chapter 5.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def published_weights(
     """Return the column `weight`: of mean one, or the exponentials as they are.
 
     Raises:
-        ReleaseError: as `mean_one_weights`, or a weight too large for a float.
+        ReleaseError: no rows, or a log weight that is not finite or too large.
     """
     normalised = mean_one_weights(log_weights)
     if self_normalised:
@@ -79,8 +78,7 @@ class ReplicateWeights:
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
         """Return the variance of a smooth statistic, shape (p,); `full`: the release's weights.
 
-        Replicates differ little from the full weights, so a quantile moves by a few rows or not at
-        all: use the variance of the share below it instead.
+        Not for quantiles, whose replicates barely move: use the share below instead.
         """
         differences = self.estimates(statistic) - np.atleast_1d(statistic(full))
         return np.asarray(self.scale * (differences**2).sum(axis=0))

@@ -1,7 +1,6 @@
 """Decide and repair all constraints of a dictionary: a pure function of synthetic rows.
 
-Each rule's own projection is the nearest row (`dpiw.data.rule_kinds`). Several rules together give
-an admissible row, not the nearest one. As a last resort a row made of the dictionary replaces it.
+Several rules together give an admissible row, not always the nearest.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ class Rule(Protocol):
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """Return the nearest rows that satisfy it, for rows that break it.
 
-        Args:
-            cells: the rows.
-            turn: None: the nearest row. Used where several rules do not come together: 0 moves the
-                columns that follow from others, if possible; each further number tries another way.
+        With a `turn`, for rules that do not come together: 0 moves the columns that follow from
+        others, if possible; each further number tries another way.
         """
         ...
 
@@ -113,7 +110,7 @@ class Rules:
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
         """Repair rows by the constraints whose repair is `only`, or by all.
 
-        Rows that satisfy them stay. Rows on which several meet may still break one: see `replaced`.
+        Rows on which several constraints meet may still break one: see `replaced`.
         """
         cells = self._read(scaled)
         chosen = [
@@ -126,8 +123,8 @@ class Rules:
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
         """Replace any rows by rows that break no constraint: the last resort.
 
-        Takes the nearest row of `public` by the sum of distances between cells, and then as many of
-        the row's own cells, one after the other, as break no constraint.
+        Takes the nearest row of `public`, and then as many of the row's own cells as break no
+        constraint.
         """
         original = self._read(scaled)
         places = [
@@ -183,7 +180,7 @@ def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
 
 
 def _repaired(rules: Sequence[Rule], cells: Cells) -> Cells:
-    """Repair rows by each rule, again and again; some may still break one."""
+    """Repair rows by each rule repeatedly; some may still break one."""
     for turns in _turns(len(rules)):
         rows = _any_broken(rules, cells)
         if not rows.any():
@@ -213,10 +210,7 @@ def _once(rules: Sequence[Rule], turns: Sequence[int | None], cells: Cells) -> C
 def _mended_together(
     constraints: Sequence[Constraint], rules: Sequence[Rule], lattices: Mapping[str, Lattice]
 ) -> Cells:
-    """Return the repaired public rows, from a generator that the constraints seed.
-
-    Raises SchemaError if a row still breaks one.
-    """
+    """Return the repaired public rows; raise SchemaError if a row still breaks a constraint."""
     text = json.dumps([constraint.to_mapping() for constraint in constraints], sort_keys=True)
     digest = hashlib.sha256(text.encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))

@@ -1,7 +1,6 @@
 """Scaled rows in a Parquet file, written and read batch by batch.
 
-No column statistics and no metadata; row groups of one public size, so that their ends reveal
-nothing of the rows. Pages have checksums: a flipped bit on the disk is found on reading.
+No column statistics or metadata, and row groups of one public size: their ends reveal nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ DAMAGED = "the confidential snapshot is missing, damaged or of another schema"
 def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
     """Yield a function that appends rows: at `path` durably once the block ends, or nothing.
 
-    Privacy:
-        The file is exact: it belongs in the confidential workspace only.
+    Privacy: the file is exact: it belongs in the confidential workspace only.
     """
     with durable_file(path) as file, contextlib.ExitStack() as stack:
         writers: list[pq.ParquetWriter] = []
@@ -75,8 +73,6 @@ class Snapshot:
     """An existing file of scaled rows, checked only for its columns; confidential.
 
     Attributes:
-        path: of the file.
-        columns: names, in order.
         groups: first and one past the last of its row groups; None: all.
     """
 
@@ -90,8 +86,7 @@ class Snapshot:
     def batches(self) -> Iterator[ScaledTable]:
         """Yield the rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        Privacy:
-            Exact rows: read by `PrivateTable` and the ingest stage only.
+        Privacy: exact rows: read by `PrivateTable` and the ingest stage only.
 
         Raises:
             SourceError: the file is damaged. The reason may quote values and is dropped.
@@ -107,8 +102,7 @@ class Snapshot:
     def rows(self) -> int:
         """Number of rows.
 
-        Privacy:
-            Exact: of private rows it is confidential.
+        Privacy: exact: of private rows it is confidential.
         """
         with self.path.open("rb") as stream:
             metadata = pq.ParquetFile(stream).metadata
@@ -122,8 +116,7 @@ class Snapshot:
     def parts(self, groups: int) -> tuple[Snapshot, ...]:
         """Split into parts of `groups` row groups; a part's batches are batches of the whole.
 
-        Privacy:
-            The number of parts reveals the number of rows.
+        Privacy: the number of parts reveals the number of rows.
 
         Raises:
             SourceError: the file is damaged.
@@ -138,11 +131,7 @@ class Snapshot:
 
 
 def open_snapshot(path: Path) -> Snapshot:
-    """Open a snapshot and read its columns, but no row.
-
-    Raises:
-        SourceError: missing or damaged.
-    """
+    """Open a snapshot and read its columns, no row; SourceError if it is missing or damaged."""
     with contextlib.suppress(OSError, pa.ArrowException), path.open("rb") as stream:
         return Snapshot(path=path, columns=tuple(pq.ParquetFile(stream).schema_arrow.names))
     raise SourceError(DAMAGED)
@@ -151,8 +140,7 @@ def open_snapshot(path: Path) -> Snapshot:
 def is_whole(path: Path) -> bool:
     """Whether a snapshot exists and can be read to its end, in one pass.
 
-    Privacy:
-        Reveals the state of the disk, and nothing of the rows.
+    Privacy: reveals the state of the disk, and nothing of the rows.
     """
     try:
         for _ in open_snapshot(path).batches():
@@ -163,10 +151,7 @@ def is_whole(path: Path) -> bool:
 
 
 def state_of(path: Path) -> str:
-    """Return a digest of size, time of change and footer; "" if there is no snapshot.
-
-    It differs between two snapshots that were written apart, even at one path.
-    """
+    """Return a digest of size, time of change and footer; "" if there is no snapshot."""
     with contextlib.suppress(OSError), path.open("rb") as stream:
         status = os.fstat(stream.fileno())
         stream.seek(-8, os.SEEK_END)  # the footer, its length in four bytes, and a word

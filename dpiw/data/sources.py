@@ -1,9 +1,7 @@
 """Read a confidential file in batches: raw cells by declared types, never inferred.
 
-A structural failure raises, with a message that holds nothing of the file and not its place
-(`SourceError.place` is for the custodian's log alone). Values never raise
-(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). Memory holds a few batches; only
-public files are read whole.
+A structural failure raises without a text or place of the file; values never raise
+(tests/hostile/bad_inputs/rows.py). Only public files are read whole.
 """
 
 from __future__ import annotations
@@ -35,8 +33,7 @@ _QUOTE = ord('"')
 class QuoteScan:
     """Whether every quote opens a cell, closes one, or is half of a doubled one within a cell.
 
-    Then every RFC 4180 reader finds the same cells, and no quote is left open. Other texts are not
-    judged: a quote in an unquoted cell is admissible too, and `csv` decides.
+    Then every RFC 4180 reader finds the same cells. `csv` decides on other texts.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -92,7 +89,6 @@ def _each(tables: Iterator[pa.Table], failure: str) -> Iterator[pa.Table]:
 
 
 def _arrow_row(error: Exception) -> str:
-    """Only the row number of Arrow's message."""
     match = _ARROW_ROW.match(str(error))
     return data_row(int(match[1]) - 2) if match else ""
 
@@ -147,10 +143,10 @@ def read_csv(
 
 
 def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple[Path, bool]:
-    """Return the path of the text as UTF-8 with LF line ends, and whether quotes are plain.
+    """Return the path of UTF-8 text with LF (`path` or `clean`), and whether quotes are plain.
 
-    It is `path` itself, or else written to `clean`. LF alone, within quotes too: Arrow loses one of
-    a CR and LF that a block's edge separates, and the edge depends on other rows.
+    LF alone, within quotes too: Arrow loses one of a CR and LF that a block's edge separates, and
+    the edge depends on other rows.
     """
     name = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     b"a".decode(name, "replace")  # LookupError for a codec that is not of text
@@ -163,7 +159,6 @@ def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple
 
 
 def _is_clean(path: Path, quotes: QuoteScan) -> bool:
-    """Whether a text is clean as it is; if so, `quotes` has scanned it."""
     decoder, chunk = codecs.getincrementaldecoder("utf-8")(), b"\n"
     with path.open("rb") as source, contextlib.suppress(UnicodeDecodeError):
         if source.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
@@ -268,8 +263,8 @@ def _csv_tables(
 def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Iterator[RawSource]:
     """Open a Parquet file.
 
-    Embedded Arrow and pandas metadata decide only the time zone of timestamps and that dictionaries
-    are read as their values. Footers are not trusted: limits apply to the cells read.
+    Of embedded metadata only time zones and dictionary types count. Footers are not trusted: limits
+    apply to the cells read.
 
     Raises:
         SourceError: damaged, encrypted, or other columns than declared.
@@ -305,8 +300,7 @@ def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
 def _dense(stream: BinaryIO) -> pq.ParquetFile:
     """Reopen the file so that dictionaries are read as plain values.
 
-    Arrow's metadata marks them as dictionaries, and Arrow fails to build one where a text is no
-    UTF-8 or its index is too small. Renaming that metadata avoids it.
+    Arrow fails to build one where a text is no UTF-8; renaming its metadata avoids it.
     """
     stream.seek(-8, os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
@@ -330,8 +324,7 @@ def is_parquet(path: Path) -> bool:
 def parquet_types(path: Path) -> list[tuple[str, str]]:
     """Return names and physical types of a Parquet file's columns, in file order.
 
-    Privacy:
-        Reads the footer's schema alone: no row, no statistic and no number of rows.
+    Privacy: reads the footer's schema alone: no row, no statistic and no number of rows.
 
     Raises:
         SourceError: no Parquet file, damaged or encrypted. Quotes nothing of the file.

@@ -16,10 +16,8 @@ Batch = TypeVar("Batch")
 def prefetched(batches: Iterable[Batch]) -> Generator[Batch]:
     """Yield the same batches in order, making each while the one before it is processed.
 
-    Useful where both sides work outside of Python: files, Arrow, NumPy. At most one batch is ahead,
-    and none is None. Closing or dropping the generator waits for the batch in the making, so that
-    its source may be closed. (A prefetch within another is waited for only in the main thread,
-    where stages run.)
+    At most one batch is ahead, and none is None. Closing the generator waits for the batch in the
+    making, so that its source may be closed (nested: only in the main thread).
 
     Raises:
         Exception: what making a batch raised, when that batch is requested.
@@ -49,9 +47,8 @@ def in_threads(
 ) -> Generator[Found]:
     """Yield the function's result for each item, in order, computed in threads.
 
-    Useful where the function works outside of Python on large blocks. Items are requested in the
-    caller's thread, at most twice as many as run at once, so few items and results are held. A
-    single item needs no thread. `is_large`: results are large, so hold fewer.
+    Items are requested in the caller's thread, at most twice as many as run at once; fewer are held
+    if results are large.
     """
     left = iter(items)
     first = deque(islice(left, 2))

@@ -1,8 +1,7 @@
 """Great Expectations inside the confidential stage: structure, values and scaled ranges.
 
-Ephemeral context, no analytics, no progress bars, BOOLEAN_ONLY results: only truth values come out.
-Structure fails loudly and names declared columns only. Values never abort (whether a run aborts is
-an output); their verdicts stay in the confidential workspace.
+BOOLEAN_ONLY results: only truth values come out. Structure fails and names declared columns only.
+Values never abort, as aborting is an output; verdicts stay in the confidential workspace.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
     """Return physical types of a column: `text`, or an Arrow type without its parameters.
 
     In Parquet, any type that the column's values may take: a writer's choice depends on cells (a
-    gap turns whole numbers into floats), and whether a run ends must not. CSV cells are text.
+    gap turns whole numbers into floats), and whether a run ends must not.
     """
     if file_format == "csv":
         return ("text",)
@@ -110,8 +109,7 @@ def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> R
 
     Judges a stand-in of each column: one good cell, and a bad one of every kind that occurred.
 
-    Privacy:
-        The verdicts depend on exact rows: confidential workspace only.
+    Privacy: the verdicts depend on exact rows: confidential workspace only.
     """
     import great_expectations.expectations as expect
 
@@ -173,8 +171,7 @@ class ScaledFacts:
         extremes: of `scaled_extremes`; no columns before the first batch.
         broken: which constraints some row breaks; None: unknown.
 
-    Privacy:
-        Exact: confidential workspace only.
+    Privacy: exact: confidential workspace only.
     """
 
     extremes: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -190,11 +187,7 @@ class ScaledFacts:
         )
 
     def constraints(self) -> Results:
-        """Whether all rows satisfy each constraint. Rows that do not are used as they are.
-
-        Raises:
-            ValueError: unknown, as a batch could not be judged.
-        """
+        """Whether all rows satisfy each constraint; ValueError if a batch could not be judged."""
         if self.broken is None:
             raise ValueError("a batch could not be judged")
         return {f"constraint {name}": name not in self.broken for name in self.names}
@@ -220,11 +213,9 @@ def _broken(
 def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
     """Return minimum and maximum of every scaled column, as two rows.
 
-    Admissible missing numbers are left out; others pass through as NaN. A column without values has
-    zeros, which are admissible.
+    Admissible missing numbers are left out; others stay NaN. A column without values has zeros.
 
-    Privacy:
-        Exact extremes: validated and dropped inside the stage.
+    Privacy: exact extremes: validated and dropped inside the stage.
     """
     extremes = {}
     for column in schema.released:
@@ -240,11 +231,9 @@ def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
 def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
     """Run expectations on a frame and return the verdicts only.
 
-    GX's result objects are dropped: they hold an unsalted hash of the data
-    (`pandas_data_fingerprint`) and, on errors, tracebacks.
+    GX's result objects are dropped: they hold an unsalted hash of the data and tracebacks.
 
-    Privacy:
-        The verdicts depend on the frame's exact rows: confidential workspace only.
+    Privacy: the verdicts depend on the frame's exact rows: confidential workspace only.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own deprecations

@@ -1,8 +1,7 @@
 """YAML for configuration: plain data only.
 
-Refused: aliases and anchors (so no expansion bombs), tags, duplicate keys, several documents. `no`,
-`on`, dates and `1:30` stay text; only `true`/`false`, `null`/`~`, decimal integers and floats are
-typed (tests/hostile/bad_inputs/rows.py, row 50).
+Refused: aliases, anchors, tags, duplicate keys, several documents. `no`, `on`, dates and `1:30`
+stay text (tests/hostile/bad_inputs/rows.py, row 50).
 """
 
 from __future__ import annotations
@@ -82,10 +81,7 @@ def _place(mark: Any) -> str:
 
 
 def _nodes(text: str) -> Any:
-    """Return the nodes of one document, or None if it is empty.
-
-    Checks event by event, so that nothing refused is ever built.
-    """
+    """Return a document's nodes, None if empty; checks by event: builds nothing refused."""
     if found := _OTHER_BREAKS.search(text):
         before = text[: found.start()].split("\n")
         place = StringMark("", found.start(), len(before) - 1, len(before[-1]), None, 0)
@@ -168,8 +164,7 @@ def load_text(
         exact: return decimals as `decimal.Decimal` instead of float.
 
     Raises:
-        error: not readable under the rules above; gives reason, line and column, and quotes
-            nothing.
+        error: not readable; gives reason, line and column, and quotes nothing.
     """
     failure, at = ": not valid YAML", what
     try:
@@ -190,10 +185,7 @@ def load_text(
 def load_file(
     path: Path, *, what: str, error: type[DPIWError] = SpecError, exact: bool = False
 ) -> Any:
-    """Parse a UTF-8 configuration file of at most `MAX_BYTES`; see `load_text`.
-
-    Files that are not named as YAML, such as a table, are refused unopened.
-    """
+    """Parse a UTF-8 file of at most `MAX_BYTES`; files not named as YAML are refused unopened."""
     failure = ""
     try:
         if _is_named_otherwise(path):

@@ -1,9 +1,7 @@
-"""Cost of a whole run: events to (epsilon, delta).
+"""Cost of a whole run: events to (epsilon, delta), by pessimistic PLDs of `dp_accounting`.
 
-Totals come from privacy loss distributions (PLDs) of `dp_accounting`, pessimistic on a grid, always
-in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
-relation (docs/method.md section 10). Every approximation rounds against ourselves. The exponential
-mechanism is accounted by the curves of `dpiw.privacy.bounded_range`.
+Always in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
+relation (docs/method.md section 10). Every approximation rounds against ourselves.
 
 Source: Koskela et al. (2020); Doroshenko et al. (2022) for the pessimistic discretisation.
 """
@@ -55,9 +53,8 @@ __all__ = [
 LATTICE_MARGIN = 1e-4
 """Noise multipliers are accounted as if smaller by this share: `m / (1 + LATTICE_MARGIN)`.
 
-It covers, in this one place, that discrete laws on a lattice of at most 2^-20 scales are accounted
-as continuous ones (relative error in delta near 1e-10), float rounding in the PLD convolutions,
-and, for DP-SGD, noise drawn in floats. Pure sums (`delta = 0`) need and take no margin.
+It covers laws on a lattice of at most 2^-20 scales, accounted as continuous ones (relative error in
+delta near 1e-10), float rounding in PLD convolutions, and DP-SGD's floats. Pure sums take none.
 """
 
 GRID = 1e-4
@@ -186,9 +183,7 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
 def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
     """Return the total Renyi epsilon at each order, in units of 1e-12, rounded up.
 
-    Upper bounds at every order > 1, under `LATTICE_MARGIN`, in decimals that are the same on every
-    machine: Gaussian a/(2m^2), Laplace exact, exponential mechanism min(epsilon, a epsilon^2/8),
-    Poisson-sampled Gaussian exact at the next whole order.
+    Upper bounds at every order > 1, under `LATTICE_MARGIN`, the same on every machine.
 
     Raises:
         PrivacyError: no events: no draw is free.
@@ -209,9 +204,8 @@ def _without_deltas(
 ) -> tuple[tuple[PrivacyEvent, ...], float]:
     """Take every event's own delta off the total `delta`; return the rest of both.
 
-    If the rest is (epsilon, delta')-DP, all events together are so at delta' plus the sum of their
-    own deltas: declared ones, and those of thresholds, which cost nothing else (docs/method.md
-    section 19).
+    If the rest is (epsilon, delta')-DP, all events are so at delta' plus the sum of their own
+    deltas (docs/method.md sections 10 and 19).
 
     Raises:
         PrivacyError: they sum to more than `delta`.

@@ -23,8 +23,8 @@ def calibrate(
         delta: in [0, 1).
 
     Raises:
-        PrivacyError: the target is not admissible, or no rho in [1e-16, 1e16] times the first guess
-            brackets it: fixed events alone cost more, or nothing depends on rho.
+        PrivacyError: an inadmissible target, or no rho in [1e-16, 1e16] times the first guess
+            meets it: fixed events alone cost more, or nothing depends on rho.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
@@ -63,7 +63,6 @@ class _Search:
         return math.log(max(total, 1e-300) / self._target)
 
     def solve(self, log_rho: float) -> float:
-        """Return the largest log rho found whose cost is at most the target, within 1e-4 of it."""
         first = log_rho
         low: tuple[float, float] | None = None
         high: tuple[float, float] | None = None

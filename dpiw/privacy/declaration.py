@@ -23,8 +23,7 @@ class Declaration:
         delta: in [0, 1).
         relation: under which it was stated.
         rows_per_unit: public bound, enforced before the tool read its table, on how many of the
-            things it protects make up one protected unit of the release: 1 if it protects the
-            unit itself.
+            things it protects make up one unit of the release; 1: the unit itself.
     """
 
     epsilon: Decimal
@@ -33,13 +32,13 @@ class Declaration:
     rows_per_unit: int = 1
 
     def event(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Return the cost for `unit`, by group privacy, rounded up.
+        """Return the cost for `unit`, by group privacy, rounded up (docs/method.md section 10).
 
-        A group of g gives (g epsilon, delta sum_{i<g} exp(i epsilon)), with g = `rows_per_unit`,
-        doubled where add/remove serves replace-one, which is one removal and one addition. A
-        replace-one guarantee says nothing of the number of rows, so it serves no other relation
-        and no group: a unit may be replaced by one of another number of rows. Source: Dwork & Roth
-        (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
+        A group of g = `rows_per_unit`, doubled where add/remove serves replace-one, gives
+        (g epsilon, delta sum_{i<g} exp(i epsilon)). A replace-one guarantee says nothing of the
+        number of rows, so it serves no other relation and no group.
+
+        Source: Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
 
         Raises:
             SpecError: replace-one declared for add/remove or for a group, an epsilon that nothing

@@ -23,8 +23,7 @@ def event_to_json(event: PrivacyEvent) -> dict[str, Any]:
 def events_text(events: Iterable[Mapping[str, Any]]) -> str:
     """Return how often each mechanism draws, and its noise, for people.
 
-    Events are as `event_to_json` writes them or as the ledger stores them. Their numbers may be
-    unsound; a value that is no number is shown as it is.
+    Accepts JSON or ledger records whose numbers may be unsound.
     """
     draws: Counter[str] = Counter()
     for event in events:
@@ -71,7 +70,7 @@ def stored_event(data: Mapping[str, Any]) -> PrivacyEvent:
     """Read an event as the ledger stores it: its floats are shortest exact decimal texts.
 
     Raises:
-        PrivacyError: as `event_from_json`, or a text that is not a number.
+        PrivacyError: an unknown type, wrong fields, or a text that is not a number.
     """
     try:
         numbers = {

@@ -1,12 +1,8 @@
-"""Fast secure randomness: normals and row samples from a ChaCha20 keystream under a fresh key.
+"""Fast secure randomness for DP-SGD: normals and row samples from ChaCha20 under a fresh key.
 
-For DP-SGD, whose millions of draws would take the exact integer samplers of
-`dpiw.privacy.randomness` hours. The normals are doubles, not exact: uniforms of 63 bits (more in
-the tail) through the method of Box and Muller. Only the sum of value and noise leaves, rounded to a
-coarse public lattice (`dpiw.privacy.mechanisms.noisy_sum`).
-
-Nothing is buffered: every call keys its own stream with 256 bits from the operating system, so a
-forked process draws other values.
+The normals are doubles, not exact: only the sum of value and noise may leave, rounded to a coarse
+lattice (`dpiw.privacy.mechanisms.noisy_sum`). Nothing is buffered, so a forked process draws other
+values.
 """
 
 from __future__ import annotations
@@ -53,8 +49,7 @@ def keystream_uniforms(count: int) -> Array:
 def keystream_normals(count: int) -> Array:
     """Return independent standard normals, shape (count,).
 
-    Box and Muller (1958): with R = sqrt(-2 log U) and an angle 2 phi uniform on (-pi, pi),
-    R cos 2 phi and R sin 2 phi are independent normals; both follow from t = tan phi.
+    Source: Box & Muller (1958), by t = tan phi for an angle 2 phi uniform on (-pi, pi).
     """
     half = (count + 1) // 2
     uniforms = keystream_words(2 * half).view(np.int64).astype(np.float64)

@@ -1,7 +1,6 @@
 """A measurement: what a mechanism drew, with the law of its noise, as one file.
 
-Only this file leaves a confidential stage. Everything after it (models, weights, samples) is
-post-processing of these bytes, free and repeatable.
+Only this file leaves a confidential stage; everything after it is post-processing, free.
 """
 
 from __future__ import annotations
@@ -30,14 +29,10 @@ class ReleasedNoise:
 
     Attributes:
         values: the group (`one_way`, `gradient`, ...).
-        law: of the noise.
-        scale: of the noise, in units of the values (`dpiw.privacy.units.NoiseLaw`).
+        scale: > 0, in units of the values (`dpiw.privacy.units.NoiseLaw`).
         sensitivity: how far one privacy unit moves the values, L1 for Laplace noise and L2
             otherwise; None: not stated by an earlier version of dpiw.
         event: index of its event among the stage's events; None as above.
-
-    Raises:
-        UncalibratedError: scale or sensitivity is no finite number > 0.
     """
 
     values: str
@@ -79,7 +74,6 @@ class Measurement:
         facts: public facts, JSON values only (noise law, sizes, structure, settings).
         publishable: False when the noise was seeded or absent; such a measurement cannot be
             released (`NotPublishableError`).
-        noise: the certificate's statement of the noise drawn.
         threshold: the least noisy count that is shown; None where nothing is left out.
     """
 
@@ -93,8 +87,7 @@ class Measurement:
     def under(self, grant: str, *, settings: str) -> Measurement:
         """Record the ledger's arm and the plan's settings under which it was drawn.
 
-        A file found after a crash is committed only under the arm it was drawn under, and published
-        only under the plan it was drawn by.
+        After a crash a file is committed only under its arm and published only under its plan.
 
         Args:
             grant: the SHA-256 that the arm's entry holds.

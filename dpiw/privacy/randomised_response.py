@@ -25,13 +25,11 @@ DENOMINATOR = 2**60
 class RandomisedResponse:
     """Keep a level with probability `kept / DENOMINATOR`, else take any other, uniformly.
 
+    Exact: whole numbers are compared, no floats. `inverse() @ matrix()` is the identity.
+
     Attributes:
         levels: k, number of levels; >= 2.
         kept: the numerator; above 1/k, below 1.
-
-    Formal guarantees:
-        The sampler has exactly these probabilities: whole numbers are compared, no floats.
-        `inverse() @ matrix()` is the identity: debiased levels have the true expectation.
     """
 
     levels: int
@@ -92,11 +90,7 @@ class RandomisedResponse:
     def joint_delta(self, noise_multiplier: float, epsilon: float) -> float:
         """Return the exact delta of one response and one Gaussian mechanism about one record.
 
-        The response's privacy loss is +e, -e or 0; the Gaussian's curve is taken at the rest.
-
-        Args:
-            noise_multiplier: of the Gaussian mechanism, standard deviation over L2 sensitivity.
-            epsilon: of both together, natural log units.
+        `noise_multiplier`: the Gaussian's standard deviation over L2 sensitivity.
 
         Source: docs/method.md section 17.
         """
@@ -121,11 +115,10 @@ def respond(
         response: the probabilities.
         noise: source of the draws.
 
+    Privacy: unit: one record, replaced by any other. Event: (`response.epsilon`, 0) a record.
+
     Raises:
         PrivacyError: an index is no level. The text holds no value.
-
-    Privacy:
-        Unit: one record, replaced by any other. Event: (`response.epsilon`, 0) a record.
     """
     others = response.levels - 1
     if not all(0 <= index <= others for index in indices):

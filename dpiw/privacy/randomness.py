@@ -1,13 +1,8 @@
 """Sources of noise: integer draws in lattice units, so that no float ever carries a secret.
 
-Every law is drawn on the integers. `dpiw.privacy.mechanisms` puts the confidential values on a
-dyadic lattice, adds these integers exactly, and converts the sum to floats last: two neighbouring
-inputs then have the same set of possible outputs (Mironov 2012; docs/privacy.md section 4).
-
-One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.privacy.keystream`, which
-`dpiw.privacy.mechanisms.noisy_sum` adds and rounds to a coarse lattice.
-
-Only `SecureNoise` may be published: anyone who knows the seed of a `SeededNoise` can subtract it.
+DP-SGD alone gets doubles (`dpiw.privacy.mechanisms.noisy_sum`). Only `SecureNoise` may be
+published: the seed of a `SeededNoise` subtracts it. Source: Mironov (2012); docs/privacy.md
+section 4.
 """
 
 from __future__ import annotations
@@ -40,11 +35,9 @@ _EXACT_TABLE_SCALE = 1024.0
 
 
 class NoiseSource(Protocol):
-    """Draws integers from noise laws; `scale` is always in lattice units.
+    """Draws integers from noise laws, all independent; `scale` is always in lattice units.
 
-    Formal guarantees:
-        Draws are independent of each other and of every earlier draw.
-        A generator that fails raises; no method falls back to another generator.
+    A generator that fails raises; no method falls back to another generator.
     """
 
     @property
@@ -121,9 +114,8 @@ def _check_scores(scores: NDArray[np.int64]) -> None:
 class SecureNoise:
     """Exact noise from the operating system's generator. Takes no seed and keeps no state.
 
-    Gaussian, Laplace and Gumbel draws come from OpenDP's exact integer samplers; the spherical law,
-    which OpenDP lacks, from 256-bit arithmetic below; whole numbers from `secrets`. Nothing is
-    buffered, so a forked process draws other values.
+    OpenDP's exact integer samplers draw, except the spherical law (256-bit arithmetic below) and
+    whole numbers (`secrets`). Nothing is buffered, so a forked process draws other values.
 
     Source: Canonne, Kamath & Steinke (2020) for the discrete laws; docs/privacy.md section 4.
     """
@@ -184,8 +176,8 @@ class SecureNoise:
 class SeededNoise:
     """The same laws from a seed, for tests and experiments. Never publishable.
 
-    Equal seeds give equal draws. The float draws are rounded to integers, so the laws hold up to
-    double precision; below scale 1024 the discrete Gaussian is drawn from its exact table.
+    The laws hold up to double precision; below scale 1024 the discrete Gaussian is drawn from its
+    exact table.
     """
 
     def __init__(self, seed: int) -> None:
@@ -255,7 +247,7 @@ class SeededNoise:
 
 
 class _OpenDP:
-    """The parts of OpenDP in use, imported at the first draw only."""
+    """Parts of OpenDP in use, imported at the first draw only."""
 
     def __init__(self) -> None:
         check_noise_library()
@@ -286,13 +278,12 @@ def spherical_integers(
 ) -> NDArray[np.int64]:
     """Round a spherical Laplace vector to integers, in 110-digit arithmetic.
 
+    Norm: -scale * sum of d' log U_i, Gamma(d', scale); direction: independent normals.
+
     Args:
         scale: of the density exp(-norm(z)/scale), in lattice units.
         dimension: d', length of the vector.
         draw: uniforms on (0, 1) with at least 256 bits.
-
-    Source: docs/method.md section 4: norm = -scale * sum of d' log U_i, which is
-    Gamma(d', scale); direction from independent normals.
     """
     context = decimal.Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9)
     with decimal.localcontext(context):
@@ -326,11 +317,7 @@ OLDEST_OPENDP = (0, 14, 2)
 
 
 def check_noise_library() -> None:
-    """Refuse a version of OpenDP whose noise has another law.
-
-    Raises:
-        PrivacyError: it is older than `OLDEST_OPENDP`.
-    """
+    """Refuse a version of OpenDP older than `OLDEST_OPENDP`, whose noise has another law."""
     text = version("opendp")
     if tuple(int(part) for part in re.findall(r"\d+", text)[:3]) < OLDEST_OPENDP:
         oldest = ".".join(map(str, OLDEST_OPENDP))

@@ -1,11 +1,8 @@
 """Terms and cost of resuming a training that was killed: all public.
 
-A training of T noised steps leaves a checkpoint every K of them. A resumed process begins at the
-last recorded checkpoint and draws its noise again, so it repeats at most K steps. Where R resumes
-are allowed, T + R K steps are accounted from the beginning, needed or not: the cost is the plan's,
-and no crash changes it. A crash may depend on what was drawn: every step is dominated by the same
-pair of distributions, whatever came before it, and at most T + R K of them are ever drawn (adaptive
-composition).
+T noised steps leave a checkpoint every K; R resumes repeat at most R K steps. T + R K steps are
+accounted from the beginning, needed or not, so no crash changes the cost (adaptive composition;
+docs/privacy.md section 3).
 """
 
 from __future__ import annotations
@@ -34,9 +31,6 @@ class Resumption:
         steps: T, noised steps of the training.
         every: K, steps between checkpoints.
         resumes: R, how often it may be resumed.
-
-    Raises:
-        SpecError: one of them is no whole number >= 1.
     """
 
     steps: int
@@ -60,10 +54,7 @@ class Resumption:
         return self.resumes * self.every
 
     def is_paid_by(self, events: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a stage's events, as the ledger holds them, count T + R K draws.
-
-        One event does; everything else the stage draws once, before its first checkpoint.
-        """
+        """Whether one of a stage's events, as the ledger holds them, counts T + R K draws."""
         counts = [event.get("count") for event in events]
         if any(type(count) is not int for count in counts):
             return False
@@ -98,10 +89,9 @@ class TrainingWatch(Protocol):
         ...
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
-        """Receive every K steps, also before the first and after the last, the training's state.
+        """Receive the training's state every K steps, also before the first and after the last.
 
-        Returns once the checkpoint, if any, is durable and recorded: the next step is not drawn
-            before.
+        Returns once the checkpoint is durable and recorded: the next step is not drawn before.
 
         Args:
             step: noised steps taken; public.
