@@ -1,7 +1,4 @@
-"""Exact counts of missing, unreadable, out-of-bounds and unknown cells, for the custodian alone.
-
-They decide nothing: a second reading, separate from the one that the release uses.
-"""
+"""Exact, confidential counts of missing, unreadable, out-of-bounds and unknown cells."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ class CellCounts:
 def count_cells(
     column: Column, cells: pd.Series[Any], *, texts: pa.Array | None = None
 ) -> CellCounts:
-    """Count one column's canonical cells before scaling; of an identifier, only missing ones.
-
-    Privacy: exact counts of confidential cells: the run's private folder only.
-    """
+    """Count a column's canonical cells. Privacy: exact counts: the run's private folder only."""
     typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
     if typed and column.is_numeric:
         counts = _typed_counts(column, cells)

@@ -1,8 +1,4 @@
-"""How a source writes its cells: decimal mark, thousands, dates, and tokens for missing.
-
-Public settings, of a file (spec) or a column (data dictionary, which wins). Only
-`dpiw.data.cell_reading` applies them.
-"""
+"""How a source writes its cells, as public settings that `dpiw.data.cell_reading` applies."""
 
 from __future__ import annotations
 

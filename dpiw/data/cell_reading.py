@@ -1,7 +1,4 @@
-"""Convert cells as a source writes them to canonical cells, row by row, by declared formats only.
-
-Total: text that does not fit becomes `UNREADABLE`, and tokens for missing become missing.
-"""
+"""Convert cells of a source to canonical cells, row by row, by declared formats only. Total."""
 
 from __future__ import annotations
 
@@ -51,11 +48,7 @@ _EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
 def settled_formats(
     schema: PublicSchema, source: CellFormat, *, file_format: str
 ) -> dict[str, CellFormat]:
-    """Return each column's format: the column's own setting, else the source's.
-
-    Raises:
-        SchemaError: names column and field that do not fit together.
-    """
+    """Return each column's format, its own or the source's; SchemaError names column and field."""
     settled = {}
     for column in schema.columns:
         merged = column.written.over(source)

@@ -1,7 +1,4 @@
-"""The custodian's statement of how a source's cells were read: exact and confidential.
-
-It decides nothing. The release, Prefect and logs never mention it.
-"""
+"""The custodian's exact, confidential statement of how cells were read. It decides nothing."""
 
 from __future__ import annotations
 
@@ -95,10 +92,7 @@ _DATE_NOTATIONS = {
 
 
 class CellTally:
-    """Counts of the cells read so far, and the first distinct texts of each column.
-
-    Privacy: exact counts and cells: the run's private folder only.
-    """
+    """Counts of cells, and first distinct texts. Privacy: exact: the run's private folder only."""
 
     def __init__(self, schema: PublicSchema) -> None:
         """Count all columns of the schema, identifiers included."""
@@ -179,10 +173,7 @@ def leave_statement(
     kept: int,
     file_format: str = "csv",
 ) -> None:
-    """Write the statement into the run's private folder; never raises.
-
-    Privacy: exact counts of confidential cells; a failure changes no outcome.
-    """
+    """Write the statement; never raises. Privacy: exact counts: the run's private folder only."""
     with contextlib.suppress(Exception):
         text = statement(tally, schema, formats, kept, file_format=file_format)
         write_durably(directory / STATEMENT, text.encode())
@@ -196,13 +187,10 @@ def statement(
     *,
     file_format: str = "csv",
 ) -> str:
-    """Return the statement's text, as confidential as the cells it counts.
+    """Return the statement's text, as confidential as the cells; ValueError before all are counted.
 
-    Advice names unpublished settings only, and its words are the same at every count: advice that
-    appears at a threshold, once followed, would publish on which side the count lies.
-
-    Raises:
-        ValueError: not all cells were counted.
+    Its words are the same at every count: advice that appears at a threshold, once followed, would
+    publish on which side the count lies.
     """
     tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]

@@ -1,7 +1,4 @@
-"""One column of a public schema: its kind, role and public bounds or levels.
-
-Nothing here ever comes from the confidential table (docs/privacy.md section 5).
-"""
+"""One column of a public schema; nothing here ever comes from data (docs/privacy.md section 5)."""
 
 from __future__ import annotations
 
@@ -226,10 +223,7 @@ class Column:
 
     @property
     def released_decimals(self) -> int:
-        """Decimals of a continuous column: declared, or about 12 digits of the range; may be < 0.
-
-        Coarse enough that scaling, unscaling and scaling again gives the same double.
-        """
+        """Decimals of a continuous column, declared or about 12 digits of the range; may be < 0."""
         if self.decimals is not None:
             return self.decimals
         low, high = self.lower_number, self.upper_number
@@ -271,10 +265,7 @@ class Column:
         return codes
 
     def unlisted_level(self, text: str) -> str | None:
-        """Read one cell's text as a level of an `unseen` column. Total; looks at this cell alone.
-
-        Returns normalised text, empty for an empty cell; None where no dictionary could list it.
-        """
+        """Read a cell's text as a normalised level; None if no dictionary could list it. Total."""
         text = text.strip()
         if len(text) > MOST_LETTERS:
             return None

@@ -1,8 +1,4 @@
-"""Refuse confidential files where public ones are expected, before they are opened.
-
-Compares names and inodes, and never opens the table. Bytes cannot tell a copy of the table from
-public rows.
-"""
+"""Refuse confidential files where public ones are expected, by name and inode, unopened."""
 
 from __future__ import annotations
 
@@ -36,11 +32,7 @@ class Confidential:
     releases: Path
 
     def refuse(self, path: Path, *, field: str, error: type[DPIWError] = SpecError) -> None:
-        """Refuse a path that leads to a confidential file, through any link. Opens nothing.
-
-        Raises:
-            error: the source, or a file of the state folder that is not in a published release.
-        """
+        """Raise `error` for a path to the source or an unpublished state file. Opens nothing."""
         if is_same_file(path, self.source):
             raise error(
                 f"{field}: this is source.path, the confidential table; expected a public file"
@@ -81,10 +73,7 @@ def _is_linked_from(path: Path, folder: Path) -> bool:
 
 
 def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
-    """Why a text looks like rows of a table of these columns; empty if it does not. Quotes no text.
-
-    With `listed`, each line should be one entry, without delimiters.
-    """
+    """Why a text looks like rows of a table (`listed`: several cells a line); else empty."""
     if _BINARY.search(text):
         return "looks like a stored table or a compressed file: it holds control characters"
     lines = [line for line in text.splitlines() if line.strip()]

@@ -219,11 +219,7 @@ def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
 
 
 def read_constraint(declared: Any, place: int = 1) -> Constraint:
-    """Read one item of a dictionary's `constraints`; the first has place 1.
-
-    Raises:
-        SchemaError: begins with `constraint NAME: FIELD:`.
-    """
+    """Read item `place` (from 1) of `constraints`; SchemaError begins `constraint NAME: FIELD:`."""
     if not isinstance(declared, Mapping) or not _is_name(declared.get("name")):
         raise SchemaError(
             f"constraints: item {place}: expected a mapping with a `name` of lower-case letters,"

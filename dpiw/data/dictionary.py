@@ -1,7 +1,4 @@
-"""Read a data dictionary: YAML, with lists of levels in files of their own.
-
-`dpiw init` writes `TODO` for open fields; a dictionary with open fields is refused.
-"""
+"""Read a data dictionary: YAML, with lists of levels in files of their own; `TODO` is refused."""
 
 from __future__ import annotations
 
@@ -46,12 +43,8 @@ _NEVER_OPEN = frozenset({"name", "description", "other"})
 def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> Any:
     """Return the mapping that `PublicSchema.from_mapping` takes.
 
-    Args:
-        path: the YAML file. Paths of `levels_file` and `hierarchy_file` start at its folder.
-        confidential: the zone in which no file of levels may lie.
-
-    Raises:
-        SchemaError: not readable, open fields, or a bad, confidential or table-like file of levels.
+    Paths of files of levels start at the dictionary's folder. Raises SchemaError for open fields,
+    or a bad, confidential or table-like file.
     """
     mapping = load_file(path, what=path.name, error=SchemaError)
     refuse_open(mapping, what=path.name, error=SchemaError)
@@ -140,10 +133,7 @@ def _with_levels(
 
 
 def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str:
-    """Read a list of levels (`.csv`: first column below names; else lines), or return the fault.
-
-    A list written by a release of found levels lacks the level `other`, which is added.
-    """
+    """Read a list of levels (`.csv`: first column below names; else lines), or return the fault."""
     if text is not None and is_list:
         lines = text.removesuffix("\n").split("\n")
         return _repeated(lines) or {"levels": [line.removesuffix("\r") for line in lines]}

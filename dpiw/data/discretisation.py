@@ -1,7 +1,4 @@
-"""Public discretisation: every released column as codes of a fixed, declared size.
-
-Sizes follow from the public schema alone (docs/privacy.md section 5), codes from one row alone.
-"""
+"""Public discretisation: codes whose number follows from the schema alone; row-local."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ class Bins:
     """The codes of one column.
 
     Attributes:
-        edges: numeric columns only, shape (values + 1,), increasing. Continuous: scaled units,
-            bin j is [edges[j], edges[j+1]), the last one closed. Whole columns:
-            offsets from the lower bound.
+        edges: numeric columns only, shape (values + 1,), increasing; bin j is [edges[j],
+            edges[j+1]).
+            Continuous: scaled units, the last bin closed. Whole: offsets from the lower bound.
         values: number of codes without the missing one.
         span: upper minus lower bound in own units for whole columns, else 0.
         nullable: whether the last code, one more, means missing.
@@ -117,12 +114,9 @@ class Domain:
 
     @classmethod
     def from_schema(cls, schema: PublicSchema, *, bins: int) -> Domain:
-        """Discretise by public facts: levels, else `cuts`, else `bins` equal-width bins.
+        """Discretise by levels, else `cuts`, else `bins` equal-width bins; last code: missing.
 
-        A whole column never gets more bins than values; a nullable one gets one more, its last.
-
-        Raises:
-            SchemaError: `bins` of the call or of a column is not admissible.
+        Raises SchemaError if `bins` of the call or of a column is not admissible.
         """
         if not 1 <= bins <= _MOST_BINS:
             raise SchemaError(f"bins={bins}: expected 1 to {_MOST_BINS}")
@@ -134,10 +128,7 @@ class Domain:
         return tuple(column.size for column in self.columns)
 
     def codes(self, scaled: ScaledTable) -> NDArray[np.int32]:
-        """Return codes, shape (rows, d), columns contiguous (Fortran order).
-
-        Privacy: row-local, so neighbouring tables have neighbouring codes; confidential.
-        """
+        """Return codes, shape (rows, d), Fortran order. Privacy: row-local; still confidential."""
         result = np.empty((scaled.rows, len(self.columns)), dtype=np.int32, order="F")
         for index, (column, bins) in enumerate(
             zip(self.schema.released, self.columns, strict=True)
@@ -146,10 +137,7 @@ class Domain:
         return result
 
     def fill(self, codes: NDArray[np.int32], *, rng: np.random.Generator) -> ScaledTable:
-        """Turn codes, shape (rows, d), into scaled values, uniform inside each bin.
-
-        Whole columns are uniform over the bin's whole numbers. `codes(fill(c)) == c`.
-        """
+        """Turn codes, shape (rows, d), into scaled values, uniform inside each bin."""
         columns: Mapping[str, NDArray[np.generic]] = {
             column.name: _column_values(codes[:, index], bins, rng)
             for index, (column, bins) in enumerate(

@@ -29,11 +29,7 @@ _HEX = re.compile(r"[0-9a-f]+")
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as plain JSON types, the same on every machine; `inf` and `nan` become text.
-
-    Raises:
-        ReleaseError: a value has no JSON form.
-    """
+    """Return `value` as plain JSON types, the same everywhere; ReleaseError if it has none."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -60,11 +56,7 @@ def document_json(value: Any) -> bytes:
 
 
 def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
-    """Read what `document_json` wrote.
-
-    Raises:
-        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or not in canonical form.
-    """
+    """Read what `document_json` wrote; raise `error` unless it is canonical UTF-8 JSON."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         same = document_json(value) == data
@@ -152,11 +144,7 @@ Count = Annotated[int, _count]
 
 
 def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
-    """Convert every field, perhaps a JSON value, to its hint's type; for `__post_init__`.
-
-    Raises:
-        ReleaseError: (as `error`) a wrong type, or an unknown or missing field of an inner record.
-    """
+    """Convert fields to their hints' types, in `__post_init__`; raise `error` if impossible."""
     for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
         object.__setattr__(made, name, value)
 

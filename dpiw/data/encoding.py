@@ -1,7 +1,6 @@
 """Convert a cell to [0, 1] or a level's index and back: row by row, total, by declared types.
 
-Numbers in text are read exactly and clamped; unreadable text is missing. No cell ever raises or
-depends on another row (docs/privacy.md section 5; tests/hostile/bad_inputs/rows.py).
+No cell raises or depends on another row (docs/privacy.md section 5; tests/hostile/bad_inputs).
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def unscale_cells(column: Column, values: NDArray[Any]) -> pd.Series[Any]:
-    """Return cells of the declared type and range, from any scaled values (projected first).
-
-    Missing: NaN, NA or NaT.
-    """
+    """Return cells of the declared type and range, from any scaled values (projected first)."""
     projected = project_cells(column, values)
     if column.is_discrete:
         return _level_cells(column, projected)
@@ -357,14 +353,10 @@ _MOST = int(np.datetime64("9999-12-29", "s").astype(np.int64))
 
 
 def plain_numbers(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Read the texts of a numeric column that a cast reads as the exact reading does.
+    """Read large strings, shape (rows,), that a cast reads as the exact reading does.
 
-    Args:
-        column: continuous, integer, date or datetime.
-        texts: large strings, shape (rows,).
-
-    Returns:
-        Numbers in own units, not clamped, zero where not plain; and a mask of plain texts.
+    Returns numbers in own units, not clamped, zero where a text is not plain, and a mask of plain
+    texts. For continuous, integer, date and datetime columns.
     """
     lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy()
     plain, read = np.asarray(lengths > 0), None

@@ -35,13 +35,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
-    """Make a folder (mode less the umask) and missing parents, durably; return whether it was made.
-
-    An existing folder's name is made durable too: its maker may have died before that.
-
-    Raises:
-        OSError: it cannot be made, or something else has that name.
-    """
+    """Make a folder and, if asked, its parents, durably; return whether it was made now."""
     if parents and not path.parent.exists():
         make_folder(path.parent, mode=0o777, parents=True)
     try:
@@ -65,28 +59,20 @@ def _sync_if_possible(directory: Path) -> None:
 
 
 def name_exclusively(draft: Path, target: Path) -> None:
-    """Rename a finished draft in one step, without replacing a file.
+    """Rename a finished draft in one step; FileExistsError if something is at `target`.
 
-    A link replaces nothing, even with other processes in the folder. After a crash, the file may
-    have both names.
-
-    Raises:
-        FileExistsError: something is at `target`.
-        OSError: the file system has no hard links.
+    A link replaces nothing, even with other processes in the folder, but after a crash the file may
+    have both names. Raises OSError where the file system has no hard links.
     """
     os.link(draft, target)
     draft.unlink(missing_ok=True)  # where another process went on after what looked like a crash
 
 
 def move_exclusively(folder: Path, target: Path) -> None:
-    """Rename a folder that is not empty, in one step, without replacing anything.
+    """Rename a folder that is not empty, in one step; FileExistsError if something is at `target`.
 
     The system's rename would replace an empty folder, so that is checked first; if one appears
     between the two calls, nothing is lost.
-
-    Raises:
-        FileExistsError: something is at `target`.
-        OSError: it cannot be renamed.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -158,13 +144,10 @@ def owner_fault(status: os.stat_result) -> str | None:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder of mode 0700, or accept an existing one that is closed to others.
+    """Make a folder of mode 0700 durably, or accept this user's own that is closed to others.
 
-    Refuses, and does not close, an open folder: somebody may have read or planted something.
-    Refuses a link: its target may change. The parent must exist; the name is durable on return.
-
-    Raises:
-        SpecError: it cannot be made, is no folder, is open to others, or is not this user's.
+    Raises SpecError for an open folder, and does not close it: somebody may have read or planted
+    something. Raises SpecError for a link: its target may change. The parent must exist.
     """
     try:
         make_folder(path, mode=0o700)
@@ -194,11 +177,7 @@ def check_private(path: Path, status: os.stat_result) -> None:
 
 
 def check_state_folder(path: Path) -> None:
-    """Refuse a state folder in which others could put or replace anything; they may read names.
-
-    Raises:
-        SpecError: it cannot be made, is no folder, others may write, or it is another user's.
-    """
+    """Raise SpecError for a state folder, made if missing, that others own or may write to."""
     try:
         make_folder(path, mode=0o700, parents=True)
         status = path.stat()

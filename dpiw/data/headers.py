@@ -1,7 +1,7 @@
 """Compare a confidential file's header with the declared names.
 
-The first line may be a row, so messages name declared columns and spec settings only. They say
-more only where the line holds the declared names, or nearly. Others see one exit code.
+The first line may be a row, so messages name only what is declared; they say more only where the
+line nearly holds the declared names.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _LINE = "the first line must hold the declared names"
 
 
 def typed_line(text: str, *, encoding: str) -> str:
-    """Return a header line typed in a shell; bytes that are not UTF-8 arrive as surrogates.
+    """Return a typed header line; bytes that are not UTF-8 arrive as surrogates.
 
-    Raises:
-        SchemaError: such bytes, which are not text in `encoding` either.
-        SourceError: the name of a file (not opened), or several lines.
+    Raises SchemaError for bytes that are no text in `encoding`, SourceError for a file's name or
+    several lines.
     """
     if breaks := text.strip("\r\n").count("\n"):
         raise SourceError(
@@ -56,11 +55,7 @@ def decoded(line: bytes, encoding: str) -> str:
 
 
 def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
-    """Return the cells of a CSV file's first line, which may be confidential.
-
-    Raises:
-        SourceError: not readable, or the names have other delimiters. Quotes nothing.
-    """
+    """Return the cells of a CSV's first line, confidential; SourceError quotes nothing of it."""
     line, header = line.rstrip("\r\n"), None
     with contextlib.suppress(csv.Error):  # quotes are not where another delimiter puts them
         header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
@@ -79,17 +74,10 @@ def check_names(
     encoding: str | None = None,
     typed: bool = False,
 ) -> None:
-    """Refuse a file whose columns are not the declared ones, in any order.
+    """Raise SourceError, which names declared columns only, unless the columns are `names`.
 
-    Args:
-        header: the file's own names. Confidential, unless `typed`.
-        names: the declared ones.
-        max_columns: of the spec.
-        encoding: of the spec; None: the file states its own.
-        typed: a person gave the header: list undeclared names, if most declared names are there.
-
-    Raises:
-        SourceError: names declared columns only, never a name of the file that was not typed.
+    A `header` not `typed` by a person is confidential. If typed and mostly right, the message lists
+    undeclared names too. `encoding` None: the file states its own.
     """
     if fault := _names_fault(header, names, max_columns, encoding, typed=typed):
         raise SourceError(fault + ("" if typed else free_check(encoding)))

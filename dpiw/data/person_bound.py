@@ -44,18 +44,10 @@ def rows_within_unit(
     """Return a mask, shape (rows,) in file order, of at most `unit.max_rows` rows of each person.
 
     A person keeps the rows of the smallest of independent random keys from the operating system: no
-    person's rows depend on another's, and file order decides nothing.
-
-    Args:
-        cells: the identifier's canonical cells, batch by batch.
-        person: the identifier.
-        unit: how many rows of a person are kept.
-        directory: the run's private folder, for the file of hashes.
+    person's rows depend on another's, and file order decides nothing. `directory` is the run's
+    private folder. Raises SourceError for a row without id, unless `null_is_own_person`.
 
     Privacy: afterwards adding or removing a person adds or removes at most `max_rows` rows.
-
-    Raises:
-        SourceError: a row without id, unless the identifier declares `null_is_own_person`.
     """
     with tempfile.TemporaryFile(dir=directory) as file:
         rows, alone = _hashed(cells, file)

@@ -1,4 +1,4 @@
-"""A private copy of a file, its raw cells batch by batch, and limits on its size.
+"""A private copy of a file, its raw cells in batches, and limits on its size.
 
 Errors of libraries quote cells: raise ours after their handler has ended, never chained.
 """
@@ -49,14 +49,10 @@ def _nowhere(error: Exception) -> str:
 def attempt(
     action: Callable[[], T], failure: str, *, place: Callable[[Exception], str] = _nowhere
 ) -> T:
-    """Run `action`; any failure of a library becomes a SourceError that quotes nothing.
+    """Run `action`; any failure of a library becomes a SourceError `failure` that quotes nothing.
 
-    A full, read-only or damaged disk stays an OSError. A lack of memory has its own message.
-
-    Args:
-        action: the library call.
-        failure: the message, the same wherever it fails.
-        place: extracts `SourceError.place` from the library's error: a number, no text.
+    A full, read-only or damaged disk stays an OSError. `place` extracts a number, no text, from the
+    library's error.
     """
     location = ""
     try:
@@ -71,11 +67,7 @@ def attempt(
 
 
 def copy_source(source: Path, target: Path) -> None:
-    """Copy a regular file to a new one of mode 0600, and refuse it if it changed meanwhile.
-
-    Raises:
-        SourceError: missing, a link, not regular, too large, packed, or changed while it was read.
-    """
+    """Copy a regular file, mode 0600; SourceError if it changed, is packed or too large."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = attempt(
         lambda: os.open(source, flags), "the source file cannot be opened, or is a symbolic link"
@@ -119,10 +111,9 @@ def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
 class IngestLimits:
     """Limits on a file: public settings of the spec, and part of a run's identity.
 
-    There is no limit on rows, nor on bytes except of the copy: a failure would reveal the number.
+    No limit on rows, nor on bytes except of the copy: a failure would reveal the number.
 
     Attributes:
-        max_columns: columns in it.
         max_cell_bytes: bytes of one text cell.
         max_memory_bytes: bytes of a public table that is read whole; the confidential one is not.
     """
@@ -166,20 +157,12 @@ class RawSource:
         return "RawSource"
 
     def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the rows of some columns (None: all) in order; at least one batch.
-
-        Raises:
-            SourceError: damaged or ragged; or a cell too long, after the last row. Gives no place.
-        """
+        """Yield rows of some columns (None: all), one batch or more. SourceError: no place."""
         for table in self._checked(columns):
             yield attempt(partial(self.to_frame, table), "the file could not be read")
 
     def whole(self, *, most_bytes: int) -> RawTable:
-        """Return all rows of a public file.
-
-        Raises:
-            SourceError: as `frames`; or the table takes more memory.
-        """
+        """Return all rows of a public file; SourceError if damaged or too large for memory."""
         tables, size = [], 0
         for table in self._checked(None):
             tables.append(table)

@@ -22,11 +22,7 @@ MOST_NUMBERS = 250_000_000
 
 
 def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return self-normalised weights of mean one, shape (rows,), from natural logs.
-
-    Raises:
-        ReleaseError: no rows, or a log weight that is not finite.
-    """
+    """Return weights of mean one, shape (rows,), from finite natural logs, else ReleaseError."""
     logs = np.asarray(log_weights, dtype=np.float64)
     if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
         raise ReleaseError("log_weights: expected one finite number per row, and at least one row")
@@ -37,11 +33,7 @@ def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
 def published_weights(
     log_weights: NDArray[np.float64], *, self_normalised: bool
 ) -> NDArray[np.float64]:
-    """Return the column `weight`: of mean one, or the exponentials as they are.
-
-    Raises:
-        ReleaseError: no rows, or a log weight that is not finite or too large.
-    """
+    """Return the column `weight`, of mean one or exponentials; ReleaseError if not finite."""
     normalised = mean_one_weights(log_weights)
     if self_normalised:
         return normalised
@@ -76,9 +68,6 @@ class ReplicateWeights:
         return np.array(estimates, dtype=np.float64)
 
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
-        """Return the variance of a smooth statistic, shape (p,); `full`: the release's weights.
-
-        Not for quantiles, whose replicates barely move: use the share below instead.
-        """
+        """Return a smooth statistic's variance, shape (p,); replicates of quantiles barely move."""
         differences = self.estimates(statistic) - np.atleast_1d(statistic(full))
         return np.asarray(self.scale * (differences**2).sum(axis=0))

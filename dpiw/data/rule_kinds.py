@@ -127,10 +127,7 @@ class NeverRule:
         return np.asarray(np.logical_and.reduce(met))
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
-        """Change the cell nearest to an admissible one, the first of several.
-
-        Later turns take the next nearest, so that rules that undo each other diverge.
-        """
+        """Change the nearest cell; later turns the next nearest, so that rules do not cycle."""
         moves = [
             (name, *way)
             for name, region in self.regions.items()

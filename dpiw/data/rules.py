@@ -1,7 +1,4 @@
-"""Decide and repair all constraints of a dictionary: a pure function of synthetic rows.
-
-Several rules together give an admissible row, not always the nearest.
-"""
+"""Decide constraints and repair synthetic rows: an admissible row, not always the nearest."""
 
 from __future__ import annotations
 
@@ -54,11 +51,7 @@ _KINDS: Mapping[type, Any] = {Never: NeverRule, Lookup: LookupRule, Total: Total
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rules:
-    """All constraints of a dictionary, each with its rule, and the lattices of their columns.
-
-    Attributes:
-        public: at least one row made of the dictionary alone that breaks no constraint.
-    """
+    """All constraints, each with its rule, the lattices, and `public` rows that break none."""
 
     constraints: tuple[Constraint, ...]
     rules: tuple[Rule, ...]
@@ -67,12 +60,7 @@ class Rules:
 
     @classmethod
     def of(cls, constraints: Sequence[Constraint], released: Sequence[Column]) -> Self:
-        """Check constraints against the columns and against each other.
-
-        Raises:
-            SchemaError: names the constraint: a name twice, a column that is not released, a value
-                that cannot occur, or nothing that satisfies it, alone or with the others.
-        """
+        """Check constraints against columns and each other; SchemaError names the constraint."""
         columns = {column.name: column for column in released}
         names: set[str] = set()
         lattices: dict[str, Lattice] = {}
@@ -108,10 +96,7 @@ class Rules:
         }
 
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
-        """Repair rows by the constraints whose repair is `only`, or by all.
-
-        Rows on which several constraints meet may still break one: see `replaced`.
-        """
+        """Repair rows by constraints of one repair, or all; some may still break one."""
         cells = self._read(scaled)
         chosen = [
             rule
@@ -121,11 +106,7 @@ class Rules:
         return self._written(scaled, _repaired(chosen, cells))
 
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
-        """Replace any rows by rows that break no constraint: the last resort.
-
-        Takes the nearest row of `public`, and then as many of the row's own cells as break no
-        constraint.
-        """
+        """Replace rows by the nearest of `public`, keeping own cells that break nothing."""
         original = self._read(scaled)
         places = [
             self._nearest_public(

@@ -168,10 +168,7 @@ class PublicSchema:
     # Raw cells and scaled values
 
     def scale(self, frame: pd.DataFrame) -> ScaledTable:
-        """Clamp and map every cell to its declared range, row by row; never raise on a value.
-
-        Raises SourceError for a released column that is missing or occurs twice.
-        """
+        """Map cells to their declared range, row by row; raises SourceError for columns only."""
         columns = {}
         for column in self.released:
             if column.name not in frame.columns:
@@ -259,10 +256,7 @@ class PublicSchema:
         return matrix
 
     def decode(self, matrix: NDArray[np.float64]) -> ScaledTable:
-        """Inverse of `encode`; any other real matrix, shape (rows, width), is projected.
-
-        NaN counts as 1/2 in a value and as lowest in a block.
-        """
+        """Inverse of `encode`, after projection. NaN is 1/2 in a value, lowest in a block."""
         matrix = np.asarray(matrix, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.width:
             raise SchemaError(f"decode: expected a matrix with {self.width} columns")

@@ -29,10 +29,7 @@ DAMAGED = "the confidential snapshot is missing, damaged or of another schema"
 
 @contextlib.contextmanager
 def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
-    """Yield a function that appends rows: at `path` durably once the block ends, or nothing.
-
-    Privacy: the file is exact: it belongs in the confidential workspace only.
-    """
+    """Yield a function that appends rows, durable at block end. Privacy: exact, confidential."""
     with durable_file(path) as file, contextlib.ExitStack() as stack:
         writers: list[pq.ParquetWriter] = []
         waiting: list[ScaledTable] = []
@@ -70,11 +67,7 @@ def write_snapshot(scaled: ScaledTable, path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """An existing file of scaled rows, checked only for its columns; confidential.
-
-    Attributes:
-        groups: first and one past the last of its row groups; None: all.
-    """
+    """An existing file of scaled rows, confidential; `groups`: half-open range, or None: all."""
 
     path: Path
     columns: tuple[str, ...]
@@ -84,12 +77,10 @@ class Snapshot:
         return f"Snapshot({', '.join(self.columns)})"
 
     def batches(self) -> Iterator[ScaledTable]:
-        """Yield the rows in order, at most `BATCH_ROWS` at a time; at least one batch.
+        """Yield the exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        Privacy: exact rows: read by `PrivateTable` and the ingest stage only.
-
-        Raises:
-            SourceError: the file is damaged. The reason may quote values and is dropped.
+        SourceError holds no reason, which may quote values. Privacy: only `PrivateTable` and ingest
+        read.
         """
         return prefetched(self._read_in_order())
 
@@ -100,10 +91,7 @@ class Snapshot:
 
     @cached_property
     def rows(self) -> int:
-        """Number of rows.
-
-        Privacy: exact: of private rows it is confidential.
-        """
+        """Number of rows. Privacy: exact: of private rows it is confidential."""
         with self.path.open("rb") as stream:
             metadata = pq.ParquetFile(stream).metadata
             first, stop = self.groups or (0, metadata.num_row_groups)
@@ -114,13 +102,7 @@ class Snapshot:
         return ScaledTable.concatenate([*self.batches()])
 
     def parts(self, groups: int) -> tuple[Snapshot, ...]:
-        """Split into parts of `groups` row groups; a part's batches are batches of the whole.
-
-        Privacy: the number of parts reveals the number of rows.
-
-        Raises:
-            SourceError: the file is damaged.
-        """
+        """Split by `groups` row groups, batches kept. Privacy: reveals the number of rows."""
         with contextlib.suppress(OSError, pa.ArrowException), self.path.open("rb") as stream:
             row_groups = pq.ParquetFile(stream).metadata.num_row_groups
             starts = range(0, max(1, row_groups), groups)
@@ -138,10 +120,7 @@ def open_snapshot(path: Path) -> Snapshot:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a snapshot exists and can be read to its end, in one pass.
-
-    Privacy: reveals the state of the disk, and nothing of the rows.
-    """
+    """Whether a snapshot can be read to its end. Privacy: reveals the state of the disk alone."""
     try:
         for _ in open_snapshot(path).batches():
             pass

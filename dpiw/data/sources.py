@@ -31,10 +31,7 @@ _QUOTE = ord('"')
 
 
 class QuoteScan:
-    """Whether every quote opens a cell, closes one, or is half of a doubled one within a cell.
-
-    Then every RFC 4180 reader finds the same cells. `csv` decides on other texts.
-    """
+    """Whether quotes are plain: then every RFC 4180 reader finds the same cells."""
 
     def __init__(self, delimiter: str) -> None:
         """Take the delimiter, an ASCII character."""
@@ -100,13 +97,9 @@ def _arrow_row(error: Exception) -> str:
 def open_csv(
     path: Path, names: list[str], *, limits: IngestLimits, encoding: str, delimiter: str
 ) -> Iterator[RawSource]:
-    """Open a private copy of a CSV file; every cell is text.
+    """Open a private copy of a CSV file; every cell is text; SourceError for its header or quotes.
 
-    The header must hold exactly `names`, in any order. A byte-order mark is dropped; invalid bytes
-    become U+FFFD and so an unknown cell.
-
-    Raises:
-        SourceError: no header as declared, or an unbalanced quote.
+    A byte-order mark is dropped; invalid bytes become U+FFFD and so an unknown cell.
     """
     clean = path.with_name(path.name + ".utf8")
     try:
@@ -261,13 +254,9 @@ def _csv_tables(
 
 @contextlib.contextmanager
 def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Iterator[RawSource]:
-    """Open a Parquet file.
+    """Open a Parquet file; SourceError if damaged, encrypted, or with other columns than declared.
 
-    Of embedded metadata only time zones and dictionary types count. Footers are not trusted: limits
-    apply to the cells read.
-
-    Raises:
-        SourceError: damaged, encrypted, or other columns than declared.
+    Of embedded metadata only time zones and dictionary types count. Limits apply to the cells read.
     """
     with _parquet_file(path) as (file, schema):
         check_names(list(schema.names), names, max_columns=limits.max_columns)
@@ -298,10 +287,7 @@ def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
 
 
 def _dense(stream: BinaryIO) -> pq.ParquetFile:
-    """Reopen the file so that dictionaries are read as plain values.
-
-    Arrow fails to build one where a text is no UTF-8; renaming its metadata avoids it.
-    """
+    """Reopen with dictionaries as values: Arrow cannot build them where a text is no UTF-8."""
     stream.seek(-8, os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(-8 - length, os.SEEK_END)
@@ -322,12 +308,9 @@ def is_parquet(path: Path) -> bool:
 
 
 def parquet_types(path: Path) -> list[tuple[str, str]]:
-    """Return names and physical types of a Parquet file's columns, in file order.
+    """Return names and physical types of a Parquet file's columns; SourceError quotes nothing.
 
     Privacy: reads the footer's schema alone: no row, no statistic and no number of rows.
-
-    Raises:
-        SourceError: no Parquet file, damaged or encrypted. Quotes nothing of the file.
     """
     with _parquet_file(path) as (_, schema):
         return [(field.name, _physical_type(field)) for field in schema]

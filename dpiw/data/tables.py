@@ -138,12 +138,9 @@ class PrivateTable:
         return rows.batches() if isinstance(rows, Snapshot) else rows.batches(BATCH_ROWS)
 
     def added(self, tally: Tally) -> Totals:
-        """Make one pass over all rows, wherever `tally` is counted.
+        """Make one pass over all rows; PrivacyError unless totals are whole in any order.
 
         Privacy: unprotected, as `batches`: exact sums.
-
-        Raises:
-            PrivacyError: the totals are not whole numbers, and would depend on the order of adding.
         """
         rows = self.__scaled
         return checked(
@@ -156,10 +153,7 @@ class PrivateTable:
         return self.__passes is not in_process and isinstance(self.__scaled, Snapshot)
 
     def confidential(self) -> ScaledTable:
-        """Return all exact rows at once, for what cannot be measured in `batches`.
-
-        Privacy: unprotected, as `batches`.
-        """
+        """Return all exact rows at once. Privacy: unprotected, as `batches`."""
         rows = self.__scaled
         return rows.read() if isinstance(rows, Snapshot) else rows
 
@@ -224,11 +218,7 @@ class PrivateSource:
         """Open the snapshot, after the ledger has confirmed that its cost is reserved.
 
         Privacy: returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
-            one byte is read.
-
-        Raises:
-            PrivacyError, LedgerError: from the ledger, before the file is opened.
-            SourceError: the snapshot is missing, damaged or of another schema.
+            one byte is read, and a PrivacyError or LedgerError is raised.
         """
         ledger.confirm(grant)
         snapshot = open_snapshot(self.snapshot)

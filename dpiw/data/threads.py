@@ -18,9 +18,6 @@ def prefetched(batches: Iterable[Batch]) -> Generator[Batch]:
 
     At most one batch is ahead, and none is None. Closing the generator waits for the batch in the
     making, so that its source may be closed (nested: only in the main thread).
-
-    Raises:
-        Exception: what making a batch raised, when that batch is requested.
     """
     source, user = iter(batches), threading.current_thread()
     thread = ThreadPoolExecutor(max_workers=1)
@@ -45,10 +42,9 @@ _MOST = 4
 def in_threads(
     function: Callable[[Item], Found], items: Iterable[Item], *, is_large: bool = False
 ) -> Generator[Found]:
-    """Yield the function's result for each item, in order, computed in threads.
+    """Yield results in order, computed in threads; items are requested in the caller's thread.
 
-    Items are requested in the caller's thread, at most twice as many as run at once; fewer are held
-    if results are large.
+    At most twice as many as run at once are held; fewer if results are large.
     """
     left = iter(items)
     first = deque(islice(left, 2))

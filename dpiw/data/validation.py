@@ -63,11 +63,7 @@ def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
 def validate_structure(
     types: Mapping[str, str], schema: PublicSchema, *, file_format: str
 ) -> Results:
-    """Check that a file has exactly the declared columns, in any order, in admissible types.
-
-    Raises:
-        SourceError: names all declared columns at fault, and their admissible types.
-    """
+    """Raise SourceError, which names columns, unless all are declared and of admissible type."""
     import great_expectations.expectations as expect
 
     plain = {name: _plain_name(kind) for name, kind in types.items()}
@@ -105,9 +101,7 @@ def _plain_name(kind: str) -> str:
 
 
 def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> Results:
-    """Check raw values before clamping: bounds, levels, missing cells. Never raises on a value.
-
-    Judges a stand-in of each column: one good cell, and a bad one of every kind that occurred.
+    """Check raw values before clamping, on a stand-in of each column. Never raises on a value.
 
     Privacy: the verdicts depend on exact rows: confidential workspace only.
     """
@@ -143,11 +137,7 @@ def scaled_limits(column: Column) -> tuple[float, float]:
 
 
 def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
-    """Check the scaled table, or its minima and maxima: inside the limits, whole, right width.
-
-    Raises:
-        StageFailedError: a check failed. That is our bug, not the data's, and says no more.
-    """
+    """Raise StageFailedError (our bug) unless scaled values are in the limits."""
     import great_expectations.expectations as expect
 
     checks: list[Any] = [expect.ExpectTableColumnCountToEqual(value=len(schema.released))]
@@ -165,13 +155,11 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledFacts:
-    """Facts on a scaled table, collected from its batches.
+    """Facts on a scaled table, from its batches. Privacy: exact: confidential workspace only.
 
     Attributes:
         extremes: of `scaled_extremes`; no columns before the first batch.
         broken: which constraints some row breaks; None: unknown.
-
-    Privacy: exact: confidential workspace only.
     """
 
     extremes: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -211,12 +199,7 @@ def _broken(
 
 
 def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
-    """Return minimum and maximum of every scaled column, as two rows.
-
-    Admissible missing numbers are left out; others stay NaN. A column without values has zeros.
-
-    Privacy: exact extremes: validated and dropped inside the stage.
-    """
+    """Return scaled minima and maxima, as two rows; zeros without values. Privacy: exact."""
     extremes = {}
     for column in schema.released:
         values = scaled.columns[column.name]

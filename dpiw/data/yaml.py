@@ -155,16 +155,13 @@ def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
 def load_text(
     text: str, *, what: str, error: type[DPIWError] = SpecError, exact: bool = False
 ) -> Any:
-    """Parse one YAML document.
+    """Parse one YAML document; `error` gives reason, line and column, and quotes nothing.
 
     Args:
         text: the document.
         what: name of the thing for messages, e.g. `schema`.
         error: class of the errors raised.
         exact: return decimals as `decimal.Decimal` instead of float.
-
-    Raises:
-        error: not readable; gives reason, line and column, and quotes nothing.
     """
     failure, at = ": not valid YAML", what
     try:
@@ -232,10 +229,7 @@ def _unreadable(path: Path, problem: OSError) -> str:
 
 @contextlib.contextmanager
 def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
-    """Add file, line and column to errors raised in this block.
-
-    Errors must begin with a field, `column NAME: FIELD` or `constraint NAME: FIELD`.
-    """
+    """Add file, line and column to errors of this block that begin with a field's name."""
     try:
         yield
     except errors as error:

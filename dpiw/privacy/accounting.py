@@ -75,12 +75,8 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
 
     Args:
         events: of the mechanisms, in any order; adaptivity is allowed.
-        delta: in [0, 1). At 0 the total is the exact sum of the pure events.
+        delta: in [0, 1), else PrivacyError. At 0: the exact sum, PrivacyError with Gaussian noise.
         grid: step of the privacy loss, natural log units; a coarser one is faster and larger.
-
-    Raises:
-        PrivacyError: delta = 0 with Gaussian noise in the events, or delta outside [0, 1).
-        UncalibratedError: an event holds no positive finite noise.
     """
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
@@ -98,12 +94,7 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
 
 
 def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID) -> float:
-    """Return an upper bound of the total delta of all events at `epsilon` >= 0.
-
-    Raises:
-        PrivacyError: epsilon is negative or not a number.
-        UncalibratedError: an event holds no positive finite noise.
-    """
+    """Return an upper bound of the events' total delta at `epsilon` >= 0, else PrivacyError."""
     if not epsilon >= 0:
         raise PrivacyError("epsilon: expected a number >= 0")
     events, remaining = _without_deltas(events, 1.0)
@@ -137,12 +128,7 @@ class EpsilonBounds:
 
 
 def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBounds:
-    """Return every accountant's own epsilon at `delta`, for an audit that compares them.
-
-    Raises:
-        PrivacyError: delta is outside [0, 1).
-        UncalibratedError: an event holds no positive finite noise.
-    """
+    """Return every accountant's own epsilon at `delta` in [0, 1), for an audit."""
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
     events, delta = _without_deltas(events, delta)
@@ -166,12 +152,7 @@ def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBo
 
 
 def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
-    """Return the total epsilon by Renyi accounting: an independent, looser bound.
-
-    Raises:
-        PrivacyError: delta is not inside (0, 1).
-        UncalibratedError: an event holds no positive finite noise.
-    """
+    """Return the epsilon by Renyi accounting, an independent, looser bound; delta in (0, 1)."""
     if not 0 < delta < 1:
         raise PrivacyError("delta: Renyi accounting needs a number inside (0, 1)")
     events, delta = _without_deltas(events, delta)
@@ -181,13 +162,10 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
 
 
 def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
-    """Return the total Renyi epsilon at each order, in units of 1e-12, rounded up.
+    """Return upper bounds of the total Renyi epsilon at each order, in units of 1e-12.
 
-    Upper bounds at every order > 1, under `LATTICE_MARGIN`, the same on every machine.
-
-    Raises:
-        PrivacyError: no events: no draw is free.
-        UncalibratedError: an event holds no positive finite noise.
+    Under `LATTICE_MARGIN`, the same on every machine. Raises PrivacyError for no events: no draw is
+    free.
     """
     merged = _with_margin(merge_events(events))
     if not merged:
@@ -202,13 +180,10 @@ def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
 def _without_deltas(
     events: Sequence[PrivacyEvent], delta: float
 ) -> tuple[tuple[PrivacyEvent, ...], float]:
-    """Take every event's own delta off the total `delta`; return the rest of both.
+    """Take every event's own delta off the total; return the rest, PrivacyError if below 0.
 
     If the rest is (epsilon, delta')-DP, all events are so at delta' plus the sum of their own
     deltas (docs/method.md sections 10 and 19).
-
-    Raises:
-        PrivacyError: they sum to more than `delta`.
     """
     delta_events = [event for event in events if isinstance(event, DeclaredEvent | ThresholdEvent)]
     if not any(event.delta for event in delta_events):
@@ -297,12 +272,7 @@ _FINEST_GRID = 1e-5
 
 
 def compose_privacy_losses(merged: Sequence[PrivacyEvent], grid: float) -> Any:
-    """Return the pessimistic PLD of all events together.
-
-    Args:
-        merged: at least one event, from `dpiw.privacy.events.merge_events`.
-        grid: step of the privacy loss; a finer one is used where single events need it.
-    """
+    """Return the pessimistic PLD of merged events (at least one); `grid` may become finer."""
     selections = [event for event in merged if isinstance(event, ExponentialMechanismEvent)]
     # One block of selections at most may use the sharper curve: see `dpiw.privacy.bounded_range`.
     block = max(selections, key=lambda event: event.count * event.epsilon**2, default=None)

@@ -15,16 +15,9 @@ def calibrate(
 ) -> float:
     """Return the effort rho whose events cost at most `epsilon` at `delta`, within 1e-4 of it.
 
-    Where the cost jumps past the target, the effort just below the jump.
-
-    Args:
-        make_events: the run's events for rho > 0; every cost continuous and increasing in rho.
-        epsilon: the total to meet, > 0.
-        delta: in [0, 1).
-
-    Raises:
-        PrivacyError: an inadmissible target, or no rho in [1e-16, 1e16] times the first guess
-            meets it: fixed events alone cost more, or nothing depends on rho.
+    Where the cost jumps past the target, the effort just below the jump. `make_events` must be
+    continuous and increasing in rho > 0. Raises PrivacyError for an inadmissible target, or if no
+    rho in [1e-16, 1e16] times the first guess meets it.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")

@@ -19,8 +19,6 @@ class Declaration:
     """(epsilon, delta)-DP of single rows, or of the units that the tool protected.
 
     Attributes:
-        epsilon: > 0.
-        delta: in [0, 1).
         relation: under which it was stated.
         rows_per_unit: public bound, enforced before the tool read its table, on how many of the
             things it protects make up one unit of the release; 1: the unit itself.
@@ -35,14 +33,10 @@ class Declaration:
         """Return the cost for `unit`, by group privacy, rounded up (docs/method.md section 10).
 
         A group of g = `rows_per_unit`, doubled where add/remove serves replace-one, gives
-        (g epsilon, delta sum_{i<g} exp(i epsilon)). A replace-one guarantee says nothing of the
-        number of rows, so it serves no other relation and no group.
+        (g epsilon, delta sum_{i<g} exp(i epsilon)). Raises SpecError for replace-one declared for
+        another relation or a group, as it says nothing of the number of rows; and for a delta >= 1.
 
         Source: Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
-
-        Raises:
-            SpecError: replace-one declared for add/remove or for a group, an epsilon that nothing
-                can pay, or a delta of one or more.
         """
         group = self.rows_per_unit
         if self.relation is NeighbouringRelation.REPLACE_ONE and group > 1:

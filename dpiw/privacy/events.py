@@ -347,12 +347,7 @@ EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
 
 
 def check_event(event: PrivacyEvent) -> None:
-    """Refuse an event that no accountant can cost.
-
-    Raises:
-        UncalibratedError: a noise multiplier or an epsilon is zero, negative or not finite.
-        PrivacyError: an unknown type, a count below 1, or a sampling probability outside (0, 1].
-    """
+    """Raise UncalibratedError for a noise not finite and > 0, PrivacyError for other faults."""
     if type(event) not in EVENT_TYPES.values():
         raise PrivacyError(f"privacy event of unknown type {type(event).__name__}")
     event.check()

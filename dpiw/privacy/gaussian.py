@@ -39,12 +39,9 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise standard deviation over L2 sensitivity for (epsilon, delta)-DP.
+    """Return the smallest standard deviation over L2 sensitivity for a target, rounded up.
 
-    Rounded up by 1e-12 relative; without the lattice margin of `dpiw.privacy.accounting`.
-
-    Raises:
-        PrivacyError: epsilon < 0, or delta is not inside (0, 1).
+    Without the lattice margin. Raises PrivacyError if epsilon < 0 or delta is outside (0, 1).
     """
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 < delta < 1):
         raise PrivacyError("Gaussian noise: expected epsilon >= 0 and 0 < delta < 1")

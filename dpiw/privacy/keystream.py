@@ -1,8 +1,7 @@
 """Fast secure randomness for DP-SGD: normals and row samples from ChaCha20 under a fresh key.
 
-The normals are doubles, not exact: only the sum of value and noise may leave, rounded to a coarse
-lattice (`dpiw.privacy.mechanisms.noisy_sum`). Nothing is buffered, so a forked process draws other
-values.
+The normals are doubles: only sums that `mechanisms.noisy_sum` rounded may leave. Nothing is
+buffered, so a forked process draws other values.
 """
 
 from __future__ import annotations
@@ -82,14 +81,9 @@ def _radii(uniforms: Array) -> Array:
 def bernoulli_rows(
     rows: int, probability: float, *, uniforms: Callable[[int], Array]
 ) -> NDArray[np.int64]:
-    """Select each of `rows` rows with the same probability, independently; ascending indices.
+    """Select each of `rows` (perhaps confidential) independently; ascending indices.
 
-    The gaps between selected rows are geometric, so the work grows with the selected rows only.
-
-    Args:
-        rows: how many there are; may be confidential, and is in no error's text.
-        probability: in (0, 1].
-        uniforms: draws on (0, 1].
+    Gaps between selected rows are geometric. `uniforms` draws on (0, 1]; `probability` in (0, 1].
     """
     if probability >= 1.0:
         return np.arange(rows, dtype=np.int64)

@@ -70,10 +70,8 @@ class Measurement:
 
     Attributes:
         kind: the method that drew it (`privbayes`, `histogram`, `beta`, ...).
-        arrays: noisy values by name; plain numeric arrays of any shape.
         facts: public facts, JSON values only (noise law, sizes, structure, settings).
-        publishable: False when the noise was seeded or absent; such a measurement cannot be
-            released (`NotPublishableError`).
+        publishable: False when the noise was seeded or absent (`NotPublishableError`).
         threshold: the least noisy count that is shown; None where nothing is left out.
     """
 
@@ -85,13 +83,9 @@ class Measurement:
     threshold: float | None = None
 
     def under(self, grant: str, *, settings: str) -> Measurement:
-        """Record the ledger's arm and the plan's settings under which it was drawn.
+        """Record the ledger's arm (SHA-256) and the settings' digest under which it was drawn.
 
         After a crash a file is committed only under its arm and published only under its plan.
-
-        Args:
-            grant: the SHA-256 that the arm's entry holds.
-            settings: digest of the planned stage's method and parameters.
         """
         return replace(self, facts={**self.facts, _GRANT: grant, _SETTINGS: settings})
 

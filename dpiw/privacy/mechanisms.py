@@ -32,11 +32,7 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 
 
 def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
-    """Return the lattice step: the power of two with 2^bits <= scale/step < 2^(bits+1).
-
-    Raises:
-        UncalibratedError: the scale is zero, negative or not finite.
-    """
+    """Return the power of two with 2^bits <= scale/step < 2^(bits+1), else UncalibratedError."""
     if not (math.isfinite(scale) and _SMALLEST_SCALE <= scale <= _LARGEST_SCALE):
         raise UncalibratedError("noise scale: expected a finite number > 0, set by calibration")
     _, exponent = math.frexp(scale)
@@ -64,8 +60,7 @@ def calibrated_law(
         dimension: length of the vector.
 
     Raises:
-        UncalibratedError: a multiplier or sensitivity is not a finite number > 0, or the
-            multiplier is so large that rounding would outweigh it.
+        UncalibratedError: not finite or > 0, or so large that rounding would outweigh it.
     """
     if not all(math.isfinite(value) and value > 0 for value in (noise_multiplier, sensitivity)):
         raise UncalibratedError("noise multiplier and sensitivity: expected finite numbers > 0")
@@ -86,13 +81,9 @@ def noisy_counts(counts: NDArray[Any], *, law: NoiseLaw, noise: NoiseSource) -> 
     """Release exact whole counts with lattice noise, as float64 of the same shape.
 
     Args:
-        counts: integers of any shape, `law.dimension` in all.
+        counts: integers of any shape, `law.dimension` in all, inside the lattice range.
         law: scale in counts.
         noise: where the draws come from.
-
-    Raises:
-        UncalibratedError: the law has no positive finite scale, or another dimension.
-        PrivacyError: counts are not integers, or leave the lattice range.
 
     Privacy: the caller's sensitivity; the lattice step is at most 1, so rounding adds nothing.
         Event: `GaussianEvent(scale / L2)`, `LaplaceEvent(scale / L1)`, or for spherical noise
@@ -116,13 +107,9 @@ def noisy_vector(
     """Release a real vector: rounded to the lattice, then given lattice noise; float64.
 
     Args:
-        vector: shape (law.dimension,), finite.
+        vector: shape (law.dimension,), finite, inside the lattice range; errors hold no value.
         law: scale in the vector's units, best from `calibrated_law`.
         noise: where the draws come from.
-
-    Raises:
-        UncalibratedError: the law has no positive finite scale, or another dimension.
-        PrivacyError: an entry is not finite or leaves the lattice range. The text holds no value.
 
     Privacy: the caller's sensitivity, to which `lattice_slack(law)` must have been added. Event: as
         of `noisy_counts`.
@@ -147,16 +134,12 @@ def noisy_sum(
     do. `LATTICE_MARGIN` is larger. This is an assumption, not a proof, and the certificate says so.
 
     Args:
-        total: shape (p,), finite; float64, as single precision would err by more than the margin.
+        total: shape (p,), finite float64: single precision would err by more than the margin.
         scale: standard deviation of the noise, in the vector's units.
         noise: where the draws come from.
 
-    Raises:
-        UncalibratedError: the scale is no finite number > 0.
-        PrivacyError: another type or shape, or an entry that is not finite; without any value.
-
     Privacy: the caller's L2 sensitivity. Event: `GaussianEvent(scale / L2)`, sampled if the rows of
-        `total` were.
+        `total` were. Errors hold no value.
     """
     step = lattice_step(scale, bits=_SUM_BITS)
     if total.ndim != 1 or total.dtype != np.float64:
@@ -185,10 +168,6 @@ def select(
         sensitivity: S, most that one unit changes any one score.
         noise: where the draw comes from.
 
-    Raises:
-        UncalibratedError: epsilon or the sensitivity is not a finite number > 0.
-        PrivacyError: a score is not finite or leaves the lattice range.
-
     Privacy: the caller's sensitivity. Event: `ExponentialMechanismEvent(epsilon)`: epsilon-DP, with
         bounded range epsilon.
 
@@ -206,13 +185,7 @@ def select(
 
 
 def draw_below(bound: int, *, noise: NoiseSource) -> int:
-    """Draw a whole number from 0 to `bound` - 1, exactly uniform.
-
-    Privacy: none: nothing confidential enters, so no event.
-
-    Raises:
-        SpecError: `bound` is no whole number >= 1.
-    """
+    """Draw from 0 to `bound` - 1, exactly uniform. Privacy: none: nothing confidential enters."""
     return noise.whole_below(bound)
 
 

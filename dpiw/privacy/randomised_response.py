@@ -45,8 +45,7 @@ class RandomisedResponse:
     def of_epsilon(cls, epsilon: float, levels: int) -> RandomisedResponse:
         """Return the response that costs at most `epsilon`, and less than 1e-7 below it.
 
-        Raises:
-            UncalibratedError: epsilon is outside [1e-9, 20], or there are under two levels.
+        Raises UncalibratedError if epsilon is outside [1e-9, 20], or there are under two levels.
         """
         if not (1e-9 <= epsilon <= 20 and levels >= 2):
             raise UncalibratedError(
@@ -108,17 +107,9 @@ class RandomisedResponse:
 def respond(
     indices: Sequence[int], *, response: RandomisedResponse, noise: NoiseSource
 ) -> list[int]:
-    """Answer with the level of each record, by randomised response.
-
-    Args:
-        indices: the true levels, from 0 to `response.levels` - 1, one a record.
-        response: the probabilities.
-        noise: source of the draws.
+    """Answer with the level of each record (PrivacyError for an index that is none), one a record.
 
     Privacy: unit: one record, replaced by any other. Event: (`response.epsilon`, 0) a record.
-
-    Raises:
-        PrivacyError: an index is no level. The text holds no value.
     """
     others = response.levels - 1
     if not all(0 <= index <= others for index in indices):

@@ -35,10 +35,7 @@ _EXACT_TABLE_SCALE = 1024.0
 
 
 class NoiseSource(Protocol):
-    """Draws integers from noise laws, all independent; `scale` is always in lattice units.
-
-    A generator that fails raises; no method falls back to another generator.
-    """
+    """Draws independent integers; `scale` in lattice units. A failed generator raises."""
 
     @property
     def publishable(self) -> bool:
@@ -69,10 +66,7 @@ class NoiseSource(Protocol):
         ...
 
     def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
-        """`size` independent N(0, scale^2) doubles, `scale` in any unit; fast, not exact.
-
-        For `dpiw.privacy.mechanisms.noisy_sum` alone, which rounds away what doubles would show.
-        """
+        """`size` independent N(0, scale^2) doubles, not exact; for `mechanisms.noisy_sum` alone."""
         ...
 
     def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
@@ -174,11 +168,7 @@ class SecureNoise:
 
 
 class SeededNoise:
-    """The same laws from a seed, for tests and experiments. Never publishable.
-
-    The laws hold up to double precision; below scale 1024 the discrete Gaussian is drawn from its
-    exact table.
-    """
+    """The same laws from a seed, to double precision, for tests. Never publishable."""
 
     def __init__(self, seed: int) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -276,14 +266,12 @@ def _system_uniform() -> Decimal:
 def spherical_integers(
     *, scale: float, dimension: int, draw: Callable[[], Decimal]
 ) -> NDArray[np.int64]:
-    """Round a spherical Laplace vector to integers, in 110-digit arithmetic.
+    """Round a spherical Laplace vector to integers, in 110 digits; `scale` in lattice units.
 
-    Norm: -scale * sum of d' log U_i, Gamma(d', scale); direction: independent normals.
+    Norm: -scale * sum of d' log U_i, Gamma(d', scale); direction: independent normals. `draw`:
+    uniforms on (0, 1) with at least 256 bits.
 
-    Args:
-        scale: of the density exp(-norm(z)/scale), in lattice units.
-        dimension: d', length of the vector.
-        draw: uniforms on (0, 1) with at least 256 bits.
+    Source: docs/method.md section 4.
     """
     context = decimal.Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9)
     with decimal.localcontext(context):

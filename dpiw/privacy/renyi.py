@@ -15,9 +15,9 @@ Why this is (epsilon, delta)-DP although every request may depend on all earlier
    P(S) = sum P_a(S and D_a) <= sum (e^epsilon Q_a(S and D_a) + delta/K) <= e^epsilon Q(S) + delta.
 
 Step 2 needs some order within its budget at *every draw*, and a recovery or a conflicting output
-may take the sums beyond all, so the filter is asked again at every arm. A reservation given back before any draw may be left out of the sums; lost and conflicting
-draws stay in. Arithmetic is in decimals of 60 digits, the same on every machine, rounded against
-ourselves.
+may take the sums beyond all, so the filter is asked again at every arm. A reservation given back
+before any draw may be left out of the sums; lost and conflicting draws stay in. Arithmetic is in
+decimals of 60 digits, the same on every machine, rounded against ourselves.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class RenyiVector:
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
         rule: name of the list of orders.
-        lost_delta: lifetime delta taken by stated losses, in units of 1e-18. Its price is in
-            `units`; later losses start from what is left (`loss_vector`).
+        lost_delta: lifetime delta taken by stated losses, in units of 1e-18; its price is in
+            `units`.
     """
 
     units: tuple[int, ...]
@@ -128,11 +128,7 @@ class RenyiVector:
 
 
 def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
-    """Return B at each order, rounded down, < `BEYOND`; 0 where the order cannot meet the budget.
-
-    Raises:
-        SpecError: no order can: delta is 0, or epsilon too small for this delta.
-    """
+    """Return B at each order, rounded down, < `BEYOND`; SpecError if all are 0."""
     with exactly():
         most = tuple(
             min(
@@ -154,10 +150,7 @@ def within(spent: RenyiVector, budgets: Sequence[int]) -> bool:
 
 
 def converted_units(spent: RenyiVector, delta_units: int) -> int:
-    """Return the epsilon, in units rounded up, that `spent` is worth at the lifetime delta.
-
-    At most the lifetime epsilon exactly if `within` holds; 0 if nothing was spent.
-    """
+    """Return the epsilon of `spent` at the lifetime delta, in units rounded up."""
     if not any(spent.units):
         return 0
     with exactly():
@@ -188,12 +181,8 @@ def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) 
 
     The draw is epsilon-DP, divergence min(epsilon, a epsilon^2 / 2) (Bun & Steinke 2016, 3.3),
     except for an event of probability delta (Kairouz, Oh & Viswanath 2015), taken from the lifetime
-    delta: leaving D' of D lowers every B(a) by log(D/D') / (a-1), which is added here.
-
-    Args:
-        epsilon_units: the loss's epsilon, in units of 1e-12.
-        delta_units: its delta, in units of 1e-18.
-        delta_left_units: what earlier losses left of the lifetime delta.
+    delta: leaving D' of D lowers every B(a) by log(D/D') / (a-1), which is added here. Units: 1e-12
+    for epsilon, 1e-18 for the loss's delta and the delta that earlier losses left.
     """
     remaining = delta_left_units - delta_units
     if remaining <= 0:

@@ -1,8 +1,7 @@
-"""Terms and cost of resuming a training that was killed: all public.
+"""Terms and cost of resuming a training that was killed: all public (docs/privacy.md section 3).
 
-T noised steps leave a checkpoint every K; R resumes repeat at most R K steps. T + R K steps are
-accounted from the beginning, needed or not, so no crash changes the cost (adaptive composition;
-docs/privacy.md section 3).
+T noised steps leave a checkpoint every K, so R resumes repeat at most R K. T + R K steps are
+accounted from the beginning, needed or not, so no crash changes the cost (adaptive composition).
 """
 
 from __future__ import annotations
@@ -89,14 +88,10 @@ class TrainingWatch(Protocol):
         ...
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
-        """Receive the training's state every K steps, also before the first and after the last.
+        """Receive the state every K steps, also before the first and after the last.
 
         Returns once the checkpoint is durable and recorded: the next step is not drawn before.
-
-        Args:
-            step: noised steps taken; public.
-            steps: of the whole training; public.
-            state: returns the checkpoint, a function of noisy sums and public values.
+        `state` returns the checkpoint, a function of noisy sums and public values.
         """
         ...
 

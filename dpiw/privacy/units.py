@@ -1,7 +1,6 @@
 """Plain values of differential privacy: relation, unit, noise law, budgets and costs.
 
-Budgets and costs are whole numbers of very small units, so that no sum rounds: costs are rounded up
-on entry and budgets down.
+Budgets and costs are whole numbers of small units, rounded against ourselves: no sum rounds.
 """
 
 from __future__ import annotations
@@ -82,7 +81,6 @@ class NoiseLaw:
         kind: `gaussian`: N(0, scale^2 I). `laplace`: independent Laplace(scale).
             `spherical`: density proportional to exp(-norm(z)/scale).
         scale: in units of the released values; 0 means no noise (never in a release).
-        dimension: length of the noisy vector.
     """
 
     kind: NoiseKind
