@@ -95,7 +95,6 @@ def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
 
 
 def _by_text(column: Column, texts: pa.Array) -> NDArray[np.int64]:
-    """Count plain numbers by one vectorised comparison, and each other distinct text once."""
     judge = cell_judge(column)
     counts = _verdict_counts(np.full(texts.null_count, _MISSING))
     texts = texts.drop_null()

@@ -189,8 +189,9 @@ def statement(
 ) -> str:
     """Return the statement's text, as confidential as the cells; ValueError before all are counted.
 
-    Its words are the same at every count: advice that appears at a threshold, once followed, would
-    publish on which side the count lies.
+    Advice names how the file is written, never a field of the published data dictionary. Its words
+    are the same at every count: advice that appears at a threshold, once followed, would publish on
+    which side the count lies.
     """
     tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]
@@ -319,7 +320,6 @@ def _told(
 def _better(
     words: str, other: str, reads: Mapping[str, frozenset[int]], forms: Mapping[str, CellFormat]
 ) -> bool:
-    """Whether another form reads all that this one does, and more, or with fewer settings."""
     if reads[words] == reads[other]:
         return _settings(forms[other]) < _settings(forms[words])
     return reads[words] < reads[other]
@@ -337,7 +337,6 @@ def _settings(form: CellFormat) -> int:
 
 
 def _other_forms(column: Column) -> dict[str, CellFormat]:
-    """Common forms of a kind's cells, by the words that suggest them."""
     if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
         return {
             f"if numbers are written {example}: declare decimal: {form.decimal!r} and"

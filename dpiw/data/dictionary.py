@@ -194,7 +194,6 @@ def _text(path: Path) -> str | None:
 
 
 def _rows(text: str | None) -> list[list[str]] | None:
-    """Rows of a CSV file, names first; None if there are none or their lengths differ."""
     with contextlib.suppress(csv.Error):
         rows = [row for row in csv.reader(io.StringIO(text or "", newline=""), strict=True) if row]
         if len({len(row) for row in rows}) == 1 and rows[0]:

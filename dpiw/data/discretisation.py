@@ -19,9 +19,9 @@ class Bins:
     """The codes of one column.
 
     Attributes:
-        edges: numeric columns only, shape (values + 1,), increasing; bin j is [edges[j],
-            edges[j+1]).
-            Continuous: scaled units, the last bin closed. Whole: offsets from the lower bound.
+        edges: numeric columns only, shape (values + 1,), increasing: bin j is
+            [edges[j], edges[j+1]). Continuous: scaled units, the last bin closed. Whole: offsets
+            from the lower bound.
         values: number of codes without the missing one.
         span: upper minus lower bound in own units for whole columns, else 0.
         nullable: whether the last code, one more, means missing.
@@ -89,7 +89,6 @@ def _bins(column: Column, bins: int) -> Bins:
 def _column_values(
     codes: NDArray[np.int32], bins: Bins, rng: np.random.Generator
 ) -> NDArray[np.float64] | NDArray[np.int32]:
-    """Scaled values, shape (rows,), uniform inside a bin."""
     missing = codes >= bins.values
     if bins.edges is None:
         return np.where(missing, np.int32(-1), codes).astype(np.int32)

@@ -222,7 +222,6 @@ def _real_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDAr
 
 
 def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Read plain cells by one vectorised cast, and each distinct other cell once by `read`."""
     values, plain = plain_numbers(column, texts)
     missing = pc.is_null(texts).to_numpy(zero_copy_only=False).copy()
     odd = ~missing & ~plain

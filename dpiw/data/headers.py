@@ -98,7 +98,6 @@ def _names_fault(
     *,
     typed: bool,
 ) -> str:
-    """What is wrong with a file's names, as `check_names` says it; empty if nothing is."""
     if len(header) > max_columns:
         return f"the file has more than max_columns={max_columns} columns"
     missing = [name for name in names if name not in header]

@@ -69,8 +69,8 @@ def ingest(
         directory: the run's private directory, where everything is written.
         limits: of the file's size.
         public_rows: replace-one only: rows that remain after bounding rows per person.
-        encoding: of a CSV file; `delimiter` too.
-        delimiter: one character.
+        encoding: of a CSV file, declared.
+        delimiter: of a CSV file, declared.
         written: format of cells, unless a column states another; states every field.
 
     Privacy: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,
@@ -78,7 +78,8 @@ def ingest(
 
     Raises:
         SpecError, SchemaError: settings that do not fit each other; nothing was read.
-        SourceError: another structure. Holds no cell, count or row; `place` is the custodian's.
+        SourceError: another structure. The message holds no cell, count or row number; `place` is
+            for the custodian's log alone.
     """
     person = _check_settings(file_format, schema, unit, public_rows)
     formats = settled_formats(schema, written, file_format=file_format)

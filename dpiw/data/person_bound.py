@@ -102,7 +102,6 @@ def _chunks(file: IO[bytes]) -> Iterator[tuple[int, Records]]:
 
 
 def _in_range(file: IO[bytes], number: int, ranges: int) -> Iterator[Records]:
-    """Rows of one range of hashes, each with a random key."""
     for start, hashes in _chunks(file):
         first = hashes["one"]
         places = np.flatnonzero((first % np.uint64(ranges) == number) & (first != _ALONE))
@@ -127,7 +126,6 @@ def _keep(mask: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> No
 
 
 def _first_of_each(rows: Records, most: int) -> Records:
-    """The rows of the `most` smallest keys of each hash."""
     rows = rows[np.lexsort((rows["key"], rows["two"], rows["one"]))]
     hashes = rows[["one", "two"]]
     starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]][: len(rows)])

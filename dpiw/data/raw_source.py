@@ -67,7 +67,7 @@ def attempt(
 
 
 def copy_source(source: Path, target: Path) -> None:
-    """Copy a regular file, mode 0600; SourceError if it changed, is packed or too large."""
+    """Copy a regular file (no link), mode 0600; SourceError if changed, packed or too large."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = attempt(
         lambda: os.open(source, flags), "the source file cannot be opened, or is a symbolic link"
@@ -199,7 +199,6 @@ def data_row(index: int) -> str:
 
 
 def _first_longer(column: pa.ChunkedArray, most: int) -> int | None:
-    """Index of the first text of more than `most` bytes; None if there is none."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     lengths = pc.binary_length(column)

@@ -171,7 +171,6 @@ def _repaired(rules: Sequence[Rule], cells: Cells) -> Cells:
 
 
 def _turns(rules: int) -> Iterator[Sequence[int | None]]:
-    """The turn of every rule in each pass."""
     for _ in range(ROUNDS):
         yield [None] * rules
     for _ in range(ROUNDS):

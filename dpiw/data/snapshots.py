@@ -79,8 +79,9 @@ class Snapshot:
     def batches(self) -> Iterator[ScaledTable]:
         """Yield the exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        SourceError holds no reason, which may quote values. Privacy: only `PrivateTable` and ingest
-        read.
+        Raises SourceError without the reason, which may quote values.
+
+        Privacy: exact rows: read by `PrivateTable` and the ingest stage only.
         """
         return prefetched(self._read_in_order())
 

@@ -333,7 +333,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _physical_type(field: pa.Field) -> str:
-    """`text`, the name of an Arrow type, or a word for types that are not read."""
     kind = _plain_type(field.type)
     if isinstance(kind, pa.BaseExtensionType):
         return "extension"
@@ -345,7 +344,6 @@ def _physical_type(field: pa.Field) -> str:
 
 
 def _is_zone(kind: pa.DataType) -> bool:
-    """Whether a timestamp type has no zone, or a known one."""
     with contextlib.suppress(Exception):  # of several libraries of zones
         pa.array([], type=kind).to_pandas()
         return True

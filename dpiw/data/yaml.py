@@ -62,7 +62,6 @@ def _refusal(problem: str, place: Any) -> _Refusal:
 
 
 def _reason(problem: MarkedYAMLError) -> tuple[str, Any]:
-    """The fault in dpiw's own words, and its place."""
     message, mark = problem.problem or "", problem.problem_mark
     if isinstance(problem, _Refusal):
         return message, mark
@@ -248,7 +247,6 @@ def _placed(path: Path, message: str) -> str:
 
 
 def _second(path: Path, message: str) -> str:
-    """The line of the second of two columns, where a message begins with both names."""
     pair = re.match(r"columns (.+) and (.+): equal", message)
     _, columns = _step(_root(path), "columns") if pair else (None, None)
     if pair is None or not isinstance(columns, SequenceNode):
@@ -262,7 +260,6 @@ def _item_name(item: Any) -> str | None:
 
 
 def _root(path: Path) -> Any:
-    """The nodes of the file; None if it can no longer be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
         return _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
     return None
@@ -292,7 +289,6 @@ def _walk(node: Any, keys: list[str]) -> Any:
 
 
 def _step(node: Any, key: str) -> tuple[Any, Any]:
-    """Mark and node below a key, an index, or the item of that name; else (None, None)."""
     if isinstance(node, MappingNode):
         for name, value in node.value:
             if name.value == key:

@@ -74,7 +74,7 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
     """Return an upper bound of the total epsilon of all events at `delta`.
 
     Args:
-        events: of the mechanisms, in any order; adaptivity is allowed.
+        events: in any order; adaptivity is allowed. UncalibratedError if one has no noise.
         delta: in [0, 1), else PrivacyError. At 0: the exact sum, PrivacyError with Gaussian noise.
         grid: step of the privacy loss, natural log units; a coarser one is faster and larger.
     """
@@ -164,8 +164,7 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
 def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
     """Return upper bounds of the total Renyi epsilon at each order, in units of 1e-12.
 
-    Under `LATTICE_MARGIN`, the same on every machine. Raises PrivacyError for no events: no draw is
-    free.
+    Under `LATTICE_MARGIN`, the same on every machine. Raises PrivacyError for no events.
     """
     merged = _with_margin(merge_events(events))
     if not merged:

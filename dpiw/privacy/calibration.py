@@ -15,9 +15,9 @@ def calibrate(
 ) -> float:
     """Return the effort rho whose events cost at most `epsilon` at `delta`, within 1e-4 of it.
 
-    Where the cost jumps past the target, the effort just below the jump. `make_events` must be
-    continuous and increasing in rho > 0. Raises PrivacyError for an inadmissible target, or if no
-    rho in [1e-16, 1e16] times the first guess meets it.
+    Where the cost jumps past the target, the effort just below the jump. The cost of
+    `make_events` must be continuous and increasing in rho > 0. Raises PrivacyError for an
+    inadmissible target, or if no rho in [1e-16, 1e16] times the first guess meets it.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")

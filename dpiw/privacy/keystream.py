@@ -32,7 +32,6 @@ def keystream_words(count: int) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1)
 def _chacha() -> tuple[Any, Any]:
-    """Import the cipher at the first draw only."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     return Cipher, algorithms.ChaCha20
@@ -81,7 +80,7 @@ def _radii(uniforms: Array) -> Array:
 def bernoulli_rows(
     rows: int, probability: float, *, uniforms: Callable[[int], Array]
 ) -> NDArray[np.int64]:
-    """Select each of `rows` (perhaps confidential) independently; ascending indices.
+    """Select each of `rows` (confidential: in no error's text) independently; ascending.
 
     Gaps between selected rows are geometric. `uniforms` draws on (0, 1]; `probability` in (0, 1].
     """

@@ -80,8 +80,11 @@ def _slack_steps(kind: NoiseKind, dimension: int) -> float:
 def noisy_counts(counts: NDArray[Any], *, law: NoiseLaw, noise: NoiseSource) -> NDArray[np.float64]:
     """Release exact whole counts with lattice noise, as float64 of the same shape.
 
+    Raises UncalibratedError for a scale not finite and > 0 or a wrong dimension, PrivacyError for
+    counts that are no integers or leave the lattice range.
+
     Args:
-        counts: integers of any shape, `law.dimension` in all, inside the lattice range.
+        counts: integers of any shape, `law.dimension` in all.
         law: scale in counts.
         noise: where the draws come from.
 
@@ -106,8 +109,11 @@ def noisy_vector(
 ) -> NDArray[np.float64]:
     """Release a real vector: rounded to the lattice, then given lattice noise; float64.
 
+    Raises UncalibratedError for a scale not finite and > 0 or a wrong dimension, PrivacyError for
+    entries that are not finite or leave the lattice range.
+
     Args:
-        vector: shape (law.dimension,), finite, inside the lattice range; errors hold no value.
+        vector: shape (law.dimension,); errors hold no value.
         law: scale in the vector's units, best from `calibrated_law`.
         noise: where the draws come from.
 

@@ -107,7 +107,7 @@ class RandomisedResponse:
 def respond(
     indices: Sequence[int], *, response: RandomisedResponse, noise: NoiseSource
 ) -> list[int]:
-    """Answer with the level of each record (PrivacyError for an index that is none), one a record.
+    """Answer with each record's level, by randomised response; PrivacyError for no level.
 
     Privacy: unit: one record, replaced by any other. Event: (`response.epsilon`, 0) a record.
     """

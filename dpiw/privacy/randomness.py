@@ -248,7 +248,6 @@ class _OpenDP:
         self.measures, self.metrics = measures, metrics
 
     def integers(self, norm: str) -> tuple[Any, Any]:
-        """The space of vectors of 64-bit integers under a norm's distance."""
         metric = {
             "l1": lambda: self.metrics.l1_distance(T="i64"),
             "l2": lambda: self.metrics.l2_distance(T="f64"),

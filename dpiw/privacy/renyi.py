@@ -71,8 +71,7 @@ class RenyiVector:
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
         rule: name of the list of orders.
-        lost_delta: lifetime delta taken by stated losses, in units of 1e-18; its price is in
-            `units`.
+        lost_delta: lifetime delta taken by stated losses, in units of 1e-18; priced in `units`.
     """
 
     units: tuple[int, ...]
@@ -150,7 +149,7 @@ def within(spent: RenyiVector, budgets: Sequence[int]) -> bool:
 
 
 def converted_units(spent: RenyiVector, delta_units: int) -> int:
-    """Return the epsilon of `spent` at the lifetime delta, in units rounded up."""
+    """Return the epsilon of `spent` in units, rounded up; <= lifetime exactly if `within`."""
     if not any(spent.units):
         return 0
     with exactly():
