@@ -1,9 +1,7 @@
-"""The errors of dpiw, as one tree under `DPIWError`.
+"""The errors of dpiw, as one tree under `DPIWError`; no message holds a confidential cell.
 
-Messages name the field or column, the kind of value and the allowed range, and never hold a cell of
-a confidential table (canary tests). `exit_code` depends on the class alone, and data-dependent
-failures share one code (`StageFailedError`), so a code never tells data apart. The parent of a
-stage process ends with that process's code.
+`exit_code` depends on the class alone, and data-dependent failures share one code
+(`StageFailedError`), so a code never tells data apart.
 """
 
 from __future__ import annotations
@@ -21,14 +19,10 @@ P = ParamSpec("P")
 
 
 def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
-    r"""Return foreign text on one line, unable to steer a terminal; steering characters as in JSON.
+    r"""Return foreign text on one line, steering characters escaped as in JSON, for every display.
 
-    Everything that a command or page shows of files, ledgers and environment goes through here.
-
-    Args:
-        text: of a file, ledger or environment; other values are shown as Python writes them.
-        most: characters, after which `...` follows; None: any number.
-        lines: whether line ends stay: only for our own text whose foreign parts were shown before.
+    `most` characters, then `...`; `lines` keeps line ends, only for our own text whose foreign
+    parts were shown before.
     """
     kept = "\n" if lines else ""
     text = str(text)
@@ -147,8 +141,7 @@ class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
     Attributes:
-        exit_code: depends on the class alone.
-        advice: the operator's next step; depends on the class alone.
+        exit_code: depends on the class alone; `advice`, the operator's next step, too.
         at: the configuration file and the line at fault, where known.
         full: text for a person at the machine, where a scheduler keeps a shorter one.
     """
@@ -190,11 +183,7 @@ class SchemaError(DPIWError):
 
 
 class SourceError(DPIWError):
-    """The confidential source's structure (file, columns, types) is not as declared.
-
-    Attributes:
-        place: row or line, where known. Confidential: only the stage's log shows it.
-    """
+    """The source's structure is not as declared; the stage's log alone may show `place`."""
 
     exit_code = 12
     advice = "make file and data dictionary agree, and start the run again"
@@ -219,11 +208,7 @@ class UnsupportedRelationError(PrivacyError):
 
 
 class BudgetExceededError(PrivacyError):
-    """A request does not fit the population's remaining budget. Nothing was spent.
-
-    Attributes:
-        requested: as text such as `epsilon=1.2, delta=1e-06`; `remaining` in the same form.
-    """
+    """A request does not fit the population's remaining budget. Nothing was spent."""
 
     exit_code = 22
     advice = (
@@ -264,12 +249,7 @@ class NotPublishableError(PrivacyError):
 
 
 class AlreadyPaidError(PrivacyError):
-    """Another run drew for this release and period; a second would pay again. Nothing was spent.
-
-    Attributes:
-        run: the key of the paid run, or its first digits.
-        period: the label of both runs.
-    """
+    """Another run drew for this release and period; a second would pay again. Nothing was spent."""
 
     exit_code = 26
     advice = (
@@ -287,11 +267,7 @@ class AlreadyPaidError(PrivacyError):
 
 
 class LedgerError(DPIWError):
-    """The ledger is missing, locked or unusable; spending fails closed.
-
-    Attributes:
-        absent: what was found if there is no ledger, without advice; empty for other errors.
-    """
+    """Ledger missing (`absent`: what was found), locked or unusable; spending fails closed."""
 
     absent: str = ""
     exit_code = 30

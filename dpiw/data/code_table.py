@@ -1,7 +1,6 @@
 """Codes of a domain's columns by table lookup: equal to `Domain.codes`, and faster.
 
-Codes rise with the number. Bisection finds the least number of each code. A code is that of the
-multiple of 1/256 below, plus one for each least number reached since.
+A code is that of the multiple of 1/256 below, plus one for each code's least number reached since.
 """
 
 from __future__ import annotations

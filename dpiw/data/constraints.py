@@ -183,8 +183,7 @@ class Derived:
     """Columns that follow from others: a repair that moves them is undone.
 
     Attributes:
-        follows: by constraint, the column of a lookup, or a total that no earlier constraint sets.
-        fixed: columns that others decide completely.
+        follows: by constraint, a lookup's column, or a total that no earlier constraint sets.
     """
 
     follows: Mapping[str, str]

@@ -41,10 +41,9 @@ _NEVER_OPEN = frozenset({"name", "description", "other"})
 
 
 def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> Any:
-    """Return the mapping that `PublicSchema.from_mapping` takes.
+    """Return the mapping for `PublicSchema.from_mapping`; SchemaError for open fields or bad files.
 
-    Paths of files of levels start at the dictionary's folder. Raises SchemaError for open fields,
-    or a bad, confidential or table-like file.
+    Paths of files of levels start at the dictionary's folder.
     """
     mapping = load_file(path, what=path.name, error=SchemaError)
     refuse_open(mapping, what=path.name, error=SchemaError)

@@ -1,8 +1,7 @@
-"""Canonical JSON documents, and typed records of public values in them.
+"""Canonical JSON documents, and typed records (frozen dataclasses) of public values in them.
 
-Reading writes the value again and compares, so that two different files never mean the same.
-A record is a frozen dataclass whose type hints are checked; `Annotated[X, check]` is an X that
-`check(value, what=..., error=...)` accepts. Errors name field and kind, no value.
+Two different files never mean the same: reading writes again and compares. `Annotated[X, check]` is
+an X that `check(value, what=..., error=...)` accepts. Errors hold no value.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ def owner_fault(status: os.stat_result) -> str | None:
 def private_folder(path: Path) -> Path:
     """Make a folder of mode 0700 durably, or accept this user's own that is closed to others.
 
-    Raises SpecError for an open folder, and does not close it: somebody may have read or planted
-    something. Raises SpecError for a link: its target may change. The parent must exist.
+    Raises SpecError for a link, and for an open folder, which it does not close: somebody may have
+    read or planted something.
     """
     try:
         make_folder(path, mode=0o700)

@@ -1,7 +1,6 @@
 """Compare a confidential file's header with the declared names.
 
-The first line may be a row, so messages name only what is declared; they say more only where the
-line nearly holds the declared names.
+The first line may be a row: messages hold none of it unless it is nearly the declared names.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ _LINE = "the first line must hold the declared names"
 
 
 def typed_line(text: str, *, encoding: str) -> str:
-    """Return a typed header line; bytes that are not UTF-8 arrive as surrogates.
+    """Return a typed header line (surrogates: other bytes); SchemaError if unreadable.
 
-    Raises SchemaError for bytes that are no text in `encoding`, SourceError for a file's name or
-    several lines.
+    Raises SourceError for a file's name or several lines.
     """
     if breaks := text.strip("\r\n").count("\n"):
         raise SourceError(

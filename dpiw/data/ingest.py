@@ -59,27 +59,12 @@ def ingest(
     """Read a confidential file and write its scaled snapshot; return the snapshot's path.
 
     Under add/remove any number of rows is admissible, none included: it is private, and refusing
-    would reveal it. Under replace-one the number is public and must be the declared one.
-
-    Args:
-        source: the confidential file.
-        file_format: `csv` or `parquet`.
-        schema: the public schema.
-        unit: relation and rows per person.
-        directory: the run's private directory, where everything is written.
-        limits: of the file's size.
-        public_rows: replace-one only: rows that remain after bounding rows per person.
-        encoding: of a CSV file, declared.
-        delimiter: of a CSV file, declared.
-        written: format of cells, unless a column states another; states every field.
+    would reveal it. Under replace-one the number after bounding, `public_rows`, is public and must
+    be met. `written` states every field. Raises SpecError or SchemaError for settings that do not
+    fit, before reading; SourceError, whose message holds no cell, count or row number.
 
     Privacy: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,
         but a structural failure is visible.
-
-    Raises:
-        SpecError, SchemaError: settings that do not fit each other; nothing was read.
-        SourceError: another structure. The message holds no cell, count or row number; `place` is
-            for the custodian's log alone.
     """
     person = _check_settings(file_format, schema, unit, public_rows)
     formats = settled_formats(schema, written, file_format=file_format)

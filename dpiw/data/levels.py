@@ -1,7 +1,6 @@
 """Levels of a column: which texts mean which, and two public rules that reduce many to few.
 
-`members` and `hash_buckets` depend on the cell alone, so they cost no budget. Levels are never
-selected from the table, except by the generator `levels`, which pays for `unseen` columns.
+Both depend on the cell alone and cost no budget; only the generator `levels` selects, and pays.
 """
 
 from __future__ import annotations

@@ -63,8 +63,7 @@ def add_up(
 def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | None:
     """Return a part's totals in another process, None where it cannot. Privacy: exact sums.
 
-    Never raises: a cluster would log an error's text and place. `here` is the caller's
-    `arithmetic()` and `state_of` the snapshot's file.
+    Never raises: a cluster would log an error's text and place.
     """
     try:
         same = (arithmetic(), state_of(part.path)) == here

@@ -51,8 +51,7 @@ def attempt(
 ) -> T:
     """Run `action`; any failure of a library becomes a SourceError `failure` that quotes nothing.
 
-    A full, read-only or damaged disk stays an OSError. `place` extracts a number, no text, from the
-    library's error.
+    A failing disk stays an OSError. `place` extracts a number, no text, from the library's error.
     """
     location = ""
     try:
@@ -109,13 +108,9 @@ def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestLimits:
-    """Limits on a file: public settings of the spec, and part of a run's identity.
+    """Public limits on a file, part of a run's identity; `max_memory_bytes` is for public tables.
 
     No limit on rows, nor on bytes except of the copy: a failure would reveal the number.
-
-    Attributes:
-        max_cell_bytes: bytes of one text cell.
-        max_memory_bytes: bytes of a public table that is read whole; the confidential one is not.
     """
 
     max_columns: int = 1_000
@@ -143,9 +138,7 @@ class RawTable:
 class RawSource:
     """An open file of raw cells that can be read several times. Confidential.
 
-    Attributes:
-        types: physical type by column, in file order: `text` or the Arrow type's name.
-        tables: yields the rows of some columns in batches of bounded size.
+    `types` by column, in file order: `text` or the Arrow type's name.
     """
 
     types: dict[str, str]

@@ -44,12 +44,7 @@ def published_weights(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplicateWeights:
-    """Replicate weights.
-
-    Attributes:
-        weights: shape (n, R), > 0, of mean one each; they already include the full weights.
-        scale: factor of the sum of squared differences.
-    """
+    """Replicate weights, shape (n, R), of mean one each, which already include the full weights."""
 
     weights: NDArray[Any] = field(repr=False)
     scale: float

@@ -40,8 +40,8 @@ class Rule(Protocol):
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """Return the nearest rows that satisfy it, for rows that break it.
 
-        With a `turn`, for rules that do not come together: 0 moves the columns that follow from
-        others, if possible; each further number tries another way.
+        For rules that do not come together, `turn` 0 moves columns that follow; each other number
+        tries another way.
         """
         ...
 

@@ -1,9 +1,7 @@
-"""Cost of a whole run: events to (epsilon, delta), by pessimistic PLDs of `dp_accounting`.
+"""Cost of a whole run: events to (epsilon, delta), by PLDs in add/remove form (docs/method.md 10).
 
-Always in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
-relation (docs/method.md section 10). Every approximation rounds against ourselves.
-
-Source: Koskela et al. (2020); Doroshenko et al. (2022) for the pessimistic discretisation.
+Every approximation rounds against ourselves. Source: Koskela et al. (2020); Doroshenko et al.
+(2022) for the pessimistic discretisation.
 """
 
 from __future__ import annotations
@@ -106,12 +104,9 @@ class EpsilonBounds:
     """The epsilon of each accountant alone; infinite where it gives none.
 
     Attributes:
-        sum: of the epsilons of pure events.
         gaussian: the closed form, where all noise is Gaussian.
-        rdp: Renyi accounting.
         pld: privacy loss distributions, losses rounded up.
-        pld_below: the same, rounded down and without `LATTICE_MARGIN`: no sound bound is below it.
-            0 where it gives none.
+        pld_below: rounded down and without `LATTICE_MARGIN`: no sound bound is below it; or 0.
     """
 
     sum: float

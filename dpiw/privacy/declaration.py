@@ -16,10 +16,9 @@ _MOST_EPSILON = int(BEYOND * EPSILON_UNIT)
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """(epsilon, delta)-DP of single rows, or of the units that the tool protected.
+    """(epsilon, delta)-DP under `relation`, of rows, or of the units that the tool protected.
 
     Attributes:
-        relation: under which it was stated.
         rows_per_unit: public bound, enforced before the tool read its table, on how many of the
             things it protects make up one unit of the release; 1: the unit itself.
     """

@@ -1,7 +1,6 @@
-"""Fast secure randomness for DP-SGD: normals and row samples from ChaCha20 under a fresh key.
+"""Fast secure randomness for DP-SGD from ChaCha20 under a fresh key; forked processes differ.
 
-The normals are doubles: only sums that `mechanisms.noisy_sum` rounded may leave. Nothing is
-buffered, so a forked process draws other values.
+Normals are doubles: only sums that `mechanisms.noisy_sum` rounded may leave. Buffer nothing.
 """
 
 from __future__ import annotations

@@ -28,10 +28,9 @@ class ReleasedNoise:
     """Noise of one group of released values, as the certificate states it.
 
     Attributes:
-        values: the group (`one_way`, `gradient`, ...).
         scale: > 0, in units of the values (`dpiw.privacy.units.NoiseLaw`).
-        sensitivity: how far one privacy unit moves the values, L1 for Laplace noise and L2
-            otherwise; None: not stated by an earlier version of dpiw.
+        sensitivity: of the values to one privacy unit, L1 for Laplace noise, else L2; None: an
+            earlier version of dpiw did not state it.
         event: index of its event among the stage's events; None as above.
     """
 
@@ -69,7 +68,6 @@ class Measurement:
     """Noisy values and public facts about them.
 
     Attributes:
-        kind: the method that drew it (`privbayes`, `histogram`, `beta`, ...).
         facts: public facts, JSON values only (noise law, sizes, structure, settings).
         publishable: False when the noise was seeded or absent (`NotPublishableError`).
         threshold: the least noisy count that is shown; None where nothing is left out.

@@ -1,10 +1,8 @@
-"""The only path from confidential numbers to noisy ones.
+"""The only path from confidential numbers to noisy ones: integer sums on a dyadic lattice.
 
-Every function adds integer noise to input on a dyadic lattice, in 64-bit integers, and converts to
-float64 last. The step depends on the public scale alone (at most 2^-20 scales). Discrete laws are
-accounted as continuous ones with `dpiw.privacy.accounting.LATTICE_MARGIN`.
-
-Source: docs/privacy.md section 4; Mironov (2012); Canonne, Kamath & Steinke (2020).
+The step depends on the public scale alone (at most 2^-20 scales). Discrete laws are accounted as
+continuous ones with `dpiw.privacy.accounting.LATTICE_MARGIN`. Source: docs/privacy.md section 4;
+Mironov (2012); Canonne, Kamath & Steinke (2020).
 """
 
 from __future__ import annotations
@@ -53,14 +51,8 @@ def calibrated_law(
 ) -> NoiseLaw:
     """Return the law of scale `noise_multiplier` times (sensitivity + lattice slack), rounded up.
 
-    Args:
-        kind: the noise law.
-        noise_multiplier: scale over sensitivity, as accounted; > 0.
-        sensitivity: of the vector before rounding: L2, or L1 for `laplace`; > 0.
-        dimension: length of the vector.
-
-    Raises:
-        UncalibratedError: not finite or > 0, or so large that rounding would outweigh it.
+    `sensitivity`, before rounding, is L2, or L1 for `laplace`. Raises UncalibratedError for numbers
+    not finite and > 0, or a multiplier so large that rounding would outweigh it.
     """
     if not all(math.isfinite(value) and value > 0 for value in (noise_multiplier, sensitivity)):
         raise UncalibratedError("noise multiplier and sensitivity: expected finite numbers > 0")

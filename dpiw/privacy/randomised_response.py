@@ -25,11 +25,7 @@ DENOMINATOR = 2**60
 class RandomisedResponse:
     """Keep a level with probability `kept / DENOMINATOR`, else take any other, uniformly.
 
-    Exact: whole numbers are compared, no floats. `inverse() @ matrix()` is the identity.
-
-    Attributes:
-        levels: k, number of levels; >= 2.
-        kept: the numerator; above 1/k, below 1.
+    Exact, no floats; `kept / DENOMINATOR` is in (1/levels, 1). `inverse() @ matrix()` = 1.
     """
 
     levels: int

@@ -1,8 +1,7 @@
 """Sources of noise: integer draws in lattice units, so that no float ever carries a secret.
 
-DP-SGD alone gets doubles (`dpiw.privacy.mechanisms.noisy_sum`). Only `SecureNoise` may be
-published: the seed of a `SeededNoise` subtracts it. Source: Mironov (2012); docs/privacy.md
-section 4.
+DP-SGD alone gets doubles. Only `SecureNoise` may be published: a seed subtracts its noise. Source:
+Mironov (2012); docs/privacy.md section 4.
 """
 
 from __future__ import annotations

@@ -24,13 +24,7 @@ def interval(steps: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
-    """Terms of resuming a training; fixed before data is read, and kept in the ledger.
-
-    Attributes:
-        steps: T, noised steps of the training.
-        every: K, steps between checkpoints.
-        resumes: R, how often it may be resumed.
-    """
+    """Public terms of a training: T `steps`, `every` K a checkpoint, at most R `resumes`."""
 
     steps: int
     every: int
@@ -90,8 +84,7 @@ class TrainingWatch(Protocol):
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
         """Receive the state every K steps, also before the first and after the last.
 
-        Returns once the checkpoint is durable and recorded: the next step is not drawn before.
-        `state` returns the checkpoint, a function of noisy sums and public values.
+        The next step is not drawn before the checkpoint, `state()`, is durable and recorded.
         """
         ...
 

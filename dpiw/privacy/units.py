@@ -75,12 +75,10 @@ class NoiseKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseLaw:
-    """The public law of the noise in a released vector.
+    """The public law of the noise in a released vector; scale in the vector's units, 0: no noise.
 
-    Attributes:
-        kind: `gaussian`: N(0, scale^2 I). `laplace`: independent Laplace(scale).
-            `spherical`: density proportional to exp(-norm(z)/scale).
-        scale: in units of the released values; 0 means no noise (never in a release).
+    `gaussian`: N(0, scale^2 I). `laplace`: independent Laplace(scale). `spherical`: density
+    proportional to exp(-norm(z)/scale).
     """
 
     kind: NoiseKind
