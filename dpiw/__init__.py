@@ -4,8 +4,8 @@
 >>> release = dpiw.load_release("census-2027-q1", public_key="curator.pub")  # doctest: +SKIP
 >>> release.mean("age")  # doctest: +SKIP
 
-An analyst needs nothing but `load_release` and `dpiw.analysis`; both import only numpy, pandas,
-pyarrow and cryptography. Names are resolved on first use, so that `import dpiw` costs nothing.
+Analysts need `load_release` and `dpiw.analysis`. Names are resolved on first use, so that
+`import dpiw` costs nothing.
 """
 
 from __future__ import annotations

@@ -1,36 +1,7 @@
-"""The errors of dpiw, as one tree.
+"""The errors of dpiw, as one tree under `DPIWError`; no message holds a confidential cell.
 
-    DPIWError                     everything we raise on purpose
-    ├─ SpecError                  a field of a release spec or a plan is not admissible
-    ├─ SchemaError                a column, level or bound of the public schema is not admissible
-    ├─ SourceError                the confidential file's structure is not what the schema declares
-    ├─ PrivacyError
-    │  ├─ UnsupportedRelationError    costs or mechanisms under another neighbouring relation
-    │  ├─ BudgetExceededError         .requested .remaining
-    │  ├─ GrantSpentError             a stage's draw was armed before and may not be drawn again
-    │  ├─ UncalibratedError           a mechanism was used before its noise was set
-    │  ├─ AlreadyPaidError            .run .period: another run of this release and period was paid
-    │  └─ NotPublishableError         a non-private or seeded result was offered for release
-    ├─ LedgerError                the ledger is missing, locked, or refuses
-    │  ├─ UnknownPopulationError
-    │  ├─ LedgerConflictError         the same key with another content
-    │  └─ LedgerTamperedError         a broken chain, or a published head that is missing
-    ├─ WeightError                weights that cannot be computed
-    │  └─ UnreliableWeightsError      .k_hat .effective_sample_size
-    ├─ ReleaseError               a release folder cannot be written or read
-    │  ├─ ManifestError               missing, malformed, or files beside what it lists
-    │  ├─ ChecksumError               a file's bytes differ from the manifest
-    │  └─ SignatureError              the signature does not match, or it is another key's
-    ├─ ClusterError               the deployment's cluster cannot be used; nothing is drawn
-    └─ StageFailedError           a stage process ended without its output; .stage .code
-
-Every message names the field or column, the kind of value and the allowed range. No message
-ever holds a cell of a confidential table: this is a rule for those who raise, checked by the
-canary tests.
-
-Each class carries `exit_code`, the status a command line or a stage process ends with. The code
-depends on the class alone, and data-dependent failures share one code (`StageFailedError`), so
-a code never tells data apart. Who started a stage process ends with the code of that process.
+`exit_code` depends on the class alone, and data-dependent failures share one code
+(`StageFailedError`), so a code never tells data apart.
 """
 
 from __future__ import annotations
@@ -48,16 +19,10 @@ P = ParamSpec("P")
 
 
 def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
-    r"""Return foreign text on one line, unable to steer a terminal.
+    r"""Return foreign text on one line, steering characters escaped as in JSON, for every display.
 
-    Control characters, line ends, directions and invisible characters (`is_plain` is false) become
-    `\u001b` or `\u202e`, as in JSON. Everything that a command or page shows of files, ledgers and
-    environment goes through here.
-
-    Args:
-        text: of a file, ledger or environment; other values are shown as Python writes them.
-        most: characters, after which `...` follows; None: any number.
-        lines: whether line ends stay: only for our own text whose foreign parts were shown before.
+    `most` characters, then `...`; `lines` keeps line ends, only for our own text whose foreign
+    parts were shown before.
     """
     kept = "\n" if lines else ""
     text = str(text)
@@ -150,8 +115,8 @@ def one_of(word: object, allowed: Iterable[str]) -> str:
 class Aside:
     """A text about an error that stays in this process: an empty one until it is set.
 
-    The text is stored beside the error, not in it. No pickler finds it, whatever reducers another
-    library registers, and neither do `vars`, `copy`, `repr`, `args` and notes.
+    It is stored beside the error, where no pickler, `vars`, `copy`, `repr`, `args` or notes find
+    it.
     """
 
     def __init__(self) -> None:
@@ -176,8 +141,7 @@ class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
     Attributes:
-        exit_code: depends on the class alone.
-        advice: the operator's next step; depends on the class alone.
+        exit_code: depends on the class alone; `advice`, the operator's next step, too.
         at: the configuration file and the line at fault, where known.
         full: text for a person at the machine, where a scheduler keeps a shorter one.
     """
@@ -219,12 +183,7 @@ class SchemaError(DPIWError):
 
 
 class SourceError(DPIWError):
-    """The confidential source's structure (file, columns, types) is not as declared.
-
-    Attributes:
-        place: row or line, in digits and our own words, where known. Confidential: no message holds
-            it; only the stage's log shows it, to the custodian.
-    """
+    """The source's structure is not as declared; the stage's log alone may show `place`."""
 
     exit_code = 12
     advice = "make file and data dictionary agree, and start the run again"
@@ -249,12 +208,7 @@ class UnsupportedRelationError(PrivacyError):
 
 
 class BudgetExceededError(PrivacyError):
-    """A request does not fit the population's remaining budget. Nothing was spent.
-
-    Attributes:
-        requested: as text such as `epsilon=1.2, delta=1e-06`.
-        remaining: in the same form.
-    """
+    """A request does not fit the population's remaining budget. Nothing was spent."""
 
     exit_code = 22
     advice = (
@@ -295,14 +249,7 @@ class NotPublishableError(PrivacyError):
 
 
 class AlreadyPaidError(PrivacyError):
-    """Another run drew for this release and period; a second one would pay again.
-
-    Nothing was reserved, read or spent.
-
-    Attributes:
-        run: the key of the paid run, or its first digits.
-        period: the label of both runs.
-    """
+    """Another run drew for this release and period; a second would pay again. Nothing was spent."""
 
     exit_code = 26
     advice = (
@@ -320,11 +267,7 @@ class AlreadyPaidError(PrivacyError):
 
 
 class LedgerError(DPIWError):
-    """The ledger is missing, locked or unusable; spending fails closed.
-
-    Attributes:
-        absent: what was found if there is no ledger, without advice; empty for other errors.
-    """
+    """Ledger missing (`absent`: what was found), locked or unusable; spending fails closed."""
 
     absent: str = ""
     exit_code = 30

@@ -1,8 +1,4 @@
-"""Exact counts of missing, unreadable, out-of-bounds and unknown cells.
-
-A second reading apart from the one that the release uses: it decides nothing, and its figures are
-for the custodian alone (`dpiw.data.cell_statement`).
-"""
+"""Exact, confidential counts of missing, unreadable, out-of-bounds and unknown cells."""
 
 from __future__ import annotations
 
@@ -31,11 +27,9 @@ class CellCounts:
     """Exact counts of one column's cells; each cell is in at most one of them.
 
     Attributes:
-        missing: empty, or a declared token for missing.
         unreadable: not a value of the kind in the declared format.
         outside: beyond the bounds, and so clamped.
         rounded: integer columns: a number that is not whole, inside the bounds.
-        unknown: none of the declared levels.
     """
 
     missing: int = 0
@@ -52,11 +46,7 @@ class CellCounts:
 def count_cells(
     column: Column, cells: pd.Series[Any], *, texts: pa.Array | None = None
 ) -> CellCounts:
-    """Count one column's canonical cells before scaling; of an identifier, only missing ones.
-
-    Privacy:
-        Exact counts of confidential cells: the run's private folder only.
-    """
+    """Count a column's canonical cells. Privacy: exact counts: the run's private folder only."""
     typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
     if typed and column.is_numeric:
         counts = _typed_counts(column, cells)
@@ -105,7 +95,6 @@ def _typed_truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
 
 
 def _by_text(column: Column, texts: pa.Array) -> NDArray[np.int64]:
-    """Count plain numbers by one vectorised comparison, and each other distinct text once."""
     judge = cell_judge(column)
     counts = _verdict_counts(np.full(texts.null_count, _MISSING))
     texts = texts.drop_null()

@@ -1,10 +1,4 @@
-"""How a source writes its cells: decimal mark, thousands, dates, and tokens for missing.
-
-Public settings, stated before data is read: by the spec for a whole file, by the data dictionary
-for one column, where the column wins. Only `dpiw.data.cell_reading` applies them, while a source
-is ingested; tables of a release are canonical. A number written otherwise than declared is
-unreadable, not guessed at.
-"""
+"""How a source writes its cells, as public settings that `dpiw.data.cell_reading` applies."""
 
 from __future__ import annotations
 
@@ -16,10 +10,7 @@ from typing import Any
 
 DECIMALS = (".", ",")
 THOUSANDS = {"none": "", ",": ",", ".": ".", "space": " \u00a0\u2009\u202f", "'": "'\u2019"}
-"""Signs between groups of three digits, by the word that declares them.
-
-`space` includes the no-break, thin and narrow no-break space; `'` includes the typographic form.
-"""
+"""Signs between groups of three digits; `space` includes no-break, `'` the typographic form."""
 
 ISO = "iso"
 MAX_TOKENS, MAX_TOKEN_LENGTH = 100, 64
@@ -136,10 +127,7 @@ _TIMES = (["%H", "%M"], ["%H", "%M", "%S"])
 
 
 def date_pattern(date_format: str) -> re.Pattern[str]:
-    """Return the pattern of a checked date format, with groups `year`, `month`, `day`, ...
-
-    A day, month or hour may have one digit, unless it touches another number.
-    """
+    """Return the pattern of a checked date format, with groups `year`, `month`, `day`, ..."""
     pieces = _PATTERN.findall(date_format)
     pattern = ""
     for place, piece in enumerate(pieces):

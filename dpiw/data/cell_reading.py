@@ -1,9 +1,4 @@
-"""Convert cells as a source writes them to canonical cells, which `dpiw.data.encoding` reads.
-
-Row by row, by declared formats only, and total: text that does not fit the declaration becomes
-`UNREADABLE`, which no kind reads. Tokens for missing become missing. Columns without a declared
-format pass through. Applies to a source only: releases, public rows and stand-ins are canonical.
-"""
+"""Convert cells of a source to canonical cells, row by row, by declared formats only. Total."""
 
 from __future__ import annotations
 
@@ -53,19 +48,7 @@ _EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
 def settled_formats(
     schema: PublicSchema, source: CellFormat, *, file_format: str
 ) -> dict[str, CellFormat]:
-    """Return each column's format: the column's own setting, else the source's.
-
-    Args:
-        schema: the public schema, identifiers included.
-        source: format of the whole file; states every field.
-        file_format: `csv` or `parquet`.
-
-    Returns:
-        Formats by column name; settings that do not apply to a column are canonical.
-
-    Raises:
-        SchemaError: names column and field that do not fit together.
-    """
+    """Return each column's format, its own or the source's; SchemaError names column and field."""
     settled = {}
     for column in schema.columns:
         merged = column.written.over(source)
@@ -83,13 +66,7 @@ def settled_formats(
 def canonical_frame(
     frame: pd.DataFrame, schema: PublicSchema, formats: Mapping[str, CellFormat]
 ) -> pd.DataFrame:
-    """Return the same rows with canonical cells; `frame` itself if no format is declared.
-
-    Args:
-        frame: raw cells of a source.
-        schema: the public schema.
-        formats: as returned by `settled_formats`.
-    """
+    """Return the same rows with canonical cells; `frame` itself if no format is declared."""
     changed = {
         column.name: canonical_cells(column, frame[column.name], formats[column.name])
         for column in schema.columns
@@ -99,11 +76,7 @@ def canonical_frame(
 
 
 def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) -> pd.Series[Any]:
-    """Return one column's canonical cells. Never raises on a value.
-
-    Text is read by `written`. Typed numbers that equal a token for missing become missing; typed
-    truth values, dates and times stay.
-    """
+    """Return one column's canonical cells. Never raises on a value."""
     if isinstance(cells.dtype, pd.StringDtype):
         texts = _without_tokens(column, cell_texts(cells), written.missing or ())
         return _series(_read_text(column, texts, written), cells)
@@ -219,10 +192,7 @@ def _exact(token: str) -> Decimal | None:
 
 
 def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[Any]:
-    """Where a typed number equals one of `numbers` in the column's own precision.
-
-    A 32-bit -9.9 is not the double -9.9.
-    """
+    """Where a typed number equals one of `numbers` in its own precision, 32-bit for example."""
     equal = np.zeros(len(cells), dtype=bool)
     pandas_dtype: Any = cells.dtype
     dtype: np.dtype[Any] = getattr(pandas_dtype, "numpy_dtype", pandas_dtype)
@@ -235,7 +205,6 @@ def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[An
 
 
 def _whole(number: Decimal, dtype: np.dtype[Any]) -> Any:
-    """`number` in a whole type, or None where it does not fit."""
     span = np.iinfo(dtype)
     fits = int(span.min) <= number <= int(span.max) and number == number.to_integral_value()
     return dtype.type(int(number)) if fits else None

@@ -1,9 +1,4 @@
-"""The custodian's statement of how a source's cells were read: exact and confidential.
-
-One table and plain sentences in the run's private folder, written after the snapshot. It decides
-nothing, and neither the release, Prefect nor any log mentions it. If it cannot be made, nothing
-else changes.
-"""
+"""The custodian's exact, confidential statement of how cells were read. It decides nothing."""
 
 from __future__ import annotations
 
@@ -97,11 +92,7 @@ _DATE_NOTATIONS = {
 
 
 class CellTally:
-    """Counts of the cells read so far, and the first distinct texts of each column.
-
-    Privacy:
-        Exact counts and cells: for the run's private folder only.
-    """
+    """Counts of cells, and first distinct texts. Privacy: exact: the run's private folder only."""
 
     def __init__(self, schema: PublicSchema) -> None:
         """Count all columns of the schema, identifiers included."""
@@ -113,10 +104,7 @@ class CellTally:
         self.counts = {column.name: CellCounts() for column in schema.columns}
 
     def add(self, raw: pd.DataFrame, frame: pd.DataFrame) -> None:
-        """Count a batch of raw cells and the same rows with canonical cells.
-
-        If this raises, the tally is not whole and is not used.
-        """
+        """Count raw cells and their canonical cells; after an error, do not use the tally."""
         whole, self._whole = self._whole, False
         self.rows += len(frame)
         self.empty += _rows_without_cell(frame)
@@ -159,8 +147,6 @@ def _rows_without_cell(frame: pd.DataFrame) -> int:
 
 
 class _FirstTexts:
-    """The first distinct texts of a column, whatever the batches."""
-
     def __init__(self) -> None:
         self._texts: Any = pa.array([], type=pa.large_string())
         self.full = False
@@ -187,12 +173,7 @@ def leave_statement(
     kept: int,
     file_format: str = "csv",
 ) -> None:
-    """Write the statement into the run's private folder; never raises.
-
-    Privacy:
-        Exact counts of confidential cells. They stay in that folder, and whether the file could be
-        made changes no outcome.
-    """
+    """Write the statement; never raises. Privacy: exact counts: the run's private folder only."""
     with contextlib.suppress(Exception):
         text = statement(tally, schema, formats, kept, file_format=file_format)
         write_durably(directory / STATEMENT, text.encode())
@@ -206,15 +187,11 @@ def statement(
     *,
     file_format: str = "csv",
 ) -> str:
-    """Return the statement's text, as confidential as the cells it counts.
+    """Return the statement's text, as confidential as the cells; ValueError before all are counted.
 
-    Advice names how the file is written (encoding, decimal mark, thousands, date format), which no
-    release publishes, and never a field of the data dictionary. Its words are the same at every
-    count: advice that appears at a threshold, once followed, would publish on which side the count
-    lies.
-
-    Raises:
-        ValueError: not all cells were counted.
+    Advice names how the file is written, never a field of the published data dictionary. Its words
+    are the same at every count: advice that appears at a threshold, once followed, would publish on
+    which side the count lies.
     """
     tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]
@@ -343,14 +320,12 @@ def _told(
 def _better(
     words: str, other: str, reads: Mapping[str, frozenset[int]], forms: Mapping[str, CellFormat]
 ) -> bool:
-    """Whether another form reads all that this one does, and more, or with fewer settings."""
     if reads[words] == reads[other]:
         return _settings(forms[other]) < _settings(forms[words])
     return reads[words] < reads[other]
 
 
 def _unread(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArray[np.bool_]:
-    """Which texts are unreadable or rounded."""
     judge = cell_judge(column)
     canonical = cell_texts(canonical_cells(column, texts, written)).to_pylist()
     unread = (UNREADABLE, ROUNDED)
@@ -362,7 +337,6 @@ def _settings(form: CellFormat) -> int:
 
 
 def _other_forms(column: Column) -> dict[str, CellFormat]:
-    """Common forms of a kind's cells, by the words that suggest them."""
     if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
         return {
             f"if numbers are written {example}: declare decimal: {form.decimal!r} and"

@@ -1,8 +1,4 @@
-"""Cells of any dtype as plain pandas columns or as text. Total, by each cell alone.
-
-Wrapped columns (Arrow-backed, categories, views) are unwrapped to the column that ingestion would
-have read. Nothing here knows what a column was declared to be.
-"""
+"""Cells of any dtype as plain pandas columns or as text. Total, by each cell alone."""
 
 from __future__ import annotations
 
@@ -41,15 +37,7 @@ _KNOWN = (
 
 
 def plain_cells(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Unwrap Arrow-backed and categorical columns.
-
-    Args:
-        cells: any dtype, shape (rows,).
-
-    Returns:
-        Shape (rows,): a NumPy dtype, pandas' nullable numbers and booleans, zoned datetimes,
-        `str`, or objects.
-    """
+    """Unwrap Arrow-backed and categorical columns, shape (rows,)."""
     dtype = cells.dtype
     if isinstance(dtype, pd.ArrowDtype):
         return _from_arrow(pa.chunked_array(cells.array.__arrow_array__()))
@@ -86,10 +74,7 @@ def plain_signs(text: str) -> str:
 
 
 def one_form(text: str) -> str:
-    """Return a text in Unicode form NFC with plain spaces, so that texts that look alike are equal.
-
-    Idempotent.
-    """
+    """Return a text in Unicode form NFC with plain spaces; idempotent."""
     if text.isascii() or len(text) > _LONGEST:
         return text
     return unicodedata.normalize("NFC", text).translate(_SPACES)

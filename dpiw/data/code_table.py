@@ -1,8 +1,6 @@
 """Codes of a domain's columns by table lookup: equal to `Domain.codes`, and faster.
 
-A number's code rises with it. The least number of every code is found once, by bisection. Between
-two multiples of 1/256 there are few of them: a code is that of the multiple, plus one for each that
-the number reaches.
+A code is that of the multiple of 1/256 below, plus one for each code's least number reached since.
 """
 
 from __future__ import annotations
@@ -25,25 +23,18 @@ _CELLS = 256
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeTable:
-    """Codes of some columns of a domain, one line each.
-
-    Attributes:
-        domain: whose codes they are.
-        columns: indices of the released columns, in any order; at least one.
-    """
+    """Codes of some released columns of a domain, one line each."""
 
     domain: Domain
     columns: tuple[int, ...]
 
     @cached_property
     def _numbers(self) -> Codes:
-        """Lines of numeric columns."""
         bins = self._bins
         return np.flatnonzero([column.edges is not None for column in bins])
 
     @cached_property
     def _labels(self) -> Codes:
-        """Lines of the others."""
         return np.flatnonzero([column.edges is None for column in self._bins])
 
     @cached_property
@@ -57,10 +48,9 @@ class CodeTable:
 
     @cached_property
     def _cells(self) -> tuple[Codes, Array]:
-        """The code at each cell's lower end, and the numbers within at which it grows by one.
+        """Code at each cell's lower end, and the numbers within at which it grows by one.
 
-        Shapes (q, cells + 1) and (most, q, cells + 1) for q numeric columns; the last cell is that
-        of 1, and absent numbers are infinite.
+        Shapes (q, cells + 1) and (most, q, cells + 1) for q numeric columns, infinite for none.
         """
         ends = np.arange(_CELLS + 2) / _CELLS
         steps = [_least(self._bins[line]) for line in self._numbers]

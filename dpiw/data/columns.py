@@ -1,8 +1,4 @@
-"""One column of a public schema: its kind, role and public bounds or levels.
-
-Everything here is stated before data is read (docs/privacy.md section 5): a bound, level, fill or
-cut never comes from the confidential table.
-"""
+"""One column of a public schema; nothing here ever comes from data (docs/privacy.md section 5)."""
 
 from __future__ import annotations
 
@@ -227,11 +223,7 @@ class Column:
 
     @property
     def released_decimals(self) -> int:
-        """Decimals of a continuous column: declared, or about 12 digits of the range.
-
-        Coarse enough that scaling, unscaling and scaling again gives the same double. Negative:
-        rounded to tens, hundreds, ...
-        """
+        """Decimals of a continuous column, declared or about 12 digits of the range; may be < 0."""
         if self.decimals is not None:
             return self.decimals
         low, high = self.lower_number, self.upper_number
@@ -273,12 +265,7 @@ class Column:
         return codes
 
     def unlisted_level(self, text: str) -> str | None:
-        """Read one cell's text as a level of an `unseen` column. Total; looks at this cell alone.
-
-        Returns:
-            The normalised text, empty for an empty cell. None where no dictionary could list it:
-            too long, unprintable, or not stable under normalisation.
-        """
+        """Read a cell's text as a normalised level; None if no dictionary could list it. Total."""
         text = text.strip()
         if len(text) > MOST_LETTERS:
             return None
@@ -288,10 +275,9 @@ class Column:
 
     @property
     def format_fields(self) -> frozenset[str]:
-        """Settings of `CellFormat` that apply to this column's cells.
+        """Settings of `CellFormat` that apply to this column's cells; none for an identifier.
 
-        None for an identifier: a token for missing could name one person, and a row without an
-        identifier may end a read, or count as a person of its own.
+        A token for missing could name one person, and a row without an identifier may end a read.
         """
         if self.role is ColumnRole.IDENTIFIER:
             return frozenset()
@@ -386,7 +372,6 @@ class Column:
             raise self._refuse("time_zone", "no IANA time zone, such as Europe/Berlin")
 
     def _check_placement(self) -> None:
-        """Refuse a field that means nothing for this kind, rather than ignore it."""
         identifier = self.role is ColumnRole.IDENTIFIER
         numeric = self.is_numeric and not identifier
         levelled = self.kind in _LEVELLED and not identifier

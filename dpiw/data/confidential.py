@@ -1,10 +1,4 @@
-"""Refuse confidential files where public ones are expected.
-
-Every public file that a spec, a data dictionary or a rehearsal names passes here before it is
-opened. The confidential table itself is compared by name and inode and never opened, so a check
-costs nothing. Bytes cannot tell a copy of the table from public rows, but a list can be told from a
-table (`table_fault`).
-"""
+"""Refuse confidential files where public ones are expected, by name and inode, unopened."""
 
 from __future__ import annotations
 
@@ -38,12 +32,7 @@ class Confidential:
     releases: Path
 
     def refuse(self, path: Path, *, field: str, error: type[DPIWError] = SpecError) -> None:
-        """Refuse a path that leads to a confidential file, through any link. Opens nothing.
-
-        Raises:
-            error: the path is the source, lies in the state folder outside a published release, or
-                is another name of a file there.
-        """
+        """Raise `error` for a path to the source or an unpublished state file. Opens nothing."""
         if is_same_file(path, self.source):
             raise error(
                 f"{field}: this is source.path, the confidential table; expected a public file"
@@ -84,10 +73,7 @@ def _is_linked_from(path: Path, folder: Path) -> bool:
 
 
 def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
-    """Why a text looks like rows of a table of these columns; empty if it does not. Quotes no text.
-
-    `listed`: each line should be one entry, without delimiters.
-    """
+    """Why a text looks like rows of a table (`listed`: several cells a line); else empty."""
     if _BINARY.search(text):
         return "looks like a stored table or a compressed file: it holds control characters"
     lines = [line for line in text.splitlines() if line.strip()]

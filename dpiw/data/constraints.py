@@ -1,7 +1,4 @@
-"""Constraints of a data dictionary: public rules that no row may break.
-
-This file states and reads them; `dpiw.data.rules` decides them and repairs synthetic rows.
-"""
+"""Read the constraints of a data dictionary: public rules that no row may break."""
 
 from __future__ import annotations
 
@@ -169,10 +166,7 @@ Constraint = Never | Lookup | Total
 def in_order(
     constraints: Sequence[Constraint], released: Sequence[Column]
 ) -> tuple[Constraint, ...]:
-    """Sort each `Never`'s columns as they are released.
-
-    JSON loses the order of a mapping's keys, and the order decides between equally near cells.
-    """
+    """Sort each `Never`'s columns as released: the order decides between equally near cells."""
     places = {column.name: place for place, column in enumerate(released)}
 
     def ordered(constraint: Constraint) -> Constraint:
@@ -189,9 +183,7 @@ class Derived:
     """Columns that follow from others: a repair that moves them is undone.
 
     Attributes:
-        follows: by constraint, the column of a lookup, or the total of a sum unless an earlier
-            constraint decides it.
-        fixed: columns that others decide completely.
+        follows: by constraint, a lookup's column, or a total that no earlier constraint sets.
     """
 
     follows: Mapping[str, str]
@@ -226,11 +218,7 @@ def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
 
 
 def read_constraint(declared: Any, place: int = 1) -> Constraint:
-    """Read one item of a dictionary's `constraints`; the first has place 1.
-
-    Raises:
-        SchemaError: begins with `constraint NAME: FIELD:`.
-    """
+    """Read item `place` (from 1) of `constraints`; SchemaError begins `constraint NAME: FIELD:`."""
     if not isinstance(declared, Mapping) or not _is_name(declared.get("name")):
         raise SchemaError(
             f"constraints: item {place}: expected a mapping with a `name` of lower-case letters,"

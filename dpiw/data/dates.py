@@ -51,10 +51,7 @@ def second_number(text: str, zone: dt.tzinfo) -> int | None:
 
 
 def moment_seconds(moment: dt.datetime, zone: dt.tzinfo) -> int:
-    """Return whole seconds since the epoch, UTC, rounded down; total even at years 1 and 9999.
-
-    A time in a daylight-saving gap or overlap has the offset before the change (fold=0).
-    """
+    """Return seconds since the epoch, UTC, rounded down. Total; fold=0 in gaps and overlaps."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
     try:
@@ -72,18 +69,10 @@ def moment_seconds(moment: dt.datetime, zone: dt.tzinfo) -> int:
 def clock_seconds(
     cells: pd.Series[Any], low: int, high: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whole seconds since the epoch: UTC for zoned cells, else by the local clock.
+    """Return seconds since the epoch, rounded down, and which cells are missing; shape (rows,).
 
-    Counted in whole numbers and clipped to two days beyond the bounds, so that no calendar sees a
-    year it does not know and no unit overflows.
-
-    Args:
-        cells: `datetime64` of any unit, with a zone or without, shape (rows,).
-        low: lower bound in seconds since the epoch.
-        high: upper bound, in the same form.
-
-    Returns:
-        Seconds, rounded down, and which cells are missing (their seconds mean nothing).
+    UTC for zoned `datetime64` cells, else the local clock. Clipped to two days beyond the bounds
+    `low` and `high`, in seconds since the epoch, so that no calendar or unit overflows.
     """
     unit = cells.dt.unit
     counts = cells.to_numpy(dtype=f"datetime64[{unit}]").view(np.int64)

@@ -1,8 +1,4 @@
-"""Read a data dictionary: YAML, with lists of levels in files of their own.
-
-`dpiw init` drafts such files and writes `TODO` for what only public knowledge can settle. A
-dictionary with open fields is refused with a list of all of them.
-"""
+"""Read a data dictionary: YAML, with lists of levels in files of their own; `TODO` is refused."""
 
 from __future__ import annotations
 
@@ -45,15 +41,9 @@ _NEVER_OPEN = frozenset({"name", "description", "other"})
 
 
 def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> Any:
-    """Return the mapping that `PublicSchema.from_mapping` takes.
+    """Return the mapping for `PublicSchema.from_mapping`; SchemaError for open fields or bad files.
 
-    Args:
-        path: the YAML file. Paths of `levels_file` and `hierarchy_file` start at its folder.
-        confidential: the zone in which no file of levels may lie.
-
-    Raises:
-        SchemaError: not readable, open fields, or a file of levels that cannot be read, is
-            confidential or looks like a table.
+    Paths of files of levels start at the dictionary's folder.
     """
     mapping = load_file(path, what=path.name, error=SchemaError)
     refuse_open(mapping, what=path.name, error=SchemaError)
@@ -142,11 +132,7 @@ def _with_levels(
 
 
 def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str:
-    """Read a list of levels, or return what is wrong with the file.
-
-    A `.csv` file has them in its first column, below a line of names; any other file has one a
-    line. A list written by a release of found levels lacks the level `other`, which is added.
-    """
+    """Read a list of levels (`.csv`: first column below names; else lines), or return the fault."""
     if text is not None and is_list:
         lines = text.removesuffix("\n").split("\n")
         return _repeated(lines) or {"levels": [line.removesuffix("\r") for line in lines]}
@@ -207,7 +193,6 @@ def _text(path: Path) -> str | None:
 
 
 def _rows(text: str | None) -> list[list[str]] | None:
-    """Rows of a CSV file, names first; None if there are none or their lengths differ."""
     with contextlib.suppress(csv.Error):
         rows = [row for row in csv.reader(io.StringIO(text or "", newline=""), strict=True) if row]
         if len({len(row) for row in rows}) == 1 and rows[0]:

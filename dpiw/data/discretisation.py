@@ -1,8 +1,4 @@
-"""Public discretisation: every released column as codes of a fixed, declared size.
-
-Bins, levels and sizes follow from the public schema alone, never from data (docs/privacy.md
-section 5). A row's codes depend on that row alone.
-"""
+"""Public discretisation: codes whose number follows from the schema alone; row-local."""
 
 from __future__ import annotations
 
@@ -23,9 +19,9 @@ class Bins:
     """The codes of one column.
 
     Attributes:
-        edges: numeric columns only, shape (values + 1,), increasing. Continuous columns: scaled
-            units, from 0 to 1, bin j is [edges[j], edges[j+1]), the last one closed. Whole columns:
-            offsets from the lower bound, bin j holds edges[j] .. edges[j+1] - 1.
+        edges: numeric columns only, shape (values + 1,), increasing: bin j is
+            [edges[j], edges[j+1]). Continuous: scaled units, the last bin closed. Whole: offsets
+            from the lower bound.
         values: number of codes without the missing one.
         span: upper minus lower bound in own units for whole columns, else 0.
         nullable: whether the last code, one more, means missing.
@@ -93,7 +89,6 @@ def _bins(column: Column, bins: int) -> Bins:
 def _column_values(
     codes: NDArray[np.int32], bins: Bins, rng: np.random.Generator
 ) -> NDArray[np.float64] | NDArray[np.int32]:
-    """Scaled values of one column, shape (rows,), uniform inside a bin."""
     missing = codes >= bins.values
     if bins.edges is None:
         return np.where(missing, np.int32(-1), codes).astype(np.int32)
@@ -111,25 +106,16 @@ def _column_values(
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """The product of every released column's codes.
-
-    Attributes:
-        schema: the public schema it follows from.
-        columns: the codes of each released column, in order.
-    """
+    """The product of every released column's codes, in order."""
 
     schema: PublicSchema
     columns: tuple[Bins, ...]
 
     @classmethod
     def from_schema(cls, schema: PublicSchema, *, bins: int) -> Domain:
-        """Discretise by public facts: levels, else `cuts`, else `bins` equal-width bins.
+        """Discretise by levels, else `cuts`, else `bins` equal-width bins; last code: missing.
 
-        A whole column (integer, days, seconds) never gets more bins than it has values. A nullable
-        column gets one more code, its last, for missing.
-
-        Raises:
-            SchemaError: `bins` of the call or of a column is not admissible.
+        Raises SchemaError if `bins` of the call or of a column is not admissible.
         """
         if not 1 <= bins <= _MOST_BINS:
             raise SchemaError(f"bins={bins}: expected 1 to {_MOST_BINS}")
@@ -141,12 +127,7 @@ class Domain:
         return tuple(column.size for column in self.columns)
 
     def codes(self, scaled: ScaledTable) -> NDArray[np.int32]:
-        """Return codes, shape (rows, d), columns contiguous (Fortran order).
-
-        Privacy:
-            Row-local: row i of the result depends on row i alone, so a neighbouring table has
-            neighbouring codes. The result is as confidential as its input.
-        """
+        """Return codes, shape (rows, d), Fortran order. Privacy: row-local; still confidential."""
         result = np.empty((scaled.rows, len(self.columns)), dtype=np.int32, order="F")
         for index, (column, bins) in enumerate(
             zip(self.schema.released, self.columns, strict=True)
@@ -155,10 +136,7 @@ class Domain:
         return result
 
     def fill(self, codes: NDArray[np.int32], *, rng: np.random.Generator) -> ScaledTable:
-        """Turn codes, shape (rows, d), into scaled values, uniform inside each bin.
-
-        Whole columns are uniform over the bin's whole numbers. `codes(fill(c)) == c`.
-        """
+        """Turn codes, shape (rows, d), into scaled values, uniform inside each bin."""
         columns: Mapping[str, NDArray[np.generic]] = {
             column.name: _column_values(codes[:, index], bins, rng)
             for index, (column, bins) in enumerate(

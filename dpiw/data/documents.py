@@ -1,13 +1,7 @@
-"""Canonical JSON documents, and typed records of public values in them.
+"""Canonical JSON documents, and typed records (frozen dataclasses) of public values in them.
 
-Keys are sorted, indent is two spaces, text is UTF-8 without needless escapes, a newline ends the
-file, and non-finite numbers are refused. Reading writes the value again and compares, so that two
-different files never mean the same thing.
-
-A record is a frozen dataclass whose type hints are checked in writing and reading: text, number,
-truth value, enum, another record, `X | None`, `tuple[X, ...]` (a list in JSON), `Mapping[str, X]`,
-`Any` (any JSON value), and `Annotated[X, check]`, an X that `check(value, what=..., error=...)`
-accepts. Errors name field and kind, no value.
+Two different files never mean the same: reading writes again and compares. `Annotated[X, check]` is
+an X that `check(value, what=..., error=...)` accepts. Errors hold no value.
 """
 
 from __future__ import annotations
@@ -34,14 +28,7 @@ _HEX = re.compile(r"[0-9a-f]+")
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as plain JSON types, the same on every machine.
-
-    Tuples become lists, dataclasses objects, enums their values, decimals their text, numpy scalars
-    and arrays numbers and lists. A number that JSON cannot hold becomes `inf`, `-inf` or `nan`.
-
-    Raises:
-        ReleaseError: a value has no JSON form.
-    """
+    """Return `value` as plain JSON types, the same everywhere; ReleaseError if it has none."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -68,11 +55,7 @@ def document_json(value: Any) -> bytes:
 
 
 def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
-    """Read what `document_json` wrote.
-
-    Raises:
-        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or not in canonical form.
-    """
+    """Read what `document_json` wrote; raise `error` unless it is canonical UTF-8 JSON."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         same = document_json(value) == data
@@ -160,14 +143,7 @@ Count = Annotated[int, _count]
 
 
 def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
-    """Convert every field of a record to the type of its hint; for `__post_init__`.
-
-    Fields may hold JSON values, so this reads a file's record except for the field names.
-
-    Raises:
-        ReleaseError: (as `error`) a field does not match its hint, or a record in it has an unknown
-            or a missing field.
-    """
+    """Convert fields to their hints' types, in `__post_init__`; raise `error` if impossible."""
     for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
         object.__setattr__(made, name, value)
 

@@ -1,8 +1,6 @@
 """Convert a cell to [0, 1] or a level's index and back: row by row, total, by declared types.
 
-Numbers in text are read exactly (through decimals where a double or a 64-bit integer would not
-do) and clamped; unreadable text is missing. No cell ever raises, and no cell's meaning depends on
-another row (docs/privacy.md section 5; tests/hostile/bad_inputs/rows.py, rows 1-6, 17-20, 22, 25).
+No cell raises or depends on another row (docs/privacy.md section 5; tests/hostile/bad_inputs).
 """
 
 from __future__ import annotations
@@ -35,16 +33,10 @@ _MAX_EXPONENT_DIGITS = 6
 
 
 def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
-    """Return scaled values of one column.
+    """Return scaled values of one column, shape (rows,), from raw cells of any dtype.
 
-    Args:
-        column: a released column.
-        cells: the raw cells, any dtype, shape (rows,).
-
-    Returns:
-        Shape (rows,). Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing.
-        Discrete kinds: int32 level indices, -1 = missing. Missing only if the column is nullable.
-        Unseen levels: texts, as `Column.unlisted_level` reads them.
+    Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing. Discrete kinds: int32
+    level indices, -1 = missing. Missing only if nullable. Unseen levels: texts.
     """
     if column.unseen:
         return _looked_up(cell_texts(cells), column.unlisted_level, "", object)
@@ -82,11 +74,7 @@ def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def unscale_cells(column: Column, values: NDArray[Any]) -> pd.Series[Any]:
-    """Return cells of the declared type and range, from any scaled values (projected first).
-
-    Types: continuous float64; integer int64 (Int64 if nullable); boolean bool (boolean); levels
-    str; dates datetime64[s]; datetimes datetime64[s] in their zone. Missing: NaN, NA or NaT.
-    """
+    """Return cells of the declared type and range, from any scaled values (projected first)."""
     projected = project_cells(column, values)
     if column.is_discrete:
         return _level_cells(column, projected)
@@ -234,7 +222,6 @@ def _real_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDAr
 
 
 def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Read plain cells by one vectorised cast, and each distinct other cell once by `read`."""
     values, plain = plain_numbers(column, texts)
     missing = pc.is_null(texts).to_numpy(zero_copy_only=False).copy()
     odd = ~missing & ~plain
@@ -299,10 +286,7 @@ def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
 
 
 def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
-    """0, 1 or missing (-1). Words mean what is declared, typed truth itself.
-
-    A typed 0 or 1 is false or true, unless a declared word is a number: then numbers are words.
-    """
+    """0, 1 or missing (-1). A typed 0 or 1 is a truth, unless a declared word is a number."""
     words = {word_form(text): 0 for text in column.false_values}
     words |= {word_form(text): 1 for text in column.true_values}
     typed = {} if any(_exact(word) is not None for word in words) else {"0": 0, "1": 1}
@@ -368,15 +352,10 @@ _MOST = int(np.datetime64("9999-12-29", "s").astype(np.int64))
 
 
 def plain_numbers(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Read the texts of a numeric column that a cast reads as the exact reading does.
+    """Read large strings, shape (rows,), that a cast reads as the exact reading does.
 
-    Args:
-        column: continuous, integer, date or datetime.
-        texts: large strings, shape (rows,).
-
-    Returns:
-        Numbers in own units (float64 or int64; days or seconds since the epoch), not clamped, zero
-        where a text is not plain; and a mask of plain texts. Each shape (rows,).
+    Returns numbers in own units, not clamped, zero where a text is not plain, and a mask of plain
+    texts. For continuous, integer, date and datetime columns.
     """
     lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy()
     plain, read = np.asarray(lengths > 0), None

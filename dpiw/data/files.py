@@ -35,14 +35,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
-    """Make a folder (mode less the umask) and, if asked, its missing parents, all durably.
-
-    The name of an existing folder is made durable too: its maker may have died before that. Returns
-    whether it was made now.
-
-    Raises:
-        OSError: it cannot be made, or something else has that name.
-    """
+    """Make a folder and, if asked, its parents, durably; return whether it was made now."""
     if parents and not path.parent.exists():
         make_folder(path.parent, mode=0o777, parents=True)
     try:
@@ -66,29 +59,20 @@ def _sync_if_possible(directory: Path) -> None:
 
 
 def name_exclusively(draft: Path, target: Path) -> None:
-    """Rename a finished draft in one step, without replacing a file.
+    """Rename a finished draft in one step; FileExistsError if something is at `target`.
 
-    A link replaces nothing, even if another process works in the folder. For a moment, or after a
-    crash, the file has both names.
-
-    Raises:
-        FileExistsError: something is at `target`.
-        OSError: the file system has no hard links.
+    A link replaces nothing, even with other processes in the folder, but after a crash the file may
+    have both names. Raises OSError where the file system has no hard links.
     """
     os.link(draft, target)
     draft.unlink(missing_ok=True)  # where another process went on after what looked like a crash
 
 
 def move_exclusively(folder: Path, target: Path) -> None:
-    """Rename a folder that is not empty, in one step, without replacing anything.
+    """Rename a folder that is not empty, in one step; FileExistsError if something is at `target`.
 
-    The system's rename replaces no file and no folder that holds anything, so of two processes only
-    one succeeds. It would replace an empty folder, so that is checked first; if one appears between
-    the two calls, nothing is lost.
-
-    Raises:
-        FileExistsError: something is at `target`.
-        OSError: it cannot be renamed.
+    The system's rename would replace an empty folder, so that is checked first; if one appears
+    between the two calls, nothing is lost.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -149,10 +133,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def owner_fault(status: os.stat_result) -> str | None:
-    """What is wrong with an owner, or None: only this user and root are trusted.
-
-    A mode closes a file to everybody but its owner. Root does not trust other users' files.
-    """
+    """What is wrong with an owner, or None: only this user and root are trusted."""
     me = os.geteuid()
     if status.st_uid in (me, 0):
         return None
@@ -163,15 +144,10 @@ def owner_fault(status: os.stat_result) -> str | None:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder of mode 0700, or accept an existing one that is closed to others.
+    """Make a folder of mode 0700 durably, or accept this user's own that is closed to others.
 
-    Refuses, and does not close, an open folder: somebody may have read or planted something, and
-    its owner should know. Refuses a link too: its target lies in other people's folders, a purge
-    misses it, and it may change at any time. The parent must exist. The name is durable on return.
-
-    Raises:
-        SpecError: it cannot be made, is not a folder, is open to group or others, or is not this
-            user's.
+    Raises SpecError for a link, and for an open folder, which it does not close: somebody may have
+    read or planted something.
     """
     try:
         make_folder(path, mode=0o700)
@@ -201,15 +177,7 @@ def check_private(path: Path, status: os.stat_result) -> None:
 
 
 def check_state_folder(path: Path) -> None:
-    """Refuse a state folder in which others could put or replace anything.
-
-    Others may read its names: the ledger, keys and workspace in it are closed themselves, and it
-    may hold published releases.
-
-    Raises:
-        SpecError: it cannot be made, is not a folder, group or others may write to it, or it is
-            another user's.
-    """
+    """Raise SpecError for a state folder, made if missing, that others own or may write to."""
     try:
         make_folder(path, mode=0o700, parents=True)
         status = path.stat()
@@ -229,10 +197,7 @@ def _unusable(path: Path, reason: OSError) -> SpecError:
 
 
 def check_is_file(source: Path) -> None:
-    """Raise SourceError unless a confidential source is a regular file.
-
-    Reads no byte, and the message does not repeat the path.
-    """
+    """Raise SourceError, without the path, unless a source is a regular file. Reads no byte."""
     try:
         mode = source.lstat().st_mode
     except OSError:

@@ -1,9 +1,6 @@
 """Compare a confidential file's header with the declared names.
 
-The declared names are public; the first line is not: without a header it is a row. Messages name
-declared columns and spec settings only. They say more only where the line holds the declared names
-with another delimiter, case or white space, or names that are nearly theirs. The texts stay in the
-confidential workspace, for the custodian's own screen; others see one code.
+The first line may be a row: messages hold none of it unless it is nearly the declared names.
 """
 
 from __future__ import annotations
@@ -26,11 +23,9 @@ _LINE = "the first line must hold the declared names"
 
 
 def typed_line(text: str, *, encoding: str) -> str:
-    """Return a header line typed in a shell; bytes that are not UTF-8 arrive as surrogates.
+    """Return a typed header line (surrogates: other bytes); SchemaError if unreadable.
 
-    Raises:
-        SchemaError: such bytes, which are not text in `encoding` either.
-        SourceError: the name of a file (not opened), or several lines.
+    Raises SourceError for a file's name or several lines.
     """
     if breaks := text.strip("\r\n").count("\n"):
         raise SourceError(
@@ -58,11 +53,7 @@ def decoded(line: bytes, encoding: str) -> str:
 
 
 def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
-    """Return the cells of a CSV file's first line, which may be confidential.
-
-    Raises:
-        SourceError: not readable, or the names have other delimiters. Quotes nothing.
-    """
+    """Return the cells of a CSV's first line, confidential; SourceError quotes nothing of it."""
     line, header = line.rstrip("\r\n"), None
     with contextlib.suppress(csv.Error):  # quotes are not where another delimiter puts them
         header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
@@ -81,18 +72,10 @@ def check_names(
     encoding: str | None = None,
     typed: bool = False,
 ) -> None:
-    """Refuse a file whose columns are not the declared ones, in any order.
+    """Raise SourceError, which names declared columns only, unless the columns are `names`.
 
-    Args:
-        header: the file's own names. Confidential, unless `typed`.
-        names: the declared ones.
-        max_columns: of the spec.
-        encoding: of the spec; None: the file states its own.
-        typed: whether a person gave the header. Then the message lists undeclared names, if the
-            line holds most declared names; otherwise the line may be a row.
-
-    Raises:
-        SourceError: names declared columns only, never a name of the file that was not typed.
+    A `header` not `typed` by a person is confidential. If typed and mostly right, the message lists
+    undeclared names too. `encoding` None: the file states its own.
     """
     if fault := _names_fault(header, names, max_columns, encoding, typed=typed):
         raise SourceError(fault + ("" if typed else free_check(encoding)))
@@ -113,7 +96,6 @@ def _names_fault(
     *,
     typed: bool,
 ) -> str:
-    """What is wrong with a file's names, as `check_names` says it; empty if nothing is."""
     if len(header) > max_columns:
         return f"the file has more than max_columns={max_columns} columns"
     missing = [name for name in names if name not in header]

@@ -1,10 +1,7 @@
 """Turn a confidential file into a scaled snapshot: the first confidential stage.
 
-Copy, validate the structure, then batch by batch: read cells by their declared format, bound the
-rows per person, scale, write. Last, validate what was found and write the custodian's statement.
-Every step is row-local or structural, except the bound on rows per person, which enters the privacy
-unit. Memory holds a few batches, and a byte a row where rows per person are bounded. Nothing leaves
-the run's private directory; a failed read leaves nothing in it.
+Every step is row-local or structural, except the bound on rows per person, which enters the
+privacy unit. Nothing leaves the run's private directory; a failed read leaves nothing in it.
 """
 
 from __future__ import annotations
@@ -59,34 +56,15 @@ def ingest(
     delimiter: str = ",",
     written: CellFormat = CANONICAL,
 ) -> Path:
-    """Read a confidential file and write its scaled snapshot.
+    """Read a confidential file and write its scaled snapshot; return the snapshot's path.
 
     Under add/remove any number of rows is admissible, none included: it is private, and refusing
-    would reveal it. Under replace-one the number of rows is public and must be the declared one.
+    would reveal it. Under replace-one the number after bounding, `public_rows`, is public and must
+    be met. `written` states every field. Raises SpecError or SchemaError for settings that do not
+    fit, before reading; SourceError, whose message holds no cell, count or row number.
 
-    Args:
-        source: the confidential file.
-        file_format: `csv` or `parquet`.
-        schema: the public schema.
-        unit: relation and rows per person.
-        directory: the run's private directory, where everything is written.
-        limits: of the file's size.
-        public_rows: replace-one only: rows that remain after bounding rows per person.
-        encoding: of a CSV file, declared.
-        delimiter: of a CSV file, declared.
-        written: format of cells, unless a column states another; states every field.
-
-    Returns:
-        The path of the snapshot, beside `validation.json` and the custodian's `cells.txt`.
-
-    Privacy:
-        Unit: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,
+    Privacy: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,
         but a structural failure is visible.
-
-    Raises:
-        SpecError, SchemaError: settings that do not fit each other; nothing was read.
-        SourceError: the file's structure is not as declared. Its message holds no cell, count or
-            row number; `place` is for the custodian's log alone.
     """
     person = _check_settings(file_format, schema, unit, public_rows)
     formats = settled_formats(schema, written, file_format=file_format)

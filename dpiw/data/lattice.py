@@ -1,7 +1,4 @@
-"""Column values as whole numbers, so that constraints are decided exactly.
-
-Days, seconds, whole numbers, steps of the last declared decimal, or level indices.
-"""
+"""Column values as whole numbers, so that constraints are decided exactly."""
 
 from __future__ import annotations
 
@@ -57,11 +54,7 @@ class Lattice:
         return column.cardinality - 1 if column.is_discrete else self.whole(column.upper)
 
     def whole(self, value: Any) -> int:
-        """Return the whole number of a declared value, which may be out of bounds.
-
-        Raises:
-            SchemaError: not a value of this kind, an unknown level, or between two steps.
-        """
+        """Return a declared value's whole number, even out of bounds; SchemaError for none."""
         column = self.column
         if column.kind is ColumnKind.BOOLEAN:
             if not isinstance(value, bool):

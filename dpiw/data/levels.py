@@ -1,12 +1,6 @@
 """Levels of a column: which texts mean which, and two public rules that reduce many to few.
 
-`members`: public texts that stand for a level, such as 10,000 codes of a classification for its 20
-chapters. `hash_buckets`: without a public list, a text's bucket by a hash without a key. Both are
-row-local and depend on the cell alone, so they cost no budget; the group or bucket is what is
-modelled and published. Levels are never selected from the table itself.
-
-`unseen`: nobody knows the levels. Only the generator `levels` takes such a column, and pays for it
-(`dpiw.privacy.events.ThresholdEvent`).
+Both depend on the cell alone and cost no budget; only the generator `levels` selects, and pays.
 """
 
 from __future__ import annotations
@@ -36,10 +30,7 @@ _GUARD = "'"
 
 
 def bucket_of(text: str, buckets: int) -> int:
-    """Return a normalised text's bucket: the first 8 bytes of its SHA-256, modulo `buckets`.
-
-    Without key or salt: everybody can compute it, and every release has the same.
-    """
+    """Return a text's bucket: first 8 bytes of its SHA-256, modulo `buckets`; no key, no salt."""
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:8], "big") % buckets
 
@@ -66,10 +57,7 @@ def unguarded(text: str) -> str:
 
 
 def level_reader(column: Column) -> Callable[[str], int | None]:
-    """Return the reader of a cell's text: a level's index, -1 if empty, None if no level.
-
-    Total and fast on every text. A level reads as itself, so released rows read as they are.
-    """
+    """Return the reader of a cell's text: a level's index, -1 if empty, None if no level. Total."""
     codes = column.level_codes()
     longest = _MAX_SHRINKING * max(map(len, codes), default=0)
     buckets = column.hash_buckets

@@ -1,8 +1,4 @@
-"""Passes over confidential rows: sums of whole numbers, equal in any order and process.
-
-A tally is a pure function of rows and public parameters with tally(a + b) = tally(a) + tally(b).
-The deployment chooses who adds up its parts: this process, or a cluster (`dpiw.run.cluster`).
-"""
+"""Passes over confidential rows: whole sums, with tally(a + b) = tally(a) + tally(b)."""
 
 from __future__ import annotations
 
@@ -25,20 +21,12 @@ Passes: TypeAlias = Callable[[Tally, Snapshot], Totals]
 
 
 def in_process(tally: Tally, snapshot: Snapshot) -> Totals:
-    """Make one pass in this process, a batch at a time.
-
-    Privacy:
-        Exact sums, as confidential as the rows.
-    """
+    """Make one pass in this process. Privacy: exact sums, as confidential as the rows."""
     return tally(snapshot.batches())
 
 
 def checked(totals: Totals) -> Totals:
-    """Return totals that are whole numbers.
-
-    Raises:
-        PrivacyError: they are not: sums of floats depend on the order and on the other rows.
-    """
+    """Return totals; PrivacyError unless whole: sums of floats depend on the other rows."""
     if any(total.dtype != np.int64 for total in totals):
         raise PrivacyError("a pass adds up whole numbers of 64 bits, and nothing else")
     return totals
@@ -47,16 +35,11 @@ def checked(totals: Totals) -> Totals:
 def add_up(
     tally: Tally, parts: Sequence[Snapshot], arrived: Iterable[tuple[int, Totals | None]]
 ) -> Totals:
-    """Return the totals of all parts, each counted once.
+    """Return the totals of all parts, each counted once; counts here the parts that never arrive.
 
-    Args:
-        tally: counts.
-        parts: of a snapshot; at least one.
-        arrived: totals by part number, in any order, perhaps repeated; None where a part failed.
-            Parts that never arrive are counted here.
+    `arrived`: totals by part number, in any order, perhaps repeated; None where a part failed.
 
-    Privacy:
-        As `in_process`.
+    Privacy: exact sums, as confidential as the rows.
     """
     sums: list[NDArray[np.int64]] = []
     missing = dict(enumerate(parts))
@@ -78,13 +61,9 @@ def add_up(
 
 
 def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | None:
-    """Return a part's totals in another process; None where it cannot.
+    """Return a part's totals in another process, None where it cannot. Privacy: exact sums.
 
-    Never raises: a cluster would write an error's text and place to all its logs. `here` is the
-    caller's `arithmetic()` and `state_of` the snapshot's file.
-
-    Privacy:
-        As `in_process`.
+    Never raises: a cluster would log an error's text and place.
     """
     try:
         same = (arithmetic(), state_of(part.path)) == here
@@ -95,11 +74,7 @@ def tally_part(tally: Tally, part: Snapshot, here: tuple[str, str]) -> Totals | 
 
 @functools.cache
 def arithmetic() -> str:
-    """Return a digest of the versions of dpiw and NumPy, and of a calculation on this processor.
-
-    Where the last bit of a feature differs, so may its place on the lattice: processes that share a
-    pass must round alike, or a row's part would depend on who counts it.
-    """
+    """Return a digest of versions and a calculation: processes of one pass must round alike."""
     numbers = np.linspace(-30.0, 30.0, 1024 * 700).reshape(1024, 700)
     # A product so large that kinds of processor and numbers of threads add it in other orders.
     results = [np.cos(numbers), np.sin(numbers), np.exp(numbers), numbers @ numbers[:100].T]

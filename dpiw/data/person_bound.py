@@ -1,11 +1,7 @@
 """The bound on rows per person, over a table of any number of rows.
 
-Ids become keyed hashes in an unnamed file of the run's private folder, 16 bytes a row, processed by
-ranges of hashes. Memory: one byte a row, and about 80 bytes for each of some four million rows.
-
-Two persons of one hash would count as one: rows are dropped, never added, but one person's rows
-then depend on another's. So a hash has 128 bits, under two fresh keys of the operating system:
-nobody can seek such ids, and one person meets one of n others' hash with a chance of n/2^128.
+Memory: a byte a row, and about 80 bytes for each of some four million rows. Ids become 128-bit
+hashes under fresh keys, so nobody can seek two persons of one hash (docs/privacy.md section 1).
 """
 
 from __future__ import annotations
@@ -45,25 +41,13 @@ _ALONE = np.uint64(0)
 def rows_within_unit(
     cells: Iterable[pd.Series[Any]], person: Column, unit: PrivacyUnit, *, directory: Path
 ) -> NDArray[np.bool_]:
-    """Select at most `unit.max_rows` rows of each person.
+    """Return a mask, shape (rows,) in file order, of at most `unit.max_rows` rows of each person.
 
-    Each row gets an independent random key from the operating system, and a person keeps the rows
-    of the smallest keys. So no person's rows depend on another's, and file order decides nothing.
+    A person keeps the rows of the smallest of independent random keys from the operating system: no
+    person's rows depend on another's, and file order decides nothing. `directory` is the run's
+    private folder. Raises SourceError for a row without id, unless `null_is_own_person`.
 
-    Args:
-        cells: the identifier's canonical cells, batch by batch.
-        person: the identifier.
-        unit: how many rows of a person are kept.
-        directory: the run's private folder, for the file of hashes.
-
-    Returns:
-        Mask of shape (rows,), in file order.
-
-    Privacy:
-        Unit: afterwards adding or removing a person adds or removes at most `max_rows` rows.
-
-    Raises:
-        SourceError: a row without id, unless the identifier declares `null_is_own_person`.
+    Privacy: afterwards adding or removing a person adds or removes at most `max_rows` rows.
     """
     with tempfile.TemporaryFile(dir=directory) as file:
         rows, alone = _hashed(cells, file)
@@ -118,7 +102,6 @@ def _chunks(file: IO[bytes]) -> Iterator[tuple[int, Records]]:
 
 
 def _in_range(file: IO[bytes], number: int, ranges: int) -> Iterator[Records]:
-    """Rows of one range of hashes, each with a random key."""
     for start, hashes in _chunks(file):
         first = hashes["one"]
         places = np.flatnonzero((first % np.uint64(ranges) == number) & (first != _ALONE))
@@ -143,7 +126,6 @@ def _keep(mask: NDArray[np.bool_], parts: Iterable[Records], *, most: int) -> No
 
 
 def _first_of_each(rows: Records, most: int) -> Records:
-    """The rows of the `most` smallest keys of each hash."""
     rows = rows[np.lexsort((rows["key"], rows["two"], rows["one"]))]
     hashes = rows[["one", "two"]]
     starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]][: len(rows)])

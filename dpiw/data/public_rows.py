@@ -1,9 +1,7 @@
 """Rows of public files: a free beta calibration, and rows that another tool made.
 
-The curator declares that they are public; nothing can check it. The file's SHA-256 is one of the
-plan's decisions and stands in the certificate, so that everybody sees which rows were meant.
-Messages name columns, kinds and public ranges, and never a cell, a name or a digest of the file: it
-may be another one than its owner thinks.
+The curator declares them public; nothing can check it, so the certificate states the SHA-256.
+Messages hold no cell, name or digest of the file: it may be another one than its owner thinks.
 """
 
 from __future__ import annotations
@@ -31,11 +29,9 @@ FIELD = "weights.post_processing: beta_calibrate.rows"
 
 
 def named_file(step: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return a `beta_calibrate` step with its file's absolute path and SHA-256.
+    """Return a `beta_calibrate` step with its public file's absolute path and SHA-256.
 
-    A file whose digest is stated is not read, and a missing file leaves it open: a run that keeps a
-    copy of the rows goes on without them. The path must not be confidential
-    (`dpiw.data.confidential`).
+    A file with a stated digest is not read, and a missing file leaves it open.
     """
     digest = step.get("sha256")
     if digest is None:
@@ -61,13 +57,7 @@ def _digest(path: Path, field: str) -> str:
 def read_public_rows(
     path: Path, *, sha256: str, schema: PublicSchema, directory: Path, limits: IngestLimits
 ) -> ScaledTable:
-    """Read a CSV file of public rows: UTF-8, commas, exactly the schema's released columns.
-
-    A copy lies in `directory` while it is read.
-
-    Raises:
-        SpecError: the file has changed, is not such a CSV file, or holds no rows.
-    """
+    """Read a public CSV file of the released columns; SpecError if it is changed or unfit."""
     copy = directory / f".public-{secrets.token_hex(8)}"
     names = [column.name for column in schema.released]
     reason = ""
@@ -96,27 +86,14 @@ _LIMITS = IngestLimits(max_memory_bytes=1 << 30)
 
 
 def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
-    """Refuse a file that has another SHA-256, or is the confidential table. Reads no row.
-
-    Compares with `source` by name and inode, and never opens it.
-
-    Raises:
-        SpecError: the confidential file, no readable regular file, or other bytes.
-    """
+    """Raise SpecError for another SHA-256, no regular file, or the (unopened) source."""
     if is_same_file(path, source):
         raise SpecError(f"{ROWS_FIELD}: this is source.path, the confidential table")
     check_digest(path, sha256, field=ROWS_FIELD)
 
 
 def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTable:
-    """Read a Parquet file of exactly the schema's released columns, each cell as declared.
-
-    Nothing is clamped or filled: what the data dictionary does not admit is refused.
-
-    Raises:
-        SpecError: other bytes, columns or types, an inadmissible cell, no rows, or a row that
-            breaks a constraint.
-    """
+    """Read a Parquet file of the released columns; SpecError for an inadmissible cell or row."""
     check_digest(path, sha256, field=ROWS_FIELD)
     raw, reason = None, ""
     names = [column.name for column in schema.released]

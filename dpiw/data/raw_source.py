@@ -1,7 +1,6 @@
-"""A private copy of a file, its raw cells batch by batch, and limits on its size.
+"""A private copy of a file, its raw cells in batches, and limits on its size.
 
-The copy is whole, of one moment, and removed as soon as possible. Errors of libraries quote cells,
-so they are dropped, not chained: our error is raised after their handler has ended.
+Errors of libraries quote cells: raise ours after their handler has ended, never chained.
 """
 
 from __future__ import annotations
@@ -50,15 +49,9 @@ def _nowhere(error: Exception) -> str:
 def attempt(
     action: Callable[[], T], failure: str, *, place: Callable[[Exception], str] = _nowhere
 ) -> T:
-    """Run `action`; any failure of a library becomes a SourceError that quotes nothing.
+    """Run `action`; any failure of a library becomes a SourceError `failure` that quotes nothing.
 
-    A full, read-only or damaged disk stays an OSError, as it is no fault of the source. A lack of
-    memory has its own message, as the file may be correct.
-
-    Args:
-        action: the library call.
-        failure: the message, the same wherever it fails.
-        place: extracts `SourceError.place` from the library's error: a number, no text.
+    A failing disk stays an OSError. `place` extracts a number, no text, from the library's error.
     """
     location = ""
     try:
@@ -73,15 +66,7 @@ def attempt(
 
 
 def copy_source(source: Path, target: Path) -> None:
-    """Copy a regular file, and refuse it if it changed meanwhile.
-
-    Args:
-        source: a regular file; its last path component may not be a symbolic link.
-        target: a new file, created with mode 0600.
-
-    Raises:
-        SourceError: missing, not regular, too large, packed, or changed while it was read.
-    """
+    """Copy a regular file (no link), mode 0600; SourceError if changed, packed or too large."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = attempt(
         lambda: os.open(source, flags), "the source file cannot be opened, or is a symbolic link"
@@ -123,14 +108,9 @@ def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestLimits:
-    """Limits on a file: public settings of the spec, and part of a run's identity.
+    """Public limits on a file, part of a run's identity; `max_memory_bytes` is for public tables.
 
-    There is no limit on rows, nor on bytes except of the copy: a failure would reveal the number.
-
-    Attributes:
-        max_columns: columns in it.
-        max_cell_bytes: bytes of one text cell.
-        max_memory_bytes: bytes of a public table that is read whole; the confidential one is not.
+    No limit on rows, nor on bytes except of the copy: a failure would reveal the number.
     """
 
     max_columns: int = 1_000
@@ -158,11 +138,7 @@ class RawTable:
 class RawSource:
     """An open file of raw cells that can be read several times. Confidential.
 
-    Attributes:
-        types: physical type by column, in file order: `text` or the Arrow type's name.
-        tables: yields the rows of some columns in batches of bounded size.
-        to_frame: converts a batch.
-        max_cell_bytes: bytes of one text cell.
+    `types` by column, in file order: `text` or the Arrow type's name.
     """
 
     types: dict[str, str]
@@ -174,21 +150,12 @@ class RawSource:
         return "RawSource"
 
     def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the rows of some columns (None: all) in order; at least one batch.
-
-        Raises:
-            SourceError: as soon as the file is damaged or ragged; a cell that is too long, once all
-                rows were read. The message gives no place.
-        """
+        """Yield rows of some columns (None: all), one batch or more. SourceError: no place."""
         for table in self._checked(columns):
             yield attempt(partial(self.to_frame, table), "the file could not be read")
 
     def whole(self, *, most_bytes: int) -> RawTable:
-        """Return all rows of a public file.
-
-        Raises:
-            SourceError: as `frames`; or the table takes more memory.
-        """
+        """Return all rows of a public file; SourceError if damaged or too large for memory."""
         tables, size = [], 0
         for table in self._checked(None):
             tables.append(table)
@@ -225,7 +192,6 @@ def data_row(index: int) -> str:
 
 
 def _first_longer(column: pa.ChunkedArray, most: int) -> int | None:
-    """Index of the first text of more than `most` bytes; None if there is none."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     lengths = pc.binary_length(column)

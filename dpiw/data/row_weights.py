@@ -1,8 +1,7 @@
 """Weights of rows, of mean one, and their replicates.
 
-Any survey package computes standard errors from replicate weights: the variance of an estimate is
-`scale` times the sum of squared differences between its replicates and the full estimate (Rao and
-Wu 1988; Wolter 2007, chapter 5).
+Variance of an estimate: `scale` times the sum of squared differences between its replicates and
+the full estimate. Source: Rao & Wu (1988); Wolter (2007), chapter 5.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ MOST_NUMBERS = 250_000_000
 
 
 def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return self-normalised weights of mean one, shape (rows,), from natural logs.
-
-    Raises:
-        ReleaseError: no rows, or a log weight that is not finite.
-    """
+    """Return weights of mean one, shape (rows,), from finite natural logs, else ReleaseError."""
     logs = np.asarray(log_weights, dtype=np.float64)
     if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
         raise ReleaseError("log_weights: expected one finite number per row, and at least one row")
@@ -38,11 +33,7 @@ def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
 def published_weights(
     log_weights: NDArray[np.float64], *, self_normalised: bool
 ) -> NDArray[np.float64]:
-    """Return the column `weight`: of mean one, or the exponentials as they are.
-
-    Raises:
-        ReleaseError: as `mean_one_weights`, or a weight too large for a float.
-    """
+    """Return the column `weight`, of mean one or exponentials; ReleaseError if not finite."""
     normalised = mean_one_weights(log_weights)
     if self_normalised:
         return normalised
@@ -53,12 +44,7 @@ def published_weights(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplicateWeights:
-    """Replicate weights.
-
-    Attributes:
-        weights: shape (n, R), > 0, of mean one each; they already include the full weights.
-        scale: factor of the sum of squared differences.
-    """
+    """Replicate weights, shape (n, R), of mean one each, which already include the full weights."""
 
     weights: NDArray[Any] = field(repr=False)
     scale: float
@@ -77,10 +63,6 @@ class ReplicateWeights:
         return np.array(estimates, dtype=np.float64)
 
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
-        """Return the variance of a smooth statistic, shape (p,); `full`: the release's weights.
-
-        Replicates differ little from the full weights, so a quantile moves by a few rows or not at
-        all: use the variance of the share below it instead.
-        """
+        """Return a smooth statistic's variance, shape (p,); replicates of quantiles barely move."""
         differences = self.estimates(statistic) - np.atleast_1d(statistic(full))
         return np.asarray(self.scale * (differences**2).sum(axis=0))

@@ -1,7 +1,7 @@
 """Each kind of constraint: which rows break it, and the nearest row that satisfies it.
 
-Nearest for a `Never`: one changed cell (`Region.ways_out`), if possible not of a column fixed by a
-`Lookup`. For a `Lookup`: the cell that follows. For a `Total`: least sum of squares in own units.
+Nearest for a `Never`: one changed cell, if possible not fixed by a `Lookup`. For a `Lookup`: the
+cell that follows. For a `Total`: least sum of squares in own units.
 """
 
 from __future__ import annotations
@@ -76,9 +76,8 @@ class Region:
     ) -> list[tuple[Whole, Mask, NDArray[np.float64]]]:
         """Return the nearest cells outside, each as (whole, missing, distance), for cells inside.
 
-        The next lower value, the next higher value, and a missing cell. From a missing cell: the
-        least value outside. Distance of a number: its share of the range; of a level, or of
-        becoming missing or not: 1; infinite where there is no such cell.
+        The next lower and higher values, and missing; from missing, the least value. Distance: a
+        number's share of the range, else 1; infinite where there is no such cell.
         """
         low, high = self.lattice.low, self.lattice.high
         if self.lows.size:
@@ -128,10 +127,7 @@ class NeverRule:
         return np.asarray(np.logical_and.reduce(met))
 
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
-        """Change the cell that is nearest to an admissible one; the first one if several are.
-
-        Later turns take the next nearest, so that rules that undo each other diverge.
-        """
+        """Change the nearest cell; later turns the next nearest, so that rules do not cycle."""
         moves = [
             (name, *way)
             for name, region in self.regions.items()
@@ -280,8 +276,8 @@ class TotalRule:
     def _nearest(self, cells: Cells, held: frozenset[str]) -> tuple[dict[str, Whole], Mask]:
         """Return the nearest whole numbers with some columns held, and whether there are any.
 
-        All others move by one amount towards the total, as far as their bounds let them: each
-        further step costs the same in every column that still moves, so no other choice is nearer.
+        All others move by one amount towards the total, as far as their bounds allow: no other
+        choice is nearer, as each further step costs the same in every column that still moves.
         """
         signs = np.array([*self.signs.values()], dtype=np.int64)[:, None]
         numbers = np.array([cells.whole[name] for name in self.signs]) * signs
@@ -341,10 +337,7 @@ def _ends(lattice: Lattice, sign: int) -> tuple[int, int]:
 def _check_units(
     constraint: Total, lattices: Mapping[str, Lattice], signs: Mapping[str, int]
 ) -> None:
-    """Raise SchemaError unless the columns can be added: numbers of one step, or times.
-
-    A date and days make a date, a datetime and seconds a datetime.
-    """
+    """Raise SchemaError unless the columns can be added: numbers of one step, or times."""
     kinds = {name: lattice.column.kind for name, lattice in lattices.items()}
     if any(lattice.column.is_discrete for lattice in lattices.values()):
         raise _fault(constraint, "sum", "expected columns of numbers or dates; see `never`")

@@ -1,8 +1,4 @@
-"""Decide and repair all constraints of a dictionary: a pure function of synthetic rows.
-
-Each rule's own projection is the nearest row (`dpiw.data.rule_kinds`). Several rules together give
-an admissible row, not the nearest one. As a last resort a row made of the dictionary replaces it.
-"""
+"""Decide constraints and repair synthetic rows: an admissible row, not always the nearest."""
 
 from __future__ import annotations
 
@@ -44,10 +40,8 @@ class Rule(Protocol):
     def projected(self, cells: Cells, *, turn: int | None) -> Cells:
         """Return the nearest rows that satisfy it, for rows that break it.
 
-        Args:
-            cells: the rows.
-            turn: None: the nearest row. Used where several rules do not come together: 0 moves the
-                columns that follow from others, if possible; each further number tries another way.
+        For rules that do not come together, `turn` 0 moves columns that follow; each other number
+        tries another way.
         """
         ...
 
@@ -57,11 +51,7 @@ _KINDS: Mapping[type, Any] = {Never: NeverRule, Lookup: LookupRule, Total: Total
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rules:
-    """All constraints of a dictionary, each with its rule, and the lattices of their columns.
-
-    Attributes:
-        public: at least one row made of the dictionary alone that breaks no constraint.
-    """
+    """All constraints, each with its rule, the lattices, and `public` rows that break none."""
 
     constraints: tuple[Constraint, ...]
     rules: tuple[Rule, ...]
@@ -70,12 +60,7 @@ class Rules:
 
     @classmethod
     def of(cls, constraints: Sequence[Constraint], released: Sequence[Column]) -> Self:
-        """Check constraints against the columns and against each other.
-
-        Raises:
-            SchemaError: names the constraint: a name twice, a column that is not released, a value
-                that cannot occur, or nothing that satisfies it, alone or with the others.
-        """
+        """Check constraints against columns and each other; SchemaError names the constraint."""
         columns = {column.name: column for column in released}
         names: set[str] = set()
         lattices: dict[str, Lattice] = {}
@@ -111,10 +96,7 @@ class Rules:
         }
 
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
-        """Repair rows by the constraints whose repair is `only`, or by all.
-
-        Rows that satisfy them stay. Rows on which several meet may still break one: see `replaced`.
-        """
+        """Repair rows by constraints of one repair, or all; some may still break one."""
         cells = self._read(scaled)
         chosen = [
             rule
@@ -124,11 +106,7 @@ class Rules:
         return self._written(scaled, _repaired(chosen, cells))
 
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
-        """Replace any rows by rows that break no constraint: the last resort.
-
-        Takes the nearest row of `public` by the sum of distances between cells, and then as many of
-        the row's own cells, one after the other, as break no constraint.
-        """
+        """Replace rows by the nearest of `public`, keeping own cells that break nothing."""
         original = self._read(scaled)
         places = [
             self._nearest_public(
@@ -183,7 +161,7 @@ def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
 
 
 def _repaired(rules: Sequence[Rule], cells: Cells) -> Cells:
-    """Repair rows by each rule, again and again; some may still break one."""
+    """Repair rows by each rule repeatedly; some may still break one."""
     for turns in _turns(len(rules)):
         rows = _any_broken(rules, cells)
         if not rows.any():
@@ -193,7 +171,6 @@ def _repaired(rules: Sequence[Rule], cells: Cells) -> Cells:
 
 
 def _turns(rules: int) -> Iterator[Sequence[int | None]]:
-    """The turn of every rule in each pass."""
     for _ in range(ROUNDS):
         yield [None] * rules
     for _ in range(ROUNDS):
@@ -213,10 +190,7 @@ def _once(rules: Sequence[Rule], turns: Sequence[int | None], cells: Cells) -> C
 def _mended_together(
     constraints: Sequence[Constraint], rules: Sequence[Rule], lattices: Mapping[str, Lattice]
 ) -> Cells:
-    """Return the repaired public rows, from a generator that the constraints seed.
-
-    Raises SchemaError if a row still breaks one.
-    """
+    """Return the repaired public rows; raise SchemaError if a row still breaks a constraint."""
     text = json.dumps([constraint.to_mapping() for constraint in constraints], sort_keys=True)
     digest = hashlib.sha256(text.encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))

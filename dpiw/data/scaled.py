@@ -17,8 +17,7 @@ from dpiw.errors import SchemaError
 class ScaledTable:
     """Scaled values by column, in released order, shape (rows,) each. As private as its rows.
 
-    Numeric kinds: float64 in [0, 1], NaN = missing; discrete kinds: int32 level indices, missing
-    is -1.
+    Numeric: float64 in [0, 1], NaN = missing; discrete: int32 level indices, -1 = missing.
     """
 
     columns: Mapping[str, NDArray[Any]]

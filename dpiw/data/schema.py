@@ -1,9 +1,7 @@
 """The public schema: columns with public bounds and levels, and every view of a row they define.
 
-A row has four forms: raw cells, *scaled* values (`ScaledTable`), the *encoded* matrix in [0, 1]
-(for generators) and the *centred* features (for weights; docs/method.md section 3), whose norm has
-a bound that follows from the schema alone. Scaling is row-local and total; unscaling always returns
-the declared types and ranges.
+A row is raw cells, *scaled* values, the *encoded* matrix in [0, 1] (generators), or the *centred*
+features (weights; docs/method.md section 3), whose norm the schema alone bounds.
 """
 
 from __future__ import annotations
@@ -170,11 +168,7 @@ class PublicSchema:
     # Raw cells and scaled values
 
     def scale(self, frame: pd.DataFrame) -> ScaledTable:
-        """Clamp and map every cell to its declared range, row by row; never raise on a value.
-
-        Ignores columns that are not declared. Raises SourceError for a released column that is
-        missing or occurs twice.
-        """
+        """Map cells to their declared range, row by row; raises SourceError for columns only."""
         columns = {}
         for column in self.released:
             if column.name not in frame.columns:
@@ -186,20 +180,13 @@ class PublicSchema:
         return ScaledTable(columns, len(frame))
 
     def project(self, scaled: ScaledTable) -> ScaledTable:
-        """Return the nearest admissible table: in range, on each column's grid, missing filled.
-
-        Equals `scale(unscale(scaled))`; the identity on admissible tables.
-        """
+        """Return the nearest admissible table; equals `scale(unscale(scaled))`."""
         return ScaledTable(
             {c.name: project_cells(c, self._values(scaled, c)) for c in self.released}, scaled.rows
         )
 
     def unscale(self, scaled: ScaledTable) -> pd.DataFrame:
-        """Return raw cells of declared types and ranges, from any scaled table (projected first).
-
-        Types: float64; int64 (Int64 if nullable); bool (boolean); str; datetime64[s] for dates;
-        datetime64[s, ZONE] for datetimes. Missing: NaN, NA or NaT.
-        """
+        """Return raw cells of declared types and ranges from any scaled table, projected first."""
         return pd.DataFrame(
             {c.name: unscale_cells(c, self._values(scaled, c)) for c in self.released}
         )
@@ -216,8 +203,8 @@ class PublicSchema:
     def blocks(self) -> tuple[Block, ...]:
         """Layout of the encoded and centred matrices, in released order.
 
-        A numeric column is one value, followed by {present, missing} if nullable; a discrete
-        column is one indicator block over its levels, with `missing` last if nullable.
+        Numeric: one value, then {present, missing} if nullable. Discrete: one indicator block over
+        the levels, with `missing` last if nullable.
         """
         blocks: list[Block] = []
 
@@ -269,11 +256,7 @@ class PublicSchema:
         return matrix
 
     def decode(self, matrix: NDArray[np.float64]) -> ScaledTable:
-        """Inverse of `encode`; any other real matrix is projected (clip, argmax, grid).
-
-        Args:
-            matrix: shape (rows, width). NaN counts as 1/2 in a value and as lowest in a block.
-        """
+        """Inverse of `encode`, after projection. NaN is 1/2 in a value, lowest in a block."""
         matrix = np.asarray(matrix, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.width:
             raise SchemaError(f"decode: expected a matrix with {self.width} columns")

@@ -1,7 +1,6 @@
 """Scaled rows in a Parquet file, written and read batch by batch.
 
-No column statistics and no metadata; row groups of one public size, so that their ends reveal
-nothing of the rows. Pages have checksums: a flipped bit on the disk is found on reading.
+No column statistics or metadata, and row groups of one public size: their ends reveal nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ DAMAGED = "the confidential snapshot is missing, damaged or of another schema"
 
 @contextlib.contextmanager
 def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
-    """Yield a function that appends rows: at `path` durably once the block ends, or nothing.
-
-    Privacy:
-        The file is exact: it belongs in the confidential workspace only.
-    """
+    """Yield a function that appends rows, durable at block end. Privacy: exact, confidential."""
     with durable_file(path) as file, contextlib.ExitStack() as stack:
         writers: list[pq.ParquetWriter] = []
         waiting: list[ScaledTable] = []
@@ -72,13 +67,7 @@ def write_snapshot(scaled: ScaledTable, path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """An existing file of scaled rows, checked only for its columns; confidential.
-
-    Attributes:
-        path: of the file.
-        columns: names, in order.
-        groups: first and one past the last of its row groups; None: all.
-    """
+    """An existing file of scaled rows, confidential; `groups`: half-open range, or None: all."""
 
     path: Path
     columns: tuple[str, ...]
@@ -88,13 +77,11 @@ class Snapshot:
         return f"Snapshot({', '.join(self.columns)})"
 
     def batches(self) -> Iterator[ScaledTable]:
-        """Yield the rows in order, at most `BATCH_ROWS` at a time; at least one batch.
+        """Yield the exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        Privacy:
-            Exact rows: read by `PrivateTable` and the ingest stage only.
+        Raises SourceError without the reason, which may quote values.
 
-        Raises:
-            SourceError: the file is damaged. The reason may quote values and is dropped.
+        Privacy: exact rows: read by `PrivateTable` and the ingest stage only.
         """
         return prefetched(self._read_in_order())
 
@@ -105,11 +92,7 @@ class Snapshot:
 
     @cached_property
     def rows(self) -> int:
-        """Number of rows.
-
-        Privacy:
-            Exact: of private rows it is confidential.
-        """
+        """Number of rows. Privacy: exact: of private rows it is confidential."""
         with self.path.open("rb") as stream:
             metadata = pq.ParquetFile(stream).metadata
             first, stop = self.groups or (0, metadata.num_row_groups)
@@ -120,14 +103,7 @@ class Snapshot:
         return ScaledTable.concatenate([*self.batches()])
 
     def parts(self, groups: int) -> tuple[Snapshot, ...]:
-        """Split into parts of `groups` row groups; a part's batches are batches of the whole.
-
-        Privacy:
-            The number of parts reveals the number of rows.
-
-        Raises:
-            SourceError: the file is damaged.
-        """
+        """Split by `groups` row groups, batches kept. Privacy: reveals the number of rows."""
         with contextlib.suppress(OSError, pa.ArrowException), self.path.open("rb") as stream:
             row_groups = pq.ParquetFile(stream).metadata.num_row_groups
             starts = range(0, max(1, row_groups), groups)
@@ -138,22 +114,14 @@ class Snapshot:
 
 
 def open_snapshot(path: Path) -> Snapshot:
-    """Open a snapshot and read its columns, but no row.
-
-    Raises:
-        SourceError: missing or damaged.
-    """
+    """Open a snapshot and read its columns, no row; SourceError if it is missing or damaged."""
     with contextlib.suppress(OSError, pa.ArrowException), path.open("rb") as stream:
         return Snapshot(path=path, columns=tuple(pq.ParquetFile(stream).schema_arrow.names))
     raise SourceError(DAMAGED)
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a snapshot exists and can be read to its end, in one pass.
-
-    Privacy:
-        Reveals the state of the disk, and nothing of the rows.
-    """
+    """Whether a snapshot can be read to its end. Privacy: reveals the state of the disk alone."""
     try:
         for _ in open_snapshot(path).batches():
             pass
@@ -163,10 +131,7 @@ def is_whole(path: Path) -> bool:
 
 
 def state_of(path: Path) -> str:
-    """Return a digest of size, time of change and footer; "" if there is no snapshot.
-
-    It differs between two snapshots that were written apart, even at one path.
-    """
+    """Return a digest of size, time of change and footer; "" if there is no snapshot."""
     with contextlib.suppress(OSError), path.open("rb") as stream:
         status = os.fstat(stream.fileno())
         stream.seek(-8, os.SEEK_END)  # the footer, its length in four bytes, and a word

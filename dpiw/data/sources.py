@@ -1,9 +1,7 @@
 """Read a confidential file in batches: raw cells by declared types, never inferred.
 
-A structural failure raises, with a message that holds nothing of the file and not its place
-(`SourceError.place` is for the custodian's log alone). Values never raise
-(tests/hostile/bad_inputs/rows.py, rows 13-16, 23, 24, 26-32). Memory holds a few batches; only
-public files are read whole.
+A structural failure raises without a text or place of the file; values never raise
+(tests/hostile/bad_inputs/rows.py). Only public files are read whole.
 """
 
 from __future__ import annotations
@@ -33,11 +31,7 @@ _QUOTE = ord('"')
 
 
 class QuoteScan:
-    """Whether every quote opens a cell, closes one, or is half of a doubled one within a cell.
-
-    Then every RFC 4180 reader finds the same cells, and no quote is left open. Other texts are not
-    judged: a quote in an unquoted cell is admissible too, and `csv` decides.
-    """
+    """Whether quotes are plain: then every RFC 4180 reader finds the same cells."""
 
     def __init__(self, delimiter: str) -> None:
         """Take the delimiter, an ASCII character."""
@@ -92,7 +86,6 @@ def _each(tables: Iterator[pa.Table], failure: str) -> Iterator[pa.Table]:
 
 
 def _arrow_row(error: Exception) -> str:
-    """Only the row number of Arrow's message."""
     match = _ARROW_ROW.match(str(error))
     return data_row(int(match[1]) - 2) if match else ""
 
@@ -104,13 +97,9 @@ def _arrow_row(error: Exception) -> str:
 def open_csv(
     path: Path, names: list[str], *, limits: IngestLimits, encoding: str, delimiter: str
 ) -> Iterator[RawSource]:
-    """Open a private copy of a CSV file; every cell is text.
+    """Open a private copy of a CSV file; every cell is text; SourceError for its header or quotes.
 
-    The header must hold exactly `names`, in any order. A byte-order mark is dropped; invalid bytes
-    become U+FFFD and so an unknown cell.
-
-    Raises:
-        SourceError: no header as declared, or an unbalanced quote.
+    A byte-order mark is dropped; invalid bytes become U+FFFD and so an unknown cell.
     """
     clean = path.with_name(path.name + ".utf8")
     try:
@@ -147,10 +136,10 @@ def read_csv(
 
 
 def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple[Path, bool]:
-    """Return the path of the text as UTF-8 with LF line ends, and whether quotes are plain.
+    """Return the path of UTF-8 text with LF (`path` or `clean`), and whether quotes are plain.
 
-    It is `path` itself, or else written to `clean`. LF alone, within quotes too: Arrow loses one of
-    a CR and LF that a block's edge separates, and the edge depends on other rows.
+    LF alone, within quotes too: Arrow loses one of a CR and LF that a block's edge separates, and
+    the edge depends on other rows.
     """
     name = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     b"a".decode(name, "replace")  # LookupError for a codec that is not of text
@@ -163,7 +152,6 @@ def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple
 
 
 def _is_clean(path: Path, quotes: QuoteScan) -> bool:
-    """Whether a text is clean as it is; if so, `quotes` has scanned it."""
     decoder, chunk = codecs.getincrementaldecoder("utf-8")(), b"\n"
     with path.open("rb") as source, contextlib.suppress(UnicodeDecodeError):
         if source.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
@@ -266,13 +254,9 @@ def _csv_tables(
 
 @contextlib.contextmanager
 def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Iterator[RawSource]:
-    """Open a Parquet file.
+    """Open a Parquet file; SourceError if damaged, encrypted, or with other columns than declared.
 
-    Embedded Arrow and pandas metadata decide only the time zone of timestamps and that dictionaries
-    are read as their values. Footers are not trusted: limits apply to the cells read.
-
-    Raises:
-        SourceError: damaged, encrypted, or other columns than declared.
+    Of embedded metadata only time zones and dictionary types count. Limits apply to the cells read.
     """
     with _parquet_file(path) as (file, schema):
         check_names(list(schema.names), names, max_columns=limits.max_columns)
@@ -303,11 +287,7 @@ def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
 
 
 def _dense(stream: BinaryIO) -> pq.ParquetFile:
-    """Reopen the file so that dictionaries are read as plain values.
-
-    Arrow's metadata marks them as dictionaries, and Arrow fails to build one where a text is no
-    UTF-8 or its index is too small. Renaming that metadata avoids it.
-    """
+    """Reopen with dictionaries as values: Arrow cannot build them where a text is no UTF-8."""
     stream.seek(-8, os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(-8 - length, os.SEEK_END)
@@ -328,13 +308,9 @@ def is_parquet(path: Path) -> bool:
 
 
 def parquet_types(path: Path) -> list[tuple[str, str]]:
-    """Return names and physical types of a Parquet file's columns, in file order.
+    """Return names and physical types of a Parquet file's columns; SourceError quotes nothing.
 
-    Privacy:
-        Reads the footer's schema alone: no row, no statistic and no number of rows.
-
-    Raises:
-        SourceError: no Parquet file, damaged or encrypted. Quotes nothing of the file.
+    Privacy: reads the footer's schema alone: no row, no statistic and no number of rows.
     """
     with _parquet_file(path) as (_, schema):
         return [(field.name, _physical_type(field)) for field in schema]
@@ -357,7 +333,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _physical_type(field: pa.Field) -> str:
-    """`text`, the name of an Arrow type, or a word for types that are not read."""
     kind = _plain_type(field.type)
     if isinstance(kind, pa.BaseExtensionType):
         return "extension"
@@ -369,7 +344,6 @@ def _physical_type(field: pa.Field) -> str:
 
 
 def _is_zone(kind: pa.DataType) -> bool:
-    """Whether a timestamp type has no zone, or a known one."""
     with contextlib.suppress(Exception):  # of several libraries of zones
         pa.array([], type=kind).to_pandas()
         return True

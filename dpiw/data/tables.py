@@ -1,8 +1,7 @@
 """Private tables (hot) and synthetic tables (cold).
 
-`PrivateTable` lives only inside a confidential stage, shows nothing and cannot be copied out. Only
-`PrivateSource.open` makes one, and only while the ledger confirms that the stage's cost has been
-reserved and armed.
+Only `PrivateSource.open` makes a `PrivateTable`, inside a confidential stage, while the ledger
+confirms that the stage's cost is reserved and armed.
 """
 
 from __future__ import annotations
@@ -33,12 +32,7 @@ class ConfirmsGrants(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticTable:
-    """Public synthetic rows, projected on construction: they are what is released.
-
-    Attributes:
-        schema: the public schema.
-        scaled: admissible scaled values, so that features equal those of the released file.
-    """
+    """Public synthetic rows, projected on construction: features equal the released file's."""
 
     schema: PublicSchema
     scaled: ScaledTable
@@ -83,10 +77,7 @@ class SyntheticTable:
 
 
 class StreamedTable(SyntheticTable):
-    """Synthetic rows read batch by batch, from a disk.
-
-    Memory holds a few batches, until `scaled` is read, which holds all rows.
-    """
+    """Synthetic rows read from a disk; memory holds a few batches, until `scaled` reads all."""
 
     def __init__(
         self, *, schema: PublicSchema, rows: int, read: Callable[[], Iterator[ScaledTable]]
@@ -115,9 +106,8 @@ def _sealed(action: str) -> NoReturn:
 class PrivateTable:
     """Confidential rows inside a stage (hot). No length, no iteration, no truth, no pickling.
 
-    Only generators and weight estimators call `batches`, `added` or `confidential`, and what they
-    return went through `dpiw.privacy.mechanisms`. The seal prevents accidents, not a hostile
-    programmer.
+    Only generators and weight estimators call `batches`, `added` or `confidential`, and return only
+    what `dpiw.privacy.mechanisms` drew. The seal prevents accidents, not a hostile programmer.
     """
 
     __slots__ = ("__passes", "__scaled", "__schema")
@@ -141,23 +131,16 @@ class PrivateTable:
     def batches(self) -> Iterator[ScaledTable]:
         """Yield the exact rows in order, at most `BATCH_ROWS` at a time; at least one batch.
 
-        Each call reads them again; memory holds a few batches.
-
-        Privacy:
-            Unprotected. Call only inside `measure`, and return nothing that was not drawn by
+        Privacy: unprotected. Call only inside `measure`, and return nothing that was not drawn by
             `dpiw.privacy.mechanisms` (or DP-SGD) with the sensitivity of the schema and unit.
         """
         rows = self.__scaled
         return rows.batches() if isinstance(rows, Snapshot) else rows.batches(BATCH_ROWS)
 
     def added(self, tally: Tally) -> Totals:
-        """Make one pass over all rows, wherever `tally` is counted.
+        """Make one pass over all rows; PrivacyError unless totals are whole in any order.
 
-        Privacy:
-            As `batches`: exact sums.
-
-        Raises:
-            PrivacyError: the totals are not whole numbers, and would depend on the order of adding.
+        Privacy: unprotected, as `batches`: exact sums.
         """
         rows = self.__scaled
         return checked(
@@ -170,11 +153,7 @@ class PrivateTable:
         return self.__passes is not in_process and isinstance(self.__scaled, Snapshot)
 
     def confidential(self) -> ScaledTable:
-        """Return all exact rows at once, for what cannot be measured in `batches`.
-
-        Privacy:
-            As `batches`.
-        """
+        """Return all exact rows at once. Privacy: unprotected, as `batches`."""
         rows = self.__scaled
         return rows.read() if isinstance(rows, Snapshot) else rows
 
@@ -227,12 +206,7 @@ class PrivateTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateSource:
-    """A reference to a scaled snapshot in the confidential workspace (cold).
-
-    Attributes:
-        snapshot: file written by `dpiw.data.ingest`.
-        schema: the schema it was scaled by.
-    """
+    """A reference to a scaled snapshot, and its schema, in the confidential workspace (cold)."""
 
     snapshot: Path
     schema: PublicSchema
@@ -243,13 +217,8 @@ class PrivateSource:
     def open(self, grant: Any, ledger: ConfirmsGrants, passes: Passes = in_process) -> PrivateTable:
         """Open the snapshot, after the ledger has confirmed that its cost is reserved.
 
-        Privacy:
-            Returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not one
-            byte is read.
-
-        Raises:
-            PrivacyError, LedgerError: from the ledger, before the file is opened.
-            SourceError: the snapshot is missing, damaged or of another schema.
+        Privacy: returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
+            one byte is read, and a PrivacyError or LedgerError is raised.
         """
         ledger.confirm(grant)
         snapshot = open_snapshot(self.snapshot)

@@ -16,13 +16,8 @@ Batch = TypeVar("Batch")
 def prefetched(batches: Iterable[Batch]) -> Generator[Batch]:
     """Yield the same batches in order, making each while the one before it is processed.
 
-    Useful where both sides work outside of Python: files, Arrow, NumPy. At most one batch is ahead,
-    and none is None. Closing or dropping the generator waits for the batch in the making, so that
-    its source may be closed. (A prefetch within another is waited for only in the main thread,
-    where stages run.)
-
-    Raises:
-        Exception: what making a batch raised, when that batch is requested.
+    At most one batch is ahead, and none is None. Closing the generator waits for the batch in the
+    making, so that its source may be closed (nested: only in the main thread).
     """
     source, user = iter(batches), threading.current_thread()
     thread = ThreadPoolExecutor(max_workers=1)
@@ -47,11 +42,9 @@ _MOST = 4
 def in_threads(
     function: Callable[[Item], Found], items: Iterable[Item], *, is_large: bool = False
 ) -> Generator[Found]:
-    """Yield the function's result for each item, in order, computed in threads.
+    """Yield results in order, computed in threads; items are requested in the caller's thread.
 
-    Useful where the function works outside of Python on large blocks. Items are requested in the
-    caller's thread, at most twice as many as run at once, so few items and results are held. A
-    single item needs no thread. `is_large`: results are large, so hold fewer.
+    At most twice as many as run at once are held; fewer if results are large.
     """
     left = iter(items)
     first = deque(islice(left, 2))

@@ -1,8 +1,7 @@
 """Great Expectations inside the confidential stage: structure, values and scaled ranges.
 
-Ephemeral context, no analytics, no progress bars, BOOLEAN_ONLY results: only truth values come out.
-Structure fails loudly and names declared columns only. Values never abort (whether a run aborts is
-an output); their verdicts stay in the confidential workspace.
+BOOLEAN_ONLY results: only truth values come out. Structure fails and names declared columns only.
+Values never abort, as aborting is an output; verdicts stay in the confidential workspace.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
     """Return physical types of a column: `text`, or an Arrow type without its parameters.
 
     In Parquet, any type that the column's values may take: a writer's choice depends on cells (a
-    gap turns whole numbers into floats), and whether a run ends must not. CSV cells are text.
+    gap turns whole numbers into floats), and whether a run ends must not.
     """
     if file_format == "csv":
         return ("text",)
@@ -64,11 +63,7 @@ def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
 def validate_structure(
     types: Mapping[str, str], schema: PublicSchema, *, file_format: str
 ) -> Results:
-    """Check that a file has exactly the declared columns, in any order, in admissible types.
-
-    Raises:
-        SourceError: names all declared columns at fault, and their admissible types.
-    """
+    """Raise SourceError, which names columns, unless all are declared and of admissible type."""
     import great_expectations.expectations as expect
 
     plain = {name: _plain_name(kind) for name, kind in types.items()}
@@ -106,12 +101,9 @@ def _plain_name(kind: str) -> str:
 
 
 def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> Results:
-    """Check raw values before clamping: bounds, levels, missing cells. Never raises on a value.
+    """Check raw values before clamping, on a stand-in of each column. Never raises on a value.
 
-    Judges a stand-in of each column: one good cell, and a bad one of every kind that occurred.
-
-    Privacy:
-        The verdicts depend on exact rows: confidential workspace only.
+    Privacy: the verdicts depend on exact rows: confidential workspace only.
     """
     import great_expectations.expectations as expect
 
@@ -145,11 +137,7 @@ def scaled_limits(column: Column) -> tuple[float, float]:
 
 
 def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
-    """Check the scaled table, or its minima and maxima: inside the limits, whole, right width.
-
-    Raises:
-        StageFailedError: a check failed. That is our bug, not the data's, and says no more.
-    """
+    """Raise StageFailedError (our bug) unless scaled values are in the limits."""
     import great_expectations.expectations as expect
 
     checks: list[Any] = [expect.ExpectTableColumnCountToEqual(value=len(schema.released))]
@@ -167,14 +155,11 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledFacts:
-    """Facts on a scaled table, collected from its batches.
+    """Facts on a scaled table, from its batches. Privacy: exact: confidential workspace only.
 
     Attributes:
         extremes: of `scaled_extremes`; no columns before the first batch.
         broken: which constraints some row breaks; None: unknown.
-
-    Privacy:
-        Exact: confidential workspace only.
     """
 
     extremes: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -190,11 +175,7 @@ class ScaledFacts:
         )
 
     def constraints(self) -> Results:
-        """Whether all rows satisfy each constraint. Rows that do not are used as they are.
-
-        Raises:
-            ValueError: unknown, as a batch could not be judged.
-        """
+        """Whether all rows satisfy each constraint; ValueError if a batch could not be judged."""
         if self.broken is None:
             raise ValueError("a batch could not be judged")
         return {f"constraint {name}": name not in self.broken for name in self.names}
@@ -218,14 +199,7 @@ def _broken(
 
 
 def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
-    """Return minimum and maximum of every scaled column, as two rows.
-
-    Admissible missing numbers are left out; others pass through as NaN. A column without values has
-    zeros, which are admissible.
-
-    Privacy:
-        Exact extremes: validated and dropped inside the stage.
-    """
+    """Return scaled minima and maxima, as two rows; zeros without values. Privacy: exact."""
     extremes = {}
     for column in schema.released:
         values = scaled.columns[column.name]
@@ -240,11 +214,9 @@ def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
 def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
     """Run expectations on a frame and return the verdicts only.
 
-    GX's result objects are dropped: they hold an unsalted hash of the data
-    (`pandas_data_fingerprint`) and, on errors, tracebacks.
+    GX's result objects are dropped: they hold an unsalted hash of the data and tracebacks.
 
-    Privacy:
-        The verdicts depend on the frame's exact rows: confidential workspace only.
+    Privacy: the verdicts depend on the frame's exact rows: confidential workspace only.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own deprecations

@@ -1,8 +1,7 @@
 """YAML for configuration: plain data only.
 
-Refused: aliases and anchors (so no expansion bombs), tags, duplicate keys, several documents. `no`,
-`on`, dates and `1:30` stay text; only `true`/`false`, `null`/`~`, decimal integers and floats are
-typed (tests/hostile/bad_inputs/rows.py, row 50).
+Refused: aliases, anchors, tags, duplicate keys, several documents. `no`, `on`, dates and `1:30`
+stay text (tests/hostile/bad_inputs/rows.py, row 50).
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ def _refusal(problem: str, place: Any) -> _Refusal:
 
 
 def _reason(problem: MarkedYAMLError) -> tuple[str, Any]:
-    """The fault in dpiw's own words, and its place."""
     message, mark = problem.problem or "", problem.problem_mark
     if isinstance(problem, _Refusal):
         return message, mark
@@ -82,10 +80,7 @@ def _place(mark: Any) -> str:
 
 
 def _nodes(text: str) -> Any:
-    """Return the nodes of one document, or None if it is empty.
-
-    Checks event by event, so that nothing refused is ever built.
-    """
+    """Return a document's nodes, None if empty; checks by event: builds nothing refused."""
     if found := _OTHER_BREAKS.search(text):
         before = text[: found.start()].split("\n")
         place = StringMark("", found.start(), len(before) - 1, len(before[-1]), None, 0)
@@ -159,17 +154,13 @@ def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
 def load_text(
     text: str, *, what: str, error: type[DPIWError] = SpecError, exact: bool = False
 ) -> Any:
-    """Parse one YAML document.
+    """Parse one YAML document; `error` gives reason, line and column, and quotes nothing.
 
     Args:
         text: the document.
         what: name of the thing for messages, e.g. `schema`.
         error: class of the errors raised.
         exact: return decimals as `decimal.Decimal` instead of float.
-
-    Raises:
-        error: not readable under the rules above; gives reason, line and column, and quotes
-            nothing.
     """
     failure, at = ": not valid YAML", what
     try:
@@ -190,10 +181,7 @@ def load_text(
 def load_file(
     path: Path, *, what: str, error: type[DPIWError] = SpecError, exact: bool = False
 ) -> Any:
-    """Parse a UTF-8 configuration file of at most `MAX_BYTES`; see `load_text`.
-
-    Files that are not named as YAML, such as a table, are refused unopened.
-    """
+    """Parse a UTF-8 file of at most `MAX_BYTES`; files not named as YAML are refused unopened."""
     failure = ""
     try:
         if _is_named_otherwise(path):
@@ -240,10 +228,7 @@ def _unreadable(path: Path, problem: OSError) -> str:
 
 @contextlib.contextmanager
 def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
-    """Add file, line and column to errors raised in this block.
-
-    Errors must begin with a field, `column NAME: FIELD` or `constraint NAME: FIELD`.
-    """
+    """Add file, line and column to errors of this block that begin with a field's name."""
     try:
         yield
     except errors as error:
@@ -262,7 +247,6 @@ def _placed(path: Path, message: str) -> str:
 
 
 def _second(path: Path, message: str) -> str:
-    """The line of the second of two columns, where a message begins with both names."""
     pair = re.match(r"columns (.+) and (.+): equal", message)
     _, columns = _step(_root(path), "columns") if pair else (None, None)
     if pair is None or not isinstance(columns, SequenceNode):
@@ -276,7 +260,6 @@ def _item_name(item: Any) -> str | None:
 
 
 def _root(path: Path) -> Any:
-    """The nodes of the file; None if it can no longer be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
         return _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
     return None
@@ -306,7 +289,6 @@ def _walk(node: Any, keys: list[str]) -> Any:
 
 
 def _step(node: Any, key: str) -> tuple[Any, Any]:
-    """Mark and node below a key, an index, or the item of that name; else (None, None)."""
     if isinstance(node, MappingNode):
         for name, value in node.value:
             if name.value == key:

@@ -1,11 +1,7 @@
-"""Cost of a whole run: events to (epsilon, delta).
+"""Cost of a whole run: events to (epsilon, delta), by PLDs in add/remove form (docs/method.md 10).
 
-Totals come from privacy loss distributions (PLDs) of `dp_accounting`, pessimistic on a grid, always
-in the add/remove form: a mechanism normalises its noise by the sensitivity under the unit's
-relation (docs/method.md section 10). Every approximation rounds against ourselves. The exponential
-mechanism is accounted by the curves of `dpiw.privacy.bounded_range`.
-
-Source: Koskela et al. (2020); Doroshenko et al. (2022) for the pessimistic discretisation.
+Every approximation rounds against ourselves. Source: Koskela et al. (2020); Doroshenko et al.
+(2022) for the pessimistic discretisation.
 """
 
 from __future__ import annotations
@@ -55,9 +51,8 @@ __all__ = [
 LATTICE_MARGIN = 1e-4
 """Noise multipliers are accounted as if smaller by this share: `m / (1 + LATTICE_MARGIN)`.
 
-It covers, in this one place, that discrete laws on a lattice of at most 2^-20 scales are accounted
-as continuous ones (relative error in delta near 1e-10), float rounding in the PLD convolutions,
-and, for DP-SGD, noise drawn in floats. Pure sums (`delta = 0`) need and take no margin.
+It covers laws on a lattice of at most 2^-20 scales, accounted as continuous ones (relative error in
+delta near 1e-10), float rounding in PLD convolutions, and DP-SGD's floats. Pure sums take none.
 """
 
 GRID = 1e-4
@@ -77,13 +72,9 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
     """Return an upper bound of the total epsilon of all events at `delta`.
 
     Args:
-        events: of the mechanisms, in any order; adaptivity is allowed.
-        delta: in [0, 1). At 0 the total is the exact sum of the pure events.
+        events: in any order; adaptivity is allowed. UncalibratedError if one has no noise.
+        delta: in [0, 1), else PrivacyError. At 0: the exact sum, PrivacyError with Gaussian noise.
         grid: step of the privacy loss, natural log units; a coarser one is faster and larger.
-
-    Raises:
-        PrivacyError: delta = 0 with Gaussian noise in the events, or delta outside [0, 1).
-        UncalibratedError: an event holds no positive finite noise.
     """
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
@@ -101,12 +92,7 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
 
 
 def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID) -> float:
-    """Return an upper bound of the total delta of all events at `epsilon` >= 0.
-
-    Raises:
-        PrivacyError: epsilon is negative or not a number.
-        UncalibratedError: an event holds no positive finite noise.
-    """
+    """Return an upper bound of the events' total delta at `epsilon` >= 0, else PrivacyError."""
     if not epsilon >= 0:
         raise PrivacyError("epsilon: expected a number >= 0")
     events, remaining = _without_deltas(events, 1.0)
@@ -118,12 +104,9 @@ class EpsilonBounds:
     """The epsilon of each accountant alone; infinite where it gives none.
 
     Attributes:
-        sum: of the epsilons of pure events.
         gaussian: the closed form, where all noise is Gaussian.
-        rdp: Renyi accounting.
         pld: privacy loss distributions, losses rounded up.
-        pld_below: the same, rounded down and without `LATTICE_MARGIN`: no sound bound is below it.
-            0 where it gives none.
+        pld_below: rounded down and without `LATTICE_MARGIN`: no sound bound is below it; or 0.
     """
 
     sum: float
@@ -140,12 +123,7 @@ class EpsilonBounds:
 
 
 def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBounds:
-    """Return every accountant's own epsilon at `delta`, for an audit that compares them.
-
-    Raises:
-        PrivacyError: delta is outside [0, 1).
-        UncalibratedError: an event holds no positive finite noise.
-    """
+    """Return every accountant's own epsilon at `delta` in [0, 1), for an audit."""
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
     events, delta = _without_deltas(events, delta)
@@ -169,12 +147,7 @@ def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBo
 
 
 def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
-    """Return the total epsilon by Renyi accounting: an independent, looser bound.
-
-    Raises:
-        PrivacyError: delta is not inside (0, 1).
-        UncalibratedError: an event holds no positive finite noise.
-    """
+    """Return the epsilon by Renyi accounting, an independent, looser bound; delta in (0, 1)."""
     if not 0 < delta < 1:
         raise PrivacyError("delta: Renyi accounting needs a number inside (0, 1)")
     events, delta = _without_deltas(events, delta)
@@ -184,15 +157,9 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
 
 
 def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
-    """Return the total Renyi epsilon at each order, in units of 1e-12, rounded up.
+    """Return upper bounds of the total Renyi epsilon at each order, in units of 1e-12.
 
-    Upper bounds at every order > 1, under `LATTICE_MARGIN`, in decimals that are the same on every
-    machine: Gaussian a/(2m^2), Laplace exact, exponential mechanism min(epsilon, a epsilon^2/8),
-    Poisson-sampled Gaussian exact at the next whole order.
-
-    Raises:
-        PrivacyError: no events: no draw is free.
-        UncalibratedError: an event holds no positive finite noise.
+    Under `LATTICE_MARGIN`, the same on every machine. Raises PrivacyError for no events.
     """
     merged = _with_margin(merge_events(events))
     if not merged:
@@ -207,14 +174,10 @@ def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
 def _without_deltas(
     events: Sequence[PrivacyEvent], delta: float
 ) -> tuple[tuple[PrivacyEvent, ...], float]:
-    """Take every event's own delta off the total `delta`; return the rest of both.
+    """Take every event's own delta off the total; return the rest, PrivacyError if below 0.
 
-    If the rest is (epsilon, delta')-DP, all events together are so at delta' plus the sum of their
-    own deltas: declared ones, and those of thresholds, which cost nothing else (docs/method.md
-    section 19).
-
-    Raises:
-        PrivacyError: they sum to more than `delta`.
+    If the rest is (epsilon, delta')-DP, all events are so at delta' plus the sum of their own
+    deltas (docs/method.md sections 10 and 19).
     """
     delta_events = [event for event in events if isinstance(event, DeclaredEvent | ThresholdEvent)]
     if not any(event.delta for event in delta_events):
@@ -303,12 +266,7 @@ _FINEST_GRID = 1e-5
 
 
 def compose_privacy_losses(merged: Sequence[PrivacyEvent], grid: float) -> Any:
-    """Return the pessimistic PLD of all events together.
-
-    Args:
-        merged: at least one event, from `dpiw.privacy.events.merge_events`.
-        grid: step of the privacy loss; a finer one is used where single events need it.
-    """
+    """Return the pessimistic PLD of merged events (at least one); `grid` may become finer."""
     selections = [event for event in merged if isinstance(event, ExponentialMechanismEvent)]
     # One block of selections at most may use the sharper curve: see `dpiw.privacy.bounded_range`.
     block = max(selections, key=lambda event: event.count * event.epsilon**2, default=None)

@@ -1,44 +1,10 @@
-"""Privacy curves of exponential mechanisms, single and in adaptive blocks.
+"""Privacy curves H(s) = sup_A P(A) - exp(s) Q(A) of exponential mechanisms, single and in blocks.
 
-A selection by the exponential mechanism with parameter e has *bounded range*: for neighbours with
-output laws P and Q, the privacy loss log(P/Q) lies in an interval [t - e, t] with 0 <= t <= e. The
-curves here bound the hockey-stick divergence H(s) = sup_A P(A) - exp(s) Q(A) of all such pairs.
+Only one block of a run may use the block curve V_k: two blocks of different epsilon do not
+exchange. Derivations: docs/method.md sections 10 and 18 (as Gaussian noise).
 
-**One selection.** H is convex in the likelihood ratio, so the loss may be moved to the interval's
-ends: loss t with probability p(t) = (1 - exp(t-e)) / (1 - exp(-e)), else t - e. The divergence is
-p(t) (1 - exp(s-t)), largest at t = (s+e)/2:
-
-    H(s) = (1 - exp((s-e)/2))^2 / (1 - exp(-e)),   |s| <= e,
-
-continued by 1 - exp(s) below and 0 above. In exp(s) it is convex and decreasing from 1, so one pair
-of distributions has exactly this curve, dominates every selection, and composes adaptively
-(Zhu, Dong & Wang 2022).
-
-**A block of k selections of the same e.** Composing that pair k times lets t depend on the *final*
-s, which no mechanism can. By backward induction over the adversary's choices, the largest
-divergence of any adaptive block is V_k, where V_0(s) = max(0, 1 - exp(s)) and
-
-    V_k(s) = max over t of  p(t) V_{k-1}(s - t) + (1 - p(t)) V_{k-1}(s - t + e),
-
-again by convexity: x V(s - log x) is the perspective of a convex function. V_k is a maximum of
-hockey-stick curves, so it too belongs to a dominating pair.
-
-**Interleaving.** Let T be the step above and C the (linear) step of a mechanism given by one
-dominating pair. T C <= C T, as a maximum of means is at most the mean of maxima. So every order of
-the block's selections among such mechanisms costs at most the composition of V_k's pair with
-theirs. Two blocks of different e do not exchange in this way: only one block of a run may use V_k.
-
-**As Gaussian noise.** Where the e of each selection depends on earlier noisy output, no curve of
-fixed e applies, but Gaussian differential privacy does, whose filter is exact (Smith & Thakurta
-2022). On two points of losses t and t - e, with P(t) = p and Q(t) = q, the odds of p and q have the
-ratio exp(e). A Gaussian mechanism of shift m dominates such a pair if m >= z(p) - z(q), z the
-normal quantile. z of a logistic has slope p(1-p)/phi(z(p)) <= sqrt(2 pi)/4, as 4 p (1-p) <=
-exp(-z^2/2): the square [-z, z]^2 holds the disc of radius z. So every selection is m-GDP with
-
-    m = e sqrt(pi/8).
-
-Source: Dong, Durfee & Rogers (2020) for bounded range and its optimal composition; the adaptive
-block and its interleaving, and the Gaussian bound, are derived here and checked in its test.
+Source: Dong, Durfee & Rogers (2020) for bounded range and its optimal composition; Zhu, Dong & Wang
+(2022); the adaptive block and the Gaussian bound are derived here.
 """
 
 from __future__ import annotations
@@ -74,9 +40,9 @@ def block_is_cheap(count: int) -> bool:
 def block_curve(epsilon: float, count: int, order: FloatArray) -> FloatArray:
     """Return an upper bound of V_count(s) at `order` = s, for `count` selections of `epsilon`.
 
-    The recursion runs on the lattice of losses of step h = epsilon/n. An interval [t - e, t] is
-    covered by one with both ends on the lattice and length e + h, so t needs lattice values only.
-    Between lattice points the curve is interpolated along its chords in exp(s), which lie above.
+    The recursion runs on a lattice of losses of step h = epsilon/n. An interval of length e + h
+    with ends on the lattice covers [t - e, t], so t needs lattice values only. Chords in exp(s)
+    interpolate from above.
     """
     cells = _cells(count)
     step, span = epsilon / cells, cells + 1

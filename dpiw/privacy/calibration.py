@@ -15,16 +15,9 @@ def calibrate(
 ) -> float:
     """Return the effort rho whose events cost at most `epsilon` at `delta`, within 1e-4 of it.
 
-    Where the cost jumps past the target, the effort just below the jump.
-
-    Args:
-        make_events: the run's events for rho > 0; every cost continuous and increasing in rho.
-        epsilon: the total to meet, > 0.
-        delta: in [0, 1).
-
-    Raises:
-        PrivacyError: the target is not admissible, or no rho in [1e-16, 1e16] times the first guess
-            brackets it: fixed events alone cost more, or nothing depends on rho.
+    Where the cost jumps past the target, the effort just below the jump. The cost of
+    `make_events` must be continuous and increasing in rho > 0. Raises PrivacyError for an
+    inadmissible target, or if no rho in [1e-16, 1e16] times the first guess meets it.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
@@ -63,7 +56,6 @@ class _Search:
         return math.log(max(total, 1e-300) / self._target)
 
     def solve(self, log_rho: float) -> float:
-        """Return the largest log rho found whose cost is at most the target, within 1e-4 of it."""
         first = log_rho
         low: tuple[float, float] | None = None
         high: tuple[float, float] | None = None

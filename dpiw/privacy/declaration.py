@@ -16,15 +16,11 @@ _MOST_EPSILON = int(BEYOND * EPSILON_UNIT)
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """(epsilon, delta)-DP of single rows, or of the units that the tool protected.
+    """(epsilon, delta)-DP under `relation`, of rows, or of the units that the tool protected.
 
     Attributes:
-        epsilon: > 0.
-        delta: in [0, 1).
-        relation: under which it was stated.
         rows_per_unit: public bound, enforced before the tool read its table, on how many of the
-            things it protects make up one protected unit of the release: 1 if it protects the
-            unit itself.
+            things it protects make up one unit of the release; 1: the unit itself.
     """
 
     epsilon: Decimal
@@ -33,17 +29,13 @@ class Declaration:
     rows_per_unit: int = 1
 
     def event(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Return the cost for `unit`, by group privacy, rounded up.
+        """Return the cost for `unit`, by group privacy, rounded up (docs/method.md section 10).
 
-        A group of g gives (g epsilon, delta sum_{i<g} exp(i epsilon)), with g = `rows_per_unit`,
-        doubled where add/remove serves replace-one, which is one removal and one addition. A
-        replace-one guarantee says nothing of the number of rows, so it serves no other relation
-        and no group: a unit may be replaced by one of another number of rows. Source: Dwork & Roth
-        (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
+        A group of g = `rows_per_unit`, doubled where add/remove serves replace-one, gives
+        (g epsilon, delta sum_{i<g} exp(i epsilon)). Raises SpecError for replace-one declared for
+        another relation or a group, as it says nothing of the number of rows; and for a delta >= 1.
 
-        Raises:
-            SpecError: replace-one declared for add/remove or for a group, an epsilon that nothing
-                can pay, or a delta of one or more.
+        Source: Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
         """
         group = self.rows_per_unit
         if self.relation is NeighbouringRelation.REPLACE_ONE and group > 1:

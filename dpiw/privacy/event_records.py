@@ -21,11 +21,7 @@ def event_to_json(event: PrivacyEvent) -> dict[str, Any]:
 
 
 def events_text(events: Iterable[Mapping[str, Any]]) -> str:
-    """Return how often each mechanism draws, and its noise, for people.
-
-    Events are as `event_to_json` writes them or as the ledger stores them. Their numbers may be
-    unsound; a value that is no number is shown as it is.
-    """
+    """Return how often each mechanism draws, and its noise, for people; numbers may be unsound."""
     draws: Counter[str] = Counter()
     for event in events:
         scale = ", ".join(
@@ -48,11 +44,7 @@ def _short(value: Any) -> str:
 
 
 def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:
-    """Read what `event_to_json` wrote.
-
-    Raises:
-        PrivacyError: an unknown type, or fields that the type does not have.
-    """
+    """Read what `event_to_json` wrote; PrivacyError for an unknown type or fields."""
     kind = EVENT_TYPES.get(str(data.get("type")))
     if kind is None:
         raise PrivacyError(f"privacy event: type must be one of {', '.join(sorted(EVENT_TYPES))}")
@@ -68,11 +60,7 @@ def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:
 
 
 def stored_event(data: Mapping[str, Any]) -> PrivacyEvent:
-    """Read an event as the ledger stores it: its floats are shortest exact decimal texts.
-
-    Raises:
-        PrivacyError: as `event_from_json`, or a text that is not a number.
-    """
+    """Read an event of the ledger, floats as shortest decimal texts, else PrivacyError."""
     try:
         numbers = {
             key: float(value) if key != "type" and isinstance(value, str) else value

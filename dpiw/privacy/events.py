@@ -1,9 +1,7 @@
-"""Privacy events: what a mechanism did, and what each kind is to every accountant.
+"""Privacy events: what a mechanism did, and what each kind costs under every accountant.
 
-A kind is one class and its line in `EVENT_TYPES`. The class defines its strength, its epsilon if it
-is pure, its Renyi divergence, its privacy loss distribution (PLD) and its `dp_accounting` form. No
-other code asks for the kind, except for what is true of one kind alone: the closed form of Gaussian
-noise, the blocks of `dpiw.privacy.bounded_range`. The audit has its own accountant.
+A kind is one class and its line in `EVENT_TYPES`. No other code asks for the kind, except for the
+closed form of Gaussian noise and the blocks of `dpiw.privacy.bounded_range`.
 """
 
 from __future__ import annotations
@@ -135,8 +133,7 @@ class GaussianEvent(NoiseEvent):
 class LaplaceEvent(NoiseEvent):
     """`count` Laplace mechanisms of scale / L1 sensitivity `noise_multiplier`.
 
-    Spherical Laplace noise of scale / L2 sensitivity `noise_multiplier` is dominated by this same
-    event (docs/method.md section 10).
+    It also dominates spherical noise of scale / L2 sensitivity (docs/method.md section 4).
     """
 
     noise_multiplier: float
@@ -246,9 +243,8 @@ class PoissonSampledGaussianEvent(NoiseEvent):
 class DeclaredEvent(EventKind):
     """`count` foreign mechanisms, each declared (epsilon, delta)-DP.
 
-    Accounted as the worst such mechanism: with probability delta it shows the table, which
-    `dpiw.privacy.accounting` takes off the total's delta; else randomised response (Kairouz et al.
-    2015).
+    Accounted as the worst one: shows the table with probability delta, else randomised response
+    (Kairouz et al. 2015; docs/method.md section 10).
     """
 
     epsilon: float
@@ -294,11 +290,10 @@ class DeclaredEvent(EventKind):
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdEvent(EventKind):
-    """`count` columns of noisy counts, of which only those above a threshold are shown.
+    """`count` columns of noisy counts: only those above a threshold are shown.
 
-    With probability at most `delta` each shows a level that one unit alone holds; otherwise it
-    shows nothing that the noise on the counts, an event of its own, does not pay for. The total's
-    delta is the sum.
+    With probability at most `delta` each shows a level that one unit alone holds; the event of the
+    counts' noise pays for all else. The total's delta is the sum.
     """
 
     delta: float
@@ -352,23 +347,17 @@ EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
 
 
 def check_event(event: PrivacyEvent) -> None:
-    """Refuse an event that no accountant can cost.
-
-    Raises:
-        UncalibratedError: a noise multiplier or an epsilon is zero, negative or not finite.
-        PrivacyError: an unknown type, a count below 1, or a sampling probability outside (0, 1].
-    """
+    """Raise UncalibratedError for a noise not finite and > 0, PrivacyError for other faults."""
     if type(event) not in EVENT_TYPES.values():
         raise PrivacyError(f"privacy event of unknown type {type(event).__name__}")
     event.check()
 
 
 def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
-    """Return the same total with fewer parts, in a fixed order.
+    """Return the same total with fewer parts, the same to the last bit in any order and split.
 
-    Gaussian events become one, exactly: k mechanisms of multipliers m_i compose to one of
-    multiplier (sum 1/m_i^2)^(-1/2), also adaptively. Equal events of the other kinds add counts.
-    The result is the same to the last bit whatever the order of events and the split of counts.
+    Gaussian events become one, exactly: multipliers m_i compose to (sum 1/m_i^2)^(-1/2), also
+    adaptively. Equal events of the other kinds add counts.
     """
     gaussian: dict[float, int] = {}
     counts: dict[PrivacyEvent, int] = {}
@@ -408,10 +397,7 @@ def pure_epsilon(events: Sequence[PrivacyEvent]) -> float:
 # Partition selection
 
 _LATTICE = 2.0**-20
-"""Largest lattice step, in noise scales (`dpiw.privacy.mechanisms`).
-
-The lattice's tail is no heavier than the continuous one a step nearer.
-"""
+"""Largest lattice step, in noise scales; the tail is at most the continuous one a step nearer."""
 
 _UP = 1 + 1e-9
 """Covers the error of the quantile."""
@@ -420,14 +406,9 @@ _UP = 1 + 1e-9
 def level_threshold(*, scale: float, rows: int, delta: float) -> float:
     """Return the least noisy count at which a level is shown, in rows, rounded up.
 
-    Every level that occurs gets a noisy count, and those at or above a public threshold are shown.
-    That a level occurs at all is what neighbours may differ in: a delta of its own pays for the
-    chance that a level shows although a single unit holds all its rows.
-
-    A unit's rows lie on levels that nobody else has, c_l on level l. With q(c) the chance that
-    Gaussian noise takes a count c to the threshold, one shows with probability sum_l q(c_l) at
-    most, by the union bound. q is convex below the threshold, so the sum is largest with all rows
-    on one level or each on its own: max(q(rows), rows q(1)).
+    That a level occurs at all may differ between neighbours: `delta` pays for the chance that a
+    level shows although one unit holds all its rows. Bound: max(q(rows), rows q(1)), where q(c) is
+    the chance that noise takes a count c to the threshold (docs/method.md section 19).
 
     Args:
         scale: standard deviation of the noise on the lattice of `mechanisms.noisy_counts`, in rows.
@@ -438,9 +419,7 @@ def level_threshold(*, scale: float, rows: int, delta: float) -> float:
         UncalibratedError: no noise, no rows, or a delta outside (0, 1/2).
 
     Source: Desfontaines, Voss, Gipson & Mandayam (2022), "Differentially private partition
-    selection"; with Gaussian noise Swanberg, Desfontaines & Haney (2023), "DP-SIPS"; the bound for
-    several rows and
-    the proof for both relations: docs/method.md section 19.
+    selection"; with Gaussian noise Swanberg, Desfontaines & Haney (2023), "DP-SIPS".
     """
     from scipy.special import ndtri
 

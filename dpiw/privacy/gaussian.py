@@ -14,12 +14,8 @@ from dpiw.errors import PrivacyError
 def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
     """Return the smallest delta of one Gaussian mechanism at epsilon.
 
-    Args:
-        noise_multiplier: standard deviation over L2 sensitivity, m > 0.
-        epsilon: natural log units; below 0 where another mechanism has spent its part.
-
-    Returns:
-        Phi(1/(2m) - epsilon m) - exp(epsilon) Phi(-1/(2m) - epsilon m).
+    Phi(1/(2m) - epsilon m) - exp(epsilon) Phi(-1/(2m) - epsilon m), for m the `noise_multiplier`,
+    standard deviation over L2 sensitivity. Epsilon may be negative after another mechanism's part.
     """
     from scipy.special import log_ndtr
 
@@ -43,13 +39,9 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise standard deviation over L2 sensitivity for (epsilon, delta)-DP.
+    """Return the smallest standard deviation over L2 sensitivity for a target, rounded up.
 
-    kappa of docs/method.md section 10, rounded up by 1e-12 relative; without the lattice margin,
-    which `dpiw.privacy.accounting` adds.
-
-    Raises:
-        PrivacyError: epsilon < 0, or delta is not inside (0, 1).
+    Without the lattice margin. Raises PrivacyError if epsilon < 0 or delta is outside (0, 1).
     """
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 < delta < 1):
         raise PrivacyError("Gaussian noise: expected epsilon >= 0 and 0 < delta < 1")

@@ -1,12 +1,6 @@
-"""Fast secure randomness: normals and row samples from a ChaCha20 keystream under a fresh key.
+"""Fast secure randomness for DP-SGD from ChaCha20 under a fresh key; forked processes differ.
 
-For DP-SGD, whose millions of draws would take the exact integer samplers of
-`dpiw.privacy.randomness` hours. The normals are doubles, not exact: uniforms of 63 bits (more in
-the tail) through the method of Box and Muller. Only the sum of value and noise leaves, rounded to a
-coarse public lattice (`dpiw.privacy.mechanisms.noisy_sum`).
-
-Nothing is buffered: every call keys its own stream with 256 bits from the operating system, so a
-forked process draws other values.
+Normals are doubles: only sums that `mechanisms.noisy_sum` rounded may leave. Buffer nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +31,6 @@ def keystream_words(count: int) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1)
 def _chacha() -> tuple[Any, Any]:
-    """Import the cipher at the first draw only."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     return Cipher, algorithms.ChaCha20
@@ -53,8 +46,7 @@ def keystream_uniforms(count: int) -> Array:
 def keystream_normals(count: int) -> Array:
     """Return independent standard normals, shape (count,).
 
-    Box and Muller (1958): with R = sqrt(-2 log U) and an angle 2 phi uniform on (-pi, pi),
-    R cos 2 phi and R sin 2 phi are independent normals; both follow from t = tan phi.
+    Source: Box & Muller (1958), by t = tan phi for an angle 2 phi uniform on (-pi, pi).
     """
     half = (count + 1) // 2
     uniforms = keystream_words(2 * half).view(np.int64).astype(np.float64)
@@ -87,14 +79,9 @@ def _radii(uniforms: Array) -> Array:
 def bernoulli_rows(
     rows: int, probability: float, *, uniforms: Callable[[int], Array]
 ) -> NDArray[np.int64]:
-    """Select each of `rows` rows with the same probability, independently; ascending indices.
+    """Select each of `rows` (confidential: in no error's text) independently; ascending.
 
-    The gaps between selected rows are geometric, so the work grows with the selected rows only.
-
-    Args:
-        rows: how many there are; may be confidential, and is in no error's text.
-        probability: in (0, 1].
-        uniforms: draws on (0, 1].
+    Gaps between selected rows are geometric. `uniforms` draws on (0, 1]; `probability` in (0, 1].
     """
     if probability >= 1.0:
         return np.arange(rows, dtype=np.int64)

@@ -1,7 +1,6 @@
 """A measurement: what a mechanism drew, with the law of its noise, as one file.
 
-Only this file leaves a confidential stage. Everything after it (models, weights, samples) is
-post-processing of these bytes, free and repeatable.
+Only this file leaves a confidential stage; everything after it is post-processing, free.
 """
 
 from __future__ import annotations
@@ -29,15 +28,10 @@ class ReleasedNoise:
     """Noise of one group of released values, as the certificate states it.
 
     Attributes:
-        values: the group (`one_way`, `gradient`, ...).
-        law: of the noise.
-        scale: of the noise, in units of the values (`dpiw.privacy.units.NoiseLaw`).
-        sensitivity: how far one privacy unit moves the values, L1 for Laplace noise and L2
-            otherwise; None: not stated by an earlier version of dpiw.
+        scale: > 0, in units of the values (`dpiw.privacy.units.NoiseLaw`).
+        sensitivity: of the values to one privacy unit, L1 for Laplace noise, else L2; None: an
+            earlier version of dpiw did not state it.
         event: index of its event among the stage's events; None as above.
-
-    Raises:
-        UncalibratedError: scale or sensitivity is no finite number > 0.
     """
 
     values: str
@@ -74,12 +68,8 @@ class Measurement:
     """Noisy values and public facts about them.
 
     Attributes:
-        kind: the method that drew it (`privbayes`, `histogram`, `beta`, ...).
-        arrays: noisy values by name; plain numeric arrays of any shape.
         facts: public facts, JSON values only (noise law, sizes, structure, settings).
-        publishable: False when the noise was seeded or absent; such a measurement cannot be
-            released (`NotPublishableError`).
-        noise: the certificate's statement of the noise drawn.
+        publishable: False when the noise was seeded or absent (`NotPublishableError`).
         threshold: the least noisy count that is shown; None where nothing is left out.
     """
 
@@ -91,14 +81,9 @@ class Measurement:
     threshold: float | None = None
 
     def under(self, grant: str, *, settings: str) -> Measurement:
-        """Record the ledger's arm and the plan's settings under which it was drawn.
+        """Record the ledger's arm (SHA-256) and the settings' digest under which it was drawn.
 
-        A file found after a crash is committed only under the arm it was drawn under, and published
-        only under the plan it was drawn by.
-
-        Args:
-            grant: the SHA-256 that the arm's entry holds.
-            settings: digest of the planned stage's method and parameters.
+        After a crash a file is committed only under its arm and published only under its plan.
         """
         return replace(self, facts={**self.facts, _GRANT: grant, _SETTINGS: settings})
 

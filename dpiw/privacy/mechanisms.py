@@ -1,14 +1,8 @@
-"""The only path from confidential numbers to noisy ones.
+"""The only path from confidential numbers to noisy ones: integer sums on a dyadic lattice.
 
-Every function puts its input on a dyadic lattice, draws integers from a `NoiseSource`, adds the two
-exactly in 64-bit integers and converts to float64 last. The lattice step is a power of two of at
-most 2^-20 times the noise scale and depends on the public scale alone.
-
-The laws are the discrete ones on that lattice. They are accounted as their continuous namesakes
-with the margin `dpiw.privacy.accounting.LATTICE_MARGIN`; discrete Laplace and Gumbel need none.
-
-Source: docs/method.md section 4 and docs/privacy.md section 4; Mironov (2012); Canonne, Kamath &
-Steinke (2020).
+The step depends on the public scale alone (at most 2^-20 scales). Discrete laws are accounted as
+continuous ones with `dpiw.privacy.accounting.LATTICE_MARGIN`. Source: docs/privacy.md section 4;
+Mironov (2012); Canonne, Kamath & Steinke (2020).
 """
 
 from __future__ import annotations
@@ -36,11 +30,7 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 
 
 def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
-    """Return the lattice step: the power of two with 2^bits <= scale/step < 2^(bits+1).
-
-    Raises:
-        UncalibratedError: the scale is zero, negative or not finite.
-    """
+    """Return the power of two with 2^bits <= scale/step < 2^(bits+1), else UncalibratedError."""
     if not (math.isfinite(scale) and _SMALLEST_SCALE <= scale <= _LARGEST_SCALE):
         raise UncalibratedError("noise scale: expected a finite number > 0, set by calibration")
     _, exponent = math.frexp(scale)
@@ -48,12 +38,10 @@ def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
 
 
 def lattice_slack(law: NoiseLaw) -> float:
-    """Return how much rounding a vector to the lattice adds to its sensitivity.
+    """Return what rounding a vector to the lattice adds to its sensitivity, in its units.
 
-    Each of two neighbours' coordinates moves by at most half a step, so their difference by one
-    step: sqrt(dimension) steps in L2 (Gaussian, spherical), dimension steps in L1 (Laplace). The
-    slack is in units of the released values and depends on `law.scale`; `calibrated_law` solves for
-    both at once.
+    Two neighbours' coordinates differ by at most one step more: sqrt(dimension) steps in L2
+    (Gaussian, spherical), dimension steps in L1 (Laplace).
     """
     return lattice_step(law.scale) * _slack_steps(law.kind, law.dimension)
 
@@ -63,15 +51,8 @@ def calibrated_law(
 ) -> NoiseLaw:
     """Return the law of scale `noise_multiplier` times (sensitivity + lattice slack), rounded up.
 
-    Args:
-        kind: the noise law.
-        noise_multiplier: scale over sensitivity, as accounted; > 0.
-        sensitivity: of the vector before rounding: L2, or L1 for `laplace`; > 0.
-        dimension: length of the vector.
-
-    Raises:
-        UncalibratedError: a multiplier or sensitivity is not a finite number > 0, or the
-            multiplier is so large that rounding would outweigh it.
+    `sensitivity`, before rounding, is L2, or L1 for `laplace`. Raises UncalibratedError for numbers
+    not finite and > 0, or a multiplier so large that rounding would outweigh it.
     """
     if not all(math.isfinite(value) and value > 0 for value in (noise_multiplier, sensitivity)):
         raise UncalibratedError("noise multiplier and sensitivity: expected finite numbers > 0")
@@ -89,23 +70,17 @@ def _slack_steps(kind: NoiseKind, dimension: int) -> float:
 
 
 def noisy_counts(counts: NDArray[Any], *, law: NoiseLaw, noise: NoiseSource) -> NDArray[np.float64]:
-    """Release exact whole counts with lattice noise.
+    """Release exact whole counts with lattice noise, as float64 of the same shape.
+
+    Raises UncalibratedError for a scale not finite and > 0 or a wrong dimension, PrivacyError for
+    counts that are no integers or leave the lattice range.
 
     Args:
         counts: integers of any shape, `law.dimension` in all.
         law: scale in counts.
         noise: where the draws come from.
 
-    Returns:
-        float64 array of the same shape, every entry a multiple of the lattice step.
-
-    Raises:
-        UncalibratedError: the law has no positive finite scale, or another dimension.
-        PrivacyError: counts are not integers, or leave the lattice range.
-
-    Privacy:
-        Unit: as the caller's sensitivity. Counts lie on the lattice already (its step is at most
-        1), so the sensitivity grows by nothing.
+    Privacy: the caller's sensitivity; the lattice step is at most 1, so rounding adds nothing.
         Event: `GaussianEvent(scale / L2)`, `LaplaceEvent(scale / L1)`, or for spherical noise
         `LaplaceEvent(scale / L2)`.
     """
@@ -124,24 +99,18 @@ def noisy_counts(counts: NDArray[Any], *, law: NoiseLaw, noise: NoiseSource) -> 
 def noisy_vector(
     vector: NDArray[np.float64], *, law: NoiseLaw, noise: NoiseSource
 ) -> NDArray[np.float64]:
-    """Release a real vector: rounded to the lattice, then given lattice noise.
+    """Release a real vector: rounded to the lattice, then given lattice noise; float64.
+
+    Raises UncalibratedError for a scale not finite and > 0 or a wrong dimension, PrivacyError for
+    entries that are not finite or leave the lattice range.
 
     Args:
-        vector: shape (law.dimension,), finite.
+        vector: shape (law.dimension,); errors hold no value.
         law: scale in the vector's units, best from `calibrated_law`.
         noise: where the draws come from.
 
-    Returns:
-        float64 array of the same shape, every entry a multiple of the lattice step.
-
-    Raises:
-        UncalibratedError: the law has no positive finite scale, or another dimension.
-        PrivacyError: an entry is not finite or leaves the lattice range. The text holds no value.
-
-    Privacy:
-        Unit: as the caller's sensitivity, to which `lattice_slack(law)` must have been added.
-        Event: `GaussianEvent(scale / L2)`, `LaplaceEvent(scale / L1)`, or for spherical noise
-        `LaplaceEvent(scale / L2)`.
+    Privacy: the caller's sensitivity, to which `lattice_slack(law)` must have been added. Event: as
+        of `noisy_counts`.
     """
     step = lattice_step(law.scale)
     if vector.ndim != 1:
@@ -157,29 +126,18 @@ def noisy_sum(
 ) -> NDArray[np.float64]:
     """Release a real vector with Gaussian noise in doubles, rounded to a coarse lattice: fast.
 
-    For DP-SGD, which draws a vector per lot; `noisy_vector` draws exactly, a thousand times slower.
-    Rounding to 2^-10 scales is post-processing, and what it hides is why doubles are admissible:
-    an output's probability is off by a relative 1e-10 per coordinate (errors of the double normal
-    and of the sum, about 1e-14 scales, against a cell of 1e-3). Over 10^4 coordinates and 10^4
-    lots the privacy loss moves by less than 1e-5, except with probability 1e-12, if these errors
-    average out as independent ones do; `LATTICE_MARGIN` of `dpiw.privacy.accounting` is larger.
-    This is an assumption, not a proof, and the certificate says so.
+    For DP-SGD. Rounding to 2^-10 scales hides the doubles' errors: an output's probability is off
+    by a relative 1e-10 per coordinate. Over 10^4 coordinates and 10^4 lots the privacy loss moves
+    by less than 1e-5, except with probability 1e-12, if the errors average out as independent ones
+    do. `LATTICE_MARGIN` is larger. This is an assumption, not a proof, and the certificate says so.
 
     Args:
-        total: shape (p,), finite; float64, as single precision would err by more than the margin.
+        total: shape (p,), finite float64: single precision would err by more than the margin.
         scale: standard deviation of the noise, in the vector's units.
         noise: where the draws come from.
 
-    Returns:
-        float64 array of the same shape, every entry a multiple of the public lattice step.
-
-    Raises:
-        UncalibratedError: the scale is no finite number > 0.
-        PrivacyError: another type or shape, or an entry that is not finite; without any value.
-
-    Privacy:
-        Unit: as the caller's L2 sensitivity.
-        Event: `GaussianEvent(scale / L2)`, sampled if the rows of `total` were.
+    Privacy: the caller's L2 sensitivity. Event: `GaussianEvent(scale / L2)`, sampled if the rows of
+        `total` were. Errors hold no value.
     """
     step = lattice_step(scale, bits=_SUM_BITS)
     if total.ndim != 1 or total.dtype != np.float64:
@@ -199,24 +157,17 @@ def select(
 ) -> int:
     """Choose an index by the exponential mechanism; larger scores are better.
 
+    P(i) is proportional to exp(epsilon * score[i] / (2 S')), where S' = S + one lattice step covers
+    the rounding of the scores.
+
     Args:
         scores: shape (candidates,), finite.
         epsilon: of this selection, > 0.
         sensitivity: S, most that one unit changes any one score.
         noise: where the draw comes from.
 
-    Returns:
-        Index i with probability proportional to exp(epsilon * score[i] / (2 S')), where
-        S' = S + one lattice step covers the rounding of the scores.
-
-    Raises:
-        UncalibratedError: epsilon or the sensitivity is not a finite number > 0.
-        PrivacyError: a score is not finite or leaves the lattice range.
-
-    Privacy:
-        Unit: as the caller's sensitivity.
-        Event: `ExponentialMechanismEvent(epsilon)`: epsilon-DP, and the privacy loss of any
-        neighbouring pair lies in an interval of length epsilon (bounded range).
+    Privacy: the caller's sensitivity. Event: `ExponentialMechanismEvent(epsilon)`: epsilon-DP, with
+        bounded range epsilon.
 
     Source: McSherry & Talwar (2007); Gumbel noise: Durfee & Rogers (2019).
     """
@@ -232,14 +183,7 @@ def select(
 
 
 def draw_below(bound: int, *, noise: NoiseSource) -> int:
-    """Draw a whole number from 0 to `bound` - 1, exactly uniform.
-
-    Privacy:
-        None: nothing confidential enters, so no event.
-
-    Raises:
-        SpecError: `bound` is no whole number >= 1.
-    """
+    """Draw from 0 to `bound` - 1, exactly uniform. Privacy: none: nothing confidential enters."""
     return noise.whole_below(bound)
 
 

@@ -25,13 +25,7 @@ DENOMINATOR = 2**60
 class RandomisedResponse:
     """Keep a level with probability `kept / DENOMINATOR`, else take any other, uniformly.
 
-    Attributes:
-        levels: k, number of levels; >= 2.
-        kept: the numerator; above 1/k, below 1.
-
-    Formal guarantees:
-        The sampler has exactly these probabilities: whole numbers are compared, no floats.
-        `inverse() @ matrix()` is the identity: debiased levels have the true expectation.
+    Exact, no floats; `kept / DENOMINATOR` is in (1/levels, 1). `inverse() @ matrix()` = 1.
     """
 
     levels: int
@@ -47,8 +41,7 @@ class RandomisedResponse:
     def of_epsilon(cls, epsilon: float, levels: int) -> RandomisedResponse:
         """Return the response that costs at most `epsilon`, and less than 1e-7 below it.
 
-        Raises:
-            UncalibratedError: epsilon is outside [1e-9, 20], or there are under two levels.
+        Raises UncalibratedError if epsilon is outside [1e-9, 20], or there are under two levels.
         """
         if not (1e-9 <= epsilon <= 20 and levels >= 2):
             raise UncalibratedError(
@@ -92,11 +85,7 @@ class RandomisedResponse:
     def joint_delta(self, noise_multiplier: float, epsilon: float) -> float:
         """Return the exact delta of one response and one Gaussian mechanism about one record.
 
-        The response's privacy loss is +e, -e or 0; the Gaussian's curve is taken at the rest.
-
-        Args:
-            noise_multiplier: of the Gaussian mechanism, standard deviation over L2 sensitivity.
-            epsilon: of both together, natural log units.
+        `noise_multiplier`: the Gaussian's standard deviation over L2 sensitivity.
 
         Source: docs/method.md section 17.
         """
@@ -114,18 +103,9 @@ class RandomisedResponse:
 def respond(
     indices: Sequence[int], *, response: RandomisedResponse, noise: NoiseSource
 ) -> list[int]:
-    """Answer with the level of each record, by randomised response.
+    """Answer with each record's level, by randomised response; PrivacyError for no level.
 
-    Args:
-        indices: the true levels, from 0 to `response.levels` - 1, one a record.
-        response: the probabilities.
-        noise: source of the draws.
-
-    Raises:
-        PrivacyError: an index is no level. The text holds no value.
-
-    Privacy:
-        Unit: one record, replaced by any other. Event: (`response.epsilon`, 0) a record.
+    Privacy: unit: one record, replaced by any other. Event: (`response.epsilon`, 0) a record.
     """
     others = response.levels - 1
     if not all(0 <= index <= others for index in indices):

@@ -1,13 +1,7 @@
 """Sources of noise: integer draws in lattice units, so that no float ever carries a secret.
 
-Every law is drawn on the integers. `dpiw.privacy.mechanisms` puts the confidential values on a
-dyadic lattice, adds these integers exactly, and converts the sum to floats last: two neighbouring
-inputs then have the same set of possible outputs (Mironov 2012; docs/privacy.md section 4).
-
-One exception: DP-SGD needs millions of draws, and gets doubles from `dpiw.privacy.keystream`, which
-`dpiw.privacy.mechanisms.noisy_sum` adds and rounds to a coarse lattice.
-
-Only `SecureNoise` may be published: anyone who knows the seed of a `SeededNoise` can subtract it.
+DP-SGD alone gets doubles. Only `SecureNoise` may be published: a seed subtracts its noise. Source:
+Mironov (2012); docs/privacy.md section 4.
 """
 
 from __future__ import annotations
@@ -40,12 +34,7 @@ _EXACT_TABLE_SCALE = 1024.0
 
 
 class NoiseSource(Protocol):
-    """Draws integers from noise laws; `scale` is always in lattice units.
-
-    Formal guarantees:
-        Draws are independent of each other and of every earlier draw.
-        A generator that fails raises; no method falls back to another generator.
-    """
+    """Draws independent integers; `scale` in lattice units. A failed generator raises."""
 
     @property
     def publishable(self) -> bool:
@@ -76,10 +65,7 @@ class NoiseSource(Protocol):
         ...
 
     def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
-        """`size` independent N(0, scale^2) doubles, `scale` in any unit; fast, not exact.
-
-        For `dpiw.privacy.mechanisms.noisy_sum` alone, which rounds away what doubles would show.
-        """
+        """`size` independent N(0, scale^2) doubles, not exact; for `mechanisms.noisy_sum` alone."""
         ...
 
     def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
@@ -121,9 +107,8 @@ def _check_scores(scores: NDArray[np.int64]) -> None:
 class SecureNoise:
     """Exact noise from the operating system's generator. Takes no seed and keeps no state.
 
-    Gaussian, Laplace and Gumbel draws come from OpenDP's exact integer samplers; the spherical law,
-    which OpenDP lacks, from 256-bit arithmetic below; whole numbers from `secrets`. Nothing is
-    buffered, so a forked process draws other values.
+    OpenDP's exact integer samplers draw, except the spherical law (256-bit arithmetic below) and
+    whole numbers (`secrets`). Nothing is buffered, so a forked process draws other values.
 
     Source: Canonne, Kamath & Steinke (2020) for the discrete laws; docs/privacy.md section 4.
     """
@@ -182,11 +167,7 @@ class SecureNoise:
 
 
 class SeededNoise:
-    """The same laws from a seed, for tests and experiments. Never publishable.
-
-    Equal seeds give equal draws. The float draws are rounded to integers, so the laws hold up to
-    double precision; below scale 1024 the discrete Gaussian is drawn from its exact table.
-    """
+    """The same laws from a seed, to double precision, for tests. Never publishable."""
 
     def __init__(self, seed: int) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -255,7 +236,7 @@ class SeededNoise:
 
 
 class _OpenDP:
-    """The parts of OpenDP in use, imported at the first draw only."""
+    """Parts of OpenDP in use, imported at the first draw only."""
 
     def __init__(self) -> None:
         check_noise_library()
@@ -266,7 +247,6 @@ class _OpenDP:
         self.measures, self.metrics = measures, metrics
 
     def integers(self, norm: str) -> tuple[Any, Any]:
-        """The space of vectors of 64-bit integers under a norm's distance."""
         metric = {
             "l1": lambda: self.metrics.l1_distance(T="i64"),
             "l2": lambda: self.metrics.l2_distance(T="f64"),
@@ -284,15 +264,12 @@ def _system_uniform() -> Decimal:
 def spherical_integers(
     *, scale: float, dimension: int, draw: Callable[[], Decimal]
 ) -> NDArray[np.int64]:
-    """Round a spherical Laplace vector to integers, in 110-digit arithmetic.
+    """Round a spherical Laplace vector to integers, in 110 digits; `scale` in lattice units.
 
-    Args:
-        scale: of the density exp(-norm(z)/scale), in lattice units.
-        dimension: d', length of the vector.
-        draw: uniforms on (0, 1) with at least 256 bits.
+    Norm: -scale * sum of d' log U_i, Gamma(d', scale); direction: independent normals. `draw`:
+    uniforms on (0, 1) with at least 256 bits.
 
-    Source: docs/method.md section 4: norm = -scale * sum of d' log U_i, which is
-    Gamma(d', scale); direction from independent normals.
+    Source: docs/method.md section 4.
     """
     context = decimal.Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9)
     with decimal.localcontext(context):
@@ -326,11 +303,7 @@ OLDEST_OPENDP = (0, 14, 2)
 
 
 def check_noise_library() -> None:
-    """Refuse a version of OpenDP whose noise has another law.
-
-    Raises:
-        PrivacyError: it is older than `OLDEST_OPENDP`.
-    """
+    """Refuse a version of OpenDP older than `OLDEST_OPENDP`, whose noise has another law."""
     text = version("opendp")
     if tuple(int(part) for part in re.findall(r"\d+", text)[:3]) < OLDEST_OPENDP:
         oldest = ".".join(map(str, OLDEST_OPENDP))

@@ -1,32 +1,23 @@
 """The Renyi privacy filter: its orders, their budgets, and what a sum of vectors is worth.
 
-A population may be registered with `composition: renyi`. Each reservation then carries one upper
-bound of the Renyi divergence per order of a fixed list (`dpiw.privacy.accounting.renyi_vector`),
-vectors are summed, and a request is granted if after it **at least one** order is within its budget
-B(order): the largest Renyi epsilon that converts to (epsilon, delta / number of orders), epsilon
-and delta being the population's lifetime budget.
+Reservations carry one upper bound of the Renyi divergence per order. A request is granted if after
+it at least one order is within its budget B(order), the largest Renyi epsilon that converts to
+(epsilon, delta / number of orders) of the population's lifetime budget.
 
 Why this is (epsilon, delta)-DP although every request may depend on all earlier outputs:
 
-1. *One order.* Fix an order a. Run the interaction, but stop before the first draw that would take
-   the sum at a beyond B(a). By fully adaptive Renyi composition (Feldman & Zrnic 2021) the stopped
-   interaction has Renyi divergence at most B(a) at order a, in both directions. So it is
+1. *One order* a. Stop the interaction before the first draw that would take the sum beyond B(a).
+   Its Renyi divergence is at most B(a) in both directions (Feldman & Zrnic 2021), so it is
    (epsilon, delta/K)-DP (Canonne, Kamath & Steinke 2020, proposition 12), K the number of orders.
-2. *All orders.* Which order is the one that still holds depends on outputs. Requests are functions
-   of earlier outputs, so a transcript determines all sums. Each transcript of the filter ends with
-   some order within its budget, and as sums of draws only grow, that order's stopped interaction
-   gives the very same transcript with the same probability. Split the transcripts by their first
-   such order, D_1, ..., D_K. For any event S and neighbours P, Q:
+2. *All orders.* A transcript determines all sums and ends with some order within its budget. Sums
+   only grow, so that order's stopped interaction gives it with the same probability. Split the
+   transcripts by their first such order, D_1, ..., D_K. For any event S and neighbours P, Q:
    P(S) = sum P_a(S and D_a) <= sum (e^epsilon Q_a(S and D_a) + delta/K) <= e^epsilon Q(S) + delta.
 
-A request that was refused changes nothing, and a later smaller one may be granted. Step 2 needs
-some order within its budget at *every draw*, and a recovery or a conflicting output may take the
-sums beyond all of them; so the filter is asked again whenever a draw is armed. A reservation given
-back before anything of it was drawn may be left out of the sums: what was drawn is held at every
-later arm. Lost and conflicting draws stay in.
-
-All arithmetic is in decimals of 60 digits, correctly rounded, so that every machine finds the same
-whole numbers, always rounded against ourselves.
+Step 2 needs some order within its budget at *every draw*, and a recovery or a conflicting output
+may take the sums beyond all, so the filter is asked again at every arm. A reservation given back
+before any draw may be left out of the sums; lost and conflicting draws stay in. Arithmetic is in
+decimals of 60 digits, the same on every machine, rounded against ourselves.
 """
 
 from __future__ import annotations
@@ -50,8 +41,7 @@ ORDERS: tuple[Decimal, ...] = (
 )
 
 BEYOND = 10**16
-"""Entry of a vector at an order that nothing can pay (Renyi epsilon 10,000); it stands for any
-divergence from there on, so every B(order) is below it."""
+"""Entry at an order that nothing can pay (Renyi epsilon 10,000); every B(order) is below."""
 
 _SLACK = Decimal("1e-20")
 """In units: far above the error of 60-digit arithmetic, far below a unit."""
@@ -81,11 +71,7 @@ class RenyiVector:
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
         rule: name of the list of orders.
-        lost_delta: lifetime delta taken by stated losses, in units of 1e-18. Its price is in
-            `units`; later losses start from what is left (`loss_vector`).
-
-    Raises:
-        SpecError: another rule or length, or something else than whole numbers >= 0.
+        lost_delta: lifetime delta taken by stated losses, in units of 1e-18; priced in `units`.
     """
 
     units: tuple[int, ...]
@@ -141,14 +127,7 @@ class RenyiVector:
 
 
 def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
-    """Return B at each order, rounded down; 0 where the order can never meet the budget.
-
-    Always below `BEYOND`, also where a large delta lowers the conversion at high orders: a vector's
-    entry may have been cut there.
-
-    Raises:
-        SpecError: no order can: delta is 0, or epsilon too small for this delta.
-    """
+    """Return B at each order, rounded down, < `BEYOND`; SpecError if all are 0."""
     with exactly():
         most = tuple(
             min(
@@ -170,11 +149,7 @@ def within(spent: RenyiVector, budgets: Sequence[int]) -> bool:
 
 
 def converted_units(spent: RenyiVector, delta_units: int) -> int:
-    """Return the epsilon, in units rounded up, that `spent` is worth at the lifetime delta.
-
-    At most the lifetime epsilon exactly if `within` holds; 0 if nothing was spent. An order at
-    `BEYOND` converts to no less than that.
-    """
+    """Return the epsilon of `spent` in units, rounded up; <= lifetime exactly if `within`."""
     if not any(spent.units):
         return 0
     with exactly():
@@ -189,7 +164,7 @@ def converted_units(spent: RenyiVector, delta_units: int) -> int:
 def _shifts(delta_units: int) -> tuple[Decimal, ...]:
     """Per order, in units: epsilon = Renyi epsilon + shift, at delta / number of orders.
 
-    log((a-1)/a) - (log delta + log a) / (a-1): Canonne, Kamath & Steinke (2020), proposition 12.
+    Source: Canonne, Kamath & Steinke (2020), proposition 12.
     """
     if delta_units <= 0:
         raise SpecError("population.delta: `renyi` needs a delta > 0")
@@ -203,15 +178,10 @@ def _shifts(delta_units: int) -> tuple[Decimal, ...]:
 def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) -> RenyiVector:
     """Return what a stated (epsilon, delta) loss takes from a Renyi filter.
 
-    An (epsilon, delta)-DP draw is an epsilon-DP one, except for an event of probability delta
-    (Kairouz, Oh & Viswanath 2015). The first part has Renyi divergence at most
-    min(epsilon, a epsilon^2 / 2) (Bun & Steinke 2016, proposition 3.3). The second is taken from
-    the lifetime delta: leaving D' of D lowers every B(a) by log(D/D') / (a-1), which is added here.
-
-    Args:
-        epsilon_units: the loss's epsilon, in units of 1e-12.
-        delta_units: its delta, in units of 1e-18.
-        delta_left_units: what earlier losses left of the lifetime delta.
+    The draw is epsilon-DP, divergence min(epsilon, a epsilon^2 / 2) (Bun & Steinke 2016, 3.3),
+    except for an event of probability delta (Kairouz, Oh & Viswanath 2015), taken from the lifetime
+    delta: leaving D' of D lowers every B(a) by log(D/D') / (a-1), which is added here. Units: 1e-12
+    for epsilon, 1e-18 for the loss's delta and the delta that earlier losses left.
     """
     remaining = delta_left_units - delta_units
     if remaining <= 0:

@@ -1,11 +1,7 @@
-"""Terms and cost of resuming a training that was killed: all public.
+"""Terms and cost of resuming a training that was killed: all public (docs/privacy.md section 3).
 
-A training of T noised steps leaves a checkpoint every K of them. A resumed process begins at the
-last recorded checkpoint and draws its noise again, so it repeats at most K steps. Where R resumes
-are allowed, T + R K steps are accounted from the beginning, needed or not: the cost is the plan's,
-and no crash changes it. A crash may depend on what was drawn: every step is dominated by the same
-pair of distributions, whatever came before it, and at most T + R K of them are ever drawn (adaptive
-composition).
+T noised steps leave a checkpoint every K, so R resumes repeat at most R K. T + R K steps are
+accounted from the beginning, needed or not, so no crash changes the cost (adaptive composition).
 """
 
 from __future__ import annotations
@@ -28,16 +24,7 @@ def interval(steps: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
-    """Terms of resuming a training; fixed before data is read, and kept in the ledger.
-
-    Attributes:
-        steps: T, noised steps of the training.
-        every: K, steps between checkpoints.
-        resumes: R, how often it may be resumed.
-
-    Raises:
-        SpecError: one of them is no whole number >= 1.
-    """
+    """Public terms of a training: T `steps`, `every` K a checkpoint, at most R `resumes`."""
 
     steps: int
     every: int
@@ -60,10 +47,7 @@ class Resumption:
         return self.resumes * self.every
 
     def is_paid_by(self, events: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a stage's events, as the ledger holds them, count T + R K draws.
-
-        One event does; everything else the stage draws once, before its first checkpoint.
-        """
+        """Whether one of a stage's events, as the ledger holds them, counts T + R K draws."""
         counts = [event.get("count") for event in events]
         if any(type(count) is not int for count in counts):
             return False
@@ -98,15 +82,9 @@ class TrainingWatch(Protocol):
         ...
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
-        """Receive every K steps, also before the first and after the last, the training's state.
+        """Receive the state every K steps, also before the first and after the last.
 
-        Returns once the checkpoint, if any, is durable and recorded: the next step is not drawn
-            before.
-
-        Args:
-            step: noised steps taken; public.
-            steps: of the whole training; public.
-            state: returns the checkpoint, a function of noisy sums and public values.
+        The next step is not drawn before the checkpoint, `state()`, is durable and recorded.
         """
         ...
 

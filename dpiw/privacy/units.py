@@ -1,8 +1,6 @@
 """Plain values of differential privacy: relation, unit, noise law, budgets and costs.
 
-Nothing here computes a guarantee (that is `dpiw.privacy.accounting`) or draws noise
-(`dpiw.privacy.mechanisms`). Budgets and costs are whole numbers of very small units, so that no sum
-ever rounds: costs are rounded up on entry and budgets down, always against ourselves.
+Budgets and costs are whole numbers of small units, rounded against ourselves: no sum rounds.
 """
 
 from __future__ import annotations
@@ -77,13 +75,10 @@ class NoiseKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseLaw:
-    """The public law of the noise in a released vector.
+    """The public law of the noise in a released vector; scale in the vector's units, 0: no noise.
 
-    Attributes:
-        kind: `gaussian`: N(0, scale^2 I). `laplace`: independent Laplace(scale).
-            `spherical`: density proportional to exp(-norm(z)/scale).
-        scale: in units of the released values; 0 means no noise (never in a release).
-        dimension: length of the noisy vector.
+    `gaussian`: N(0, scale^2 I). `laplace`: independent Laplace(scale). `spherical`: density
+    proportional to exp(-norm(z)/scale).
     """
 
     kind: NoiseKind
@@ -108,8 +103,6 @@ def decimal_text(units: int, unit: Decimal) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Amount:
-    """An (epsilon, delta) under one relation, in whole units."""
-
     epsilon_units: int
     delta_units: int
     relation: NeighbouringRelation
@@ -202,10 +195,7 @@ Exact = Decimal | Fraction | int
 def float_below(value: Exact) -> float:
     """Return the largest float not above `value`: for a target, or a delta to account at.
 
-    `float(x)` is the nearest float, perhaps above: the float of 1e-5 exceeds 1e-5. Proof: the
-    nearest float is `value`'s neighbour on one side. The comparison is of two exact fractions. If
-    it is above, then no float lies between it and `value`, so the float before it is the largest
-    one not above.
+    The nearest float may be above (1e-5); then the float before it is the largest one not above.
 
     Raises:
         ValueError: `value` is not finite, or below every finite float.
