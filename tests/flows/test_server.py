@@ -162,7 +162,7 @@ def test_a_run_that_a_signal_ends_leaves_no_server(tmp_path: Path, number: signa
     until(lambda: not _healthy(url), what="the end of the server")
 
 
-@pytest.mark.flow
+@pytest.mark.crash
 def test_only_its_run_ends_an_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service manager may send SIGTERM to every process, while a draw is to end first."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
