@@ -115,8 +115,7 @@ def one_of(word: object, allowed: Iterable[str]) -> str:
 class Aside:
     """A text about an error that stays in this process: an empty one until it is set.
 
-    It is stored beside the error, where no pickler, `vars`, `copy`, `repr`, `args` or notes find
-    it.
+    It is stored beside the error: no pickler, `vars`, `copy`, `repr`, `args` or notes find it.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ DENOMINATOR = 2**60
 class RandomisedResponse:
     """Keep a level with probability `kept / DENOMINATOR`, else take any other, uniformly.
 
-    Exact, no floats; `kept / DENOMINATOR` is in (1/levels, 1). `inverse() @ matrix()` = 1.
+    Exact, no floats; `kept / DENOMINATOR` is in (1/levels, 1). `inverse()` inverts `matrix()`.
     """
 
     levels: int
