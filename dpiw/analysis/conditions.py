@@ -47,7 +47,7 @@ _INSTEAD = (
 
 
 def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
-    """Return which rows a condition chooses, shape (n,); ReleaseError if none of them has weight.
+    """Return which rows a condition chooses, shape (n,); ReleaseError if no row has weight.
 
     `where` is None (all rows), a boolean column's name, a condition in pandas' notation
     (`condition`), a truth value per row, or a function from the table to them.

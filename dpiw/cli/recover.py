@@ -156,7 +156,11 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
-    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
+    """Entries from a number on, or from the first whose time label (UTC) is not earlier.
+
+    Raises:
+        SpecError: neither a number nor `2027-01-31` nor `2027-01-31T06:00:00Z`.
+    """
     if text is None:
         return entries
     if text.isdecimal():

@@ -33,7 +33,11 @@ class Condition:
 
     @classmethod
     def of(cls, declared: Any) -> Condition:
-        """Read a value, a list of values, or `{lower: ..., upper: ...}`."""
+        """Read a value, a list of values, or `{lower: ..., upper: ...}`.
+
+        Raises:
+            SchemaError: it is none of these.
+        """
         if isinstance(declared, Mapping):
             if not declared or not set(declared) <= _RANGE:
                 raise SchemaError("expected the keys lower, upper, or both")

@@ -103,7 +103,11 @@ class Snapshot:
         return ScaledTable.concatenate([*self.batches()])
 
     def parts(self, groups: int) -> tuple[Snapshot, ...]:
-        """Split by `groups` row groups, batches kept. Privacy: reveals the number of rows."""
+        """Split by `groups` row groups, batches kept. Privacy: reveals the number of rows.
+
+        Raises:
+            SourceError: the file is damaged.
+        """
         with contextlib.suppress(OSError, pa.ArrowException), self.path.open("rb") as stream:
             row_groups = pq.ParquetFile(stream).metadata.num_row_groups
             starts = range(0, max(1, row_groups), groups)

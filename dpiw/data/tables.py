@@ -219,6 +219,10 @@ class PrivateSource:
 
         Privacy: returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
             one byte is read, and a PrivacyError or LedgerError is raised.
+
+        Raises:
+            PrivacyError, LedgerError: from the ledger, before the file is opened.
+            SourceError: the snapshot is missing, damaged or of another schema.
         """
         ledger.confirm(grant)
         snapshot = open_snapshot(self.snapshot)

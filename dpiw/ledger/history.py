@@ -38,7 +38,11 @@ class Spending:
 
 
 def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
-    """Every entry that charged or refunded, in order, from all entries of a sound ledger."""
+    """Every entry that charged or refunded, in order, from all entries of a sound ledger.
+
+    Raises:
+        DPIWError: they break a rule of the ledger.
+    """
     book, changes = Book(), []
     for entry in entries:
         name = entry.population

@@ -343,6 +343,11 @@ class Ledger(LedgerReader):
             releases: verified, unknown to this ledger; each after its predecessor, if given.
             loss: what the custodian states was drawn beyond them, or zero. May be stated alone.
             reads: reads of the table without a draw that the custodian states and no entry has.
+
+        Raises:
+            LedgerConflictError: there is neither a release, nor a loss, nor a read, or a
+                release is not missing.
+            UnknownPopulationError, UnsupportedRelationError, SpecError: as `reserve`.
         """
         with self._page(write=True) as page:
             account = page.book.account(population)

@@ -57,6 +57,11 @@ def read_reports(spec: LocalSpec) -> Reports:
 
     A folder holds one JSON file a report; CSV and Parquet have one column a key. A report that
     arrived twice counts once. Raises SourceError for refused reports; others: `read_parameters`.
+
+    Raises:
+        SourceError: not such a file, another collection's report, or a value that no client tells;
+            names the reports by their files or rows.
+        SpecError, ReleaseError, PrivacyError: as `read_parameters`.
     """
     parameters = read_parameters(spec)
     frame = _frame(Path(spec.reports), {*RESERVED, *parameters.names})
@@ -181,7 +186,12 @@ _PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")
 
 
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
-    """Publish at least `least_reports` reports in a signed folder, sorted by value; return it."""
+    """Publish at least `least_reports` reports in a signed folder, sorted by value; return it.
+
+    Raises:
+        SourceError: they are fewer than the spec waits for.
+        ReleaseError: the folder is there with something else in it, or cannot be written.
+    """
     if len(reports.features) < spec.least_reports:
         raise SourceError(
             f"reports: {len(reports.features):,} so far, and nothing is published of fewer than"

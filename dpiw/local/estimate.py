@@ -60,20 +60,32 @@ class LocalSample:
 
     @property
     def indicators(self) -> Array:
-        """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1]."""
+        """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1].
+
+        Raises:
+            ReleaseError: there is no label.
+        """
         if self.parameters.response is None:
             raise ReleaseError("label: this collection asked for none")
         return np.asarray(self.parameters.response.inverse()[:, self.labels].T)
 
     def indicator(self, level: str) -> Array:
-        """Return the unbiased indicator of one level, shape (n,)."""
+        """Return the unbiased indicator of one level, shape (n,).
+
+        Raises:
+            ReleaseError: no such level, or no label.
+        """
         indicators = self.indicators
         if level not in self.parameters.levels:
             raise ReleaseError(f"level: {one_of(level, self.parameters.levels)}")
         return np.asarray(indicators[:, self.parameters.levels.index(level)])
 
     def chosen(self, names: Sequence[str] | None) -> list[int]:
-        """Return the indices of features; None: all."""
+        """Return the indices of features; None: all.
+
+        Raises:
+            ReleaseError: no such feature.
+        """
         for name in names or ():
             if name not in self.names:
                 raise ReleaseError(f"feature: {one_of(name, self.names)}")
@@ -140,7 +152,11 @@ class LocalEstimate:
         )  # fmt: skip
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return normal intervals of coverage `level`, in (0, 1)."""
+        """Return normal intervals of coverage `level`, in (0, 1).
+
+        Raises:
+            ReleaseError: the level is outside (0, 1).
+        """
         if not 0 < level < 1:
             raise ReleaseError("level: expected a number between 0 and 1")
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
@@ -153,7 +169,11 @@ class LocalEstimate:
 
 
 def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstimate:
-    """Return means of features in their own units."""
+    """Return means of features in their own units.
+
+    Raises:
+        ReleaseError: no such feature.
+    """
     places = sample.chosen(names)
     told = _mean(tuple(sample.names[place] for place in places), sample.features[:, places])
     half, middle = sample.units(places)
@@ -162,7 +182,11 @@ def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstim
 
 
 def frequencies(sample: LocalSample) -> LocalEstimate:
-    """Return shares of the label's levels, which add up to one."""
+    """Return shares of the label's levels, which add up to one.
+
+    Raises:
+        ReleaseError: there is no label.
+    """
     return _mean(sample.parameters.levels, sample.indicators)
 
 
@@ -177,6 +201,9 @@ def covariance(
     """Return the covariance of features in their own units, less the noise's.
 
     `repair` sets negative eigenvalues (on the scale of the reports) to zero; unbiased without.
+
+    Raises:
+        ReleaseError: no such feature.
     """
     places = sample.chosen(names)
     variances = sample.parameters.variances[list(places)]
@@ -204,6 +231,11 @@ def least_squares(
     for the loss without noise. Covariance: A^-1 B A^-1 / n, A the corrected mean of w w', B the
     mean square of w (v - w.b) + S b. Verdict: see `net_spread`. A label is 1 at `level`, else 0.
     Raises WeightError if the corrected moments are not positive definite.
+
+    Raises:
+        ReleaseError: no such feature or level.
+        WeightError: the corrected moments are not positive definite: the noise outweighs what so
+            few reports tell of some combination of the features.
     """
     is_label = target == sample.parameters.label
     if is_label is (level is None):

@@ -139,6 +139,9 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
     A fit is unbiased for the polynomial; `error` bounds its distance from the logistic loss.
     `reach`: radius of the ball of records times the norm of the parameters, in (0, 20]. `degree`:
     even, from 2 to 20; higher is nearer and noisier.
+
+    Raises:
+        ReleaseError: reach or degree is out of range.
     """
     if not 0 < reach <= 20 or degree not in range(2, 21, 2):
         raise ReleaseError("logistic_surrogate: expected reach in (0, 20], an even degree to 20")
@@ -233,6 +236,9 @@ def feasibility(
     """Return what to expect of a fit of `rows` reports, from public numbers alone.
 
     `norm`: radius of the ball of models, for features in [-1, 1].
+
+    Raises:
+        ReleaseError: a norm or number of rows that is none, or no such loss.
     """
     if not (0 < norm < math.inf and rows > 0):
         raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")
@@ -284,6 +290,11 @@ def fit_margin(
         Coefficients, with the covariance of this recursion (`pass_law`). Verdict `do not use`,
         without an interval: at the ball's edge, where the Hessian is not above mu / 2, or where
         start and ball bias a coefficient by over half a standard error; a quarter: `use with care`.
+
+    Raises:
+        ReleaseError: no such level, feature or loss; a setting out of range; parameters that
+            cannot be learnt under this noise (`feasibility`); a surrogate that reaches too short;
+            under 2 * 50 batches.
     """
     chosen, places = loss_named(loss), sample.chosen(features)
     assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)

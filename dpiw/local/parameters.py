@@ -212,7 +212,12 @@ class LocalParameters:
 
     @classmethod
     def from_json(cls, data: bytes) -> LocalParameters:
-        """Read canonical JSON, and check the promise; ManifestError if it is no such JSON."""
+        """Read canonical JSON, and check the promise; ManifestError if it is no such JSON.
+
+        Raises:
+            ManifestError: not such a file.
+            PrivacyError: as `check`.
+        """
         value = parse_canonical(data, what=NAME, error=ManifestError)
         names = [field.name for field in fields(cls)]
         record(value, [*names, "format"], what=NAME, error=ManifestError)
@@ -224,7 +229,12 @@ class LocalParameters:
 
     @classmethod
     def read(cls, path: str | Path) -> LocalParameters:
-        """Read a file with `from_json`; ReleaseError if the file or its JSON is invalid."""
+        """Read a file with `from_json`; ReleaseError if the file or its JSON is invalid.
+
+        Raises:
+            ReleaseError: the file cannot be read, or as `from_json`.
+            PrivacyError: as `check`.
+        """
         try:
             data = Path(path).read_bytes()
         except OSError as reason:
@@ -257,6 +267,10 @@ def calibrated(
         delta: in [1e-30, 1e-3] if a feature is private, else 0.
         radius: of the public ball for features in [-1, 1], in [1e-6, 1e6]; None: holds all records.
         parameter_norm: public guess at the norm of a model, in [0, 1e6]; shifts the split.
+
+    Raises:
+        SpecError: epsilon, delta, radius or the guess is not admissible.
+        ManifestError: as `LocalParameters`.
     """
     dimension = sum(feature.private for feature in features)
     fault = total_fault(epsilon, delta, noised=dimension > 0)

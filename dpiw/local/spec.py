@@ -130,7 +130,11 @@ def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:
 
 
 def load_local_spec(path: Path) -> LocalSpec:
-    """Read a spec file; its relative paths become absolute, from the file's folder."""
+    """Read a spec file; its relative paths become absolute, from the file's folder.
+
+    Raises:
+        SpecError: as `parse_local_spec`, with the place in the file.
+    """
     mapping = load_file(path, what=path.name, exact=True)
     if not isinstance(mapping, dict):
         raise SpecError(f"{path.name}: expected a mapping of settings, `key: value`")
@@ -162,6 +166,10 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
     """Read the clients' parameters; SpecError if their promise is not the spec's.
 
     The noise may differ: another version of SciPy may solve for another value.
+
+    Raises:
+        SpecError: they are of another promise.
+        ReleaseError, PrivacyError: as `LocalParameters.read`.
     """
     parameters, meant = LocalParameters.read(spec.parameters), spec.calibrated()
     adjusted = replace(parameters, stddev=meant.stddev, kept=meant.kept)

@@ -318,7 +318,11 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
 
 
 def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
-    """Refuse a spec and a schema that differ on the person or on how cells are written."""
+    """Refuse a spec and a schema that differ on the person or on how cells are written.
+
+    Raises:
+        SpecError, SchemaError: they do not.
+    """
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (
@@ -336,6 +340,10 @@ def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
     Privacy:
         Of a Parquet file only names and types in its footer are used. Types may depend on cells,
         so no type that a column's values may take is refused or named.
+
+    Raises:
+        SchemaError, SourceError: as `typed_line`, `header_cells`, `check_names`; or column
+            types that dpiw does not read, with all columns named at once.
     """
     from dpiw.data.headers import check_names, header_cells, typed_line
     from dpiw.data.sources import is_parquet, parquet_types

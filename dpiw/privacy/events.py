@@ -75,7 +75,11 @@ class NoiseEvent(EventKind):
 
 
 def library() -> Any:
-    """Import `dp_accounting` when the first event needs it."""
+    """Import `dp_accounting` when the first event needs it.
+
+    Raises:
+        SpecError: it cannot be loaded: it is not installed, or for another machine.
+    """
     import dp_accounting
 
     return dp_accounting

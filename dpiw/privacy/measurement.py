@@ -32,6 +32,9 @@ class ReleasedNoise:
         sensitivity: of the values to one privacy unit, L1 for Laplace noise, else L2; None: an
             earlier version of dpiw did not state it.
         event: index of its event among the stage's events; None as above.
+
+    Raises:
+        UncalibratedError: scale or sensitivity is no finite number > 0.
     """
 
     values: str

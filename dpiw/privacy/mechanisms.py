@@ -138,6 +138,10 @@ def noisy_sum(
 
     Privacy: the caller's L2 sensitivity. Event: `GaussianEvent(scale / L2)`, sampled if the rows of
         `total` were. Errors hold no value.
+
+    Raises:
+        UncalibratedError: the scale is no finite number > 0.
+        PrivacyError: another type or shape, or an entry that is not finite; without any value.
     """
     step = lattice_step(scale, bits=_SUM_BITS)
     if total.ndim != 1 or total.dtype != np.float64:
@@ -170,6 +174,10 @@ def select(
         bounded range epsilon.
 
     Source: McSherry & Talwar (2007); Gumbel noise: Durfee & Rogers (2019).
+
+    Raises:
+        UncalibratedError: epsilon or the sensitivity is not a finite number > 0.
+        PrivacyError: a score is not finite or leaves the lattice range.
     """
     if not all(math.isfinite(value) and value > 0 for value in (epsilon, sensitivity)):
         raise UncalibratedError("select: expected finite epsilon > 0 and sensitivity > 0")
@@ -183,7 +191,11 @@ def select(
 
 
 def draw_below(bound: int, *, noise: NoiseSource) -> int:
-    """Draw from 0 to `bound` - 1, exactly uniform. Privacy: none: nothing confidential enters."""
+    """Draw from 0 to `bound` - 1, exactly uniform. Privacy: none: nothing confidential enters.
+
+    Raises:
+        SpecError: `bound` is no whole number >= 1.
+    """
     return noise.whole_below(bound)
 
 

@@ -303,7 +303,11 @@ OLDEST_OPENDP = (0, 14, 2)
 
 
 def check_noise_library() -> None:
-    """Refuse a version of OpenDP older than `OLDEST_OPENDP`, whose noise has another law."""
+    """Refuse a version of OpenDP older than `OLDEST_OPENDP`, whose noise has another law.
+
+    Raises:
+        PrivacyError: it is older than `OLDEST_OPENDP`.
+    """
     text = version("opendp")
     if tuple(int(part) for part in re.findall(r"\d+", text)[:3]) < OLDEST_OPENDP:
         oldest = ".".join(map(str, OLDEST_OPENDP))

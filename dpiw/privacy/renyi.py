@@ -72,6 +72,9 @@ class RenyiVector:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
         rule: name of the list of orders.
         lost_delta: lifetime delta taken by stated losses, in units of 1e-18; priced in `units`.
+
+    Raises:
+        SpecError: another rule or length, or something else than whole numbers >= 0.
     """
 
     units: tuple[int, ...]

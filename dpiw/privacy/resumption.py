@@ -24,7 +24,11 @@ def interval(steps: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
-    """Public terms of a training: T `steps`, `every` K a checkpoint, at most R `resumes`."""
+    """Public terms of a training: T `steps`, `every` K a checkpoint, at most R `resumes`.
+
+    Raises:
+        SpecError: one of them is no whole number >= 1.
+    """
 
     steps: int
     every: int

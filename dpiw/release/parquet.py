@@ -186,6 +186,9 @@ def write_table(
     """Write a table with row groups of a fixed size, and `facts` in the footer.
 
     `repeating` columns (None: all) get a dictionary; columns of many values are smaller without.
+
+    Raises:
+        ReleaseError: a failed write.
     """
     try:
         with (

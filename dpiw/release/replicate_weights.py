@@ -62,7 +62,11 @@ def write_replicates(
     order: NDArray[np.int64],
     facts: Mapping[str, str],
 ) -> None:
-    """Write columns r1 to rR; row i is row order[i] of `replicates`, as by `write_synthetic`."""
+    """Write columns r1 to rR; row i is row order[i] of `replicates`, as by `write_synthetic`.
+
+    Raises:
+        ReleaseError: numbers that are no weights, or a failed write.
+    """
     weights = replicates.weights
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ReleaseError(f"{path.name}: expected one finite weight >= 0 a row and replicate")

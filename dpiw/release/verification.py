@@ -210,7 +210,11 @@ def verified_contents(
     readers: Callable[[AnyManifest], Readers],
     then: str = GET_AGAIN,
 ) -> tuple[AnyManifest, dict[str, Any]]:
-    """Verify a folder as `verify` does; return its manifest and by name what readers returned."""
+    """Verify a folder as `verify` does; return its manifest and by name what readers returned.
+
+    Raises:
+        ReleaseError: as `verify`.
+    """
     if folder.name.startswith(STAGING_PREFIX):
         raise ManifestError("this folder is being built and was never published")
     paths = [public_key] if isinstance(public_key, (str, Path)) else public_key

@@ -130,6 +130,12 @@ def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False)
     """Refuse at once, for a person, what `reserve` would refuse; a run that began may go on.
 
     Raises as `reserve` (if costs are plain sums), `check_label`, and `source_fault` with the path.
+
+    Raises:
+        AlreadyPaidError: as `reserve`.
+        SourceError: as `source_fault`, with the path from here: only the custodian sees it.
+        SpecError: the state folder is open to others; or as `check_label`.
+        LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
     """
     found = ReleaseRun.find(spec_path, period=period)
     if found is not None:

@@ -79,6 +79,10 @@ class PrivateTraining:
         noise_multiplier: noise standard deviation over max_rows C; None: not calibrated.
         averaged: released parameters are the mean over this last share of steps, in [0, 1).
         resumes: most resumes from a checkpoint; each may repeat `every` steps, accounted as well.
+
+    Raises:
+        SpecError: a constant is out of range, or the unit's relation is replace-one.
+        UncalibratedError: a noise multiplier that is no finite number > 0.
     """
 
     sampling_rate: float

@@ -189,7 +189,11 @@ def column_cards(
     *,
     weighted: bool,
 ) -> tuple[ColumnCard, ...]:
-    """Draw every released column of synthetic rows, and the truth of a simulation, if it fits."""
+    """Draw every released column of synthetic rows, and the truth of a simulation, if it fits.
+
+    Raises:
+        ReleaseError: a column's truth does not have one share per bin or level.
+    """
     before, after = shown.shares(weighted=False), shown.shares(weighted=True) if weighted else {}
     cards = []
     for column in schema.released:

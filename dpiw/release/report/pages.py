@@ -25,7 +25,11 @@ def number(value: object) -> str:
 
 
 def plain(decimal_text: str) -> str:
-    """Write decimal text such as `1E-6` without a power of ten: `0.000001`."""
+    """Write decimal text such as `1E-6` without a power of ten: `0.000001`.
+
+    Raises:
+        ReleaseError: a value has no JSON form.
+    """
     return f"{Decimal(decimal_text):f}"
 
 

@@ -75,7 +75,11 @@ def _correlation(
 def evaluate(
     statistic: Mapping[str, Any], frame: pd.DataFrame, weights: NDArray[np.float64] | None
 ) -> float:
-    """Return a statistic of `frame`, weighted (shape (rows,)) or not; NaN if no row qualifies."""
+    """Return a statistic of `frame`, weighted (shape (rows,)) or not; NaN if no row qualifies.
+
+    Raises:
+        SpecError: the kind of statistic is unknown, or a column is not in the table.
+    """
     used = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
     names = [*statistic.get("columns", ()), *statistic.get("where", {})]
     names += [statistic["column"]] if "column" in statistic else []

@@ -195,6 +195,10 @@ def solvable(
     """The tilting at `credit`, or at the least larger one of a ladder that can be solved.
 
     `covariance`, near that of the rows, (d, d), saves computing it. WeightError if none can be.
+
+    Raises:
+        SpecError: a credit that is not positive and finite.
+        WeightError: none can be solved for.
     """
     if not (math.isfinite(credit) and credit > 0):
         raise SpecError("credit: expected a finite number > 0")

@@ -106,6 +106,9 @@ def led(
 
     `solved` is near the minimum of `some`; its covariance, corrected by the steps, is the answer's.
     `gap` is as in `reached`.
+
+    Raises:
+        WeightError: a covariance that rounding has made indefinite.
     """
     ridge = solved.credit * targets.ridge
     ridge_factor = factor_of(ridge)

@@ -38,6 +38,9 @@ def calibrate_on_public_rows(
     """Fit a, b >= 0 and c on public labelled rows, best not those of the ratio's own fit; free.
 
     Negative coefficients are set to zero, the others fitted again (Kull et al. 2017, section 3.2).
+
+    Raises:
+        WeightError: one of the tables has no rows.
     """
     if real_rows.table.rows == 0 or synthetic.rows == 0:
         raise WeightError("beta calibration: expected rows of both classes")

@@ -175,6 +175,9 @@ def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
     """Log weights, shape (n,), whose largest are quantiles of the fitted tail, and k-hat before.
 
     Unchanged where `k_hat` is None. Source: Vehtari et al. (2024), algorithm 1.
+
+    Raises:
+        WeightError: as `k_hat`.
     """
     k = k_hat(log_weights)
     if k is None:
