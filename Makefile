@@ -11,7 +11,7 @@ JOBS   ?= 2
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
 	@echo "make test        install what the tests need, and run them"
-	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer still, with fuzzing"
+	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer variants, fuzzing"
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
 	@echo "make test-gpu    the tests that need a GPU; their twins on the CPU run everywhere"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
@@ -124,7 +124,7 @@ test-crash: $(VENV)/.test
 	$(SUITE) crash 1 $(ONLY)
 
 nightly: $(VENV)/.test
-	$(SUITE) "crash or nightly" 1 $(ONLY)
+	$(SUITE) nightly 1 $(ONLY)
 
 proof: $(VENV)/.test
 	$(SUITE) proof $(JOBS) $(ONLY)
