@@ -6,16 +6,19 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 A = TypeVar("A")
 B = TypeVar("B")
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
@@ -112,28 +115,62 @@ def one_of(word: object, allowed: Iterable[str]) -> str:
     return f"expected one of {', '.join(choices)}{nearest(word, choices)}"
 
 
-class Aside:
-    """A text about an error that stays in this process: an empty one until it is set.
+class Command(enum.Enum):
+    """A command that an error names; its value is what a person types where no spec is known.
+
+    Capitals are what the person decides or knows. `dpiw.run.commands.typed_commands` fills in the
+    names and places of a spec.
+    """
+
+    REGISTER = "dpiw ledger register --spec SPEC --epsilon E --delta D"
+    REGISTER_OTHER = (
+        "dpiw ledger register OTHER --ledger PATH --epsilon E --delta D --relation RELATION"
+    )
+    SHOW = "dpiw ledger show --ledger PATH"
+    RECOVER = (
+        "dpiw ledger recover --ledger PATH --releases FOLDER --key FILE.pub --loss-epsilon E"
+        " --loss-delta D --loss-reads N"
+    )
+    NEW_KEY = "dpiw key new PATH"
+    RELEASE = "dpiw release SPEC"
+
+
+@dataclass(frozen=True)
+class Next:
+    """The last part of a message: what a command is for, the command, and its options."""
+
+    why: str
+    command: Command
+    options: str = ""
+
+    def typed(self, commands: Mapping[Command, str]) -> str:
+        """Return the line, with the command as a person must type it."""
+        return f"{self.why}: {commands.get(self.command, self.command.value)}{self.options}"
+
+
+class Aside(Generic[T]):
+    """Something about an error that stays in this process: a default until it is set.
 
     It is stored beside the error: no pickler, `vars`, `copy`, `repr`, `args` or notes find it.
     """
 
-    def __init__(self) -> None:
-        self._texts: WeakKeyDictionary[BaseException, str] = WeakKeyDictionary()
+    def __init__(self, default: T) -> None:
+        self._default = default
+        self._kept: WeakKeyDictionary[BaseException, T] = WeakKeyDictionary()
 
     @overload
-    def __get__(self, error: None, owner: type[BaseException]) -> Aside: ...
+    def __get__(self, error: None, owner: type[BaseException]) -> Aside[T]: ...
 
     @overload
-    def __get__(self, error: BaseException, owner: type[BaseException]) -> str: ...
+    def __get__(self, error: BaseException, owner: type[BaseException]) -> T: ...
 
-    def __get__(self, error: BaseException | None, owner: type[BaseException]) -> Aside | str:
-        """Return the text of an error; of the class, this object."""
-        return self if error is None else self._texts.get(error, "")
+    def __get__(self, error: BaseException | None, owner: type[BaseException]) -> Aside[T] | T:
+        """Return what is kept of an error; of the class, this object."""
+        return self if error is None else self._kept.get(error, self._default)
 
-    def __set__(self, error: BaseException, text: str) -> None:
-        """Keep the text of an error for as long as the error lives."""
-        self._texts[error] = text
+    def __set__(self, error: BaseException, kept: T) -> None:
+        """Keep something of an error for as long as the error lives."""
+        self._kept[error] = kept
 
 
 class DPIWError(Exception):
@@ -142,16 +179,36 @@ class DPIWError(Exception):
     Attributes:
         exit_code: depends on the class alone; `advice`, the operator's next step, too.
         at: the configuration file and the line at fault, where known.
-        full: text for a person at the machine, where a scheduler keeps a shorter one.
+        whole: the error for a person at the machine, where a scheduler keeps a shorter one.
+        next: the commands that help, one line each after the message.
     """
 
     exit_code: int = 1
     advice: str = "start the run again: it goes on where it stopped"
     at: str = ""
-    full = Aside()
+    whole = Aside["DPIWError | None"](None)
+    next: tuple[Next, ...] = ()
+
+    def __init__(self, message: str = "", *, next: Iterable[Next] = ()) -> None:
+        super().__init__(message)
+        self.next = tuple(next)
+
+    @property
+    def message(self) -> str:
+        """What is wrong, without the commands that help."""
+        return super().__str__()
+
+    def told(self, commands: Mapping[Command, str] | None = None) -> str:
+        """Return the whole message and its commands, as a person must type them."""
+        whole = self.whole or self
+        return "\n".join([whole.message, *(line.typed(commands or {}) for line in whole.next)])
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(line.typed({}) for line in self.next)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args  # the rest stays in its process: a scheduler keeps pickles
+        rebuild = partial(type(self), next=self.next) if self.next else type(self)
+        return rebuild, self.args  # the rest stays in its process: a scheduler keeps pickles
 
 
 def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) -> tuple[B, ...]:
@@ -186,10 +243,10 @@ class SourceError(DPIWError):
 
     exit_code = 12
     advice = "make file and data dictionary agree, and start the run again"
-    place = Aside()
+    place = Aside("")
 
-    def __init__(self, message: str, *, place: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, place: str = "", next: Iterable[Next] = ()) -> None:
+        super().__init__(message, next=next)
         self.place = place
 
 
@@ -215,13 +272,17 @@ class BudgetExceededError(PrivacyError):
         " the owner of the data"
     )
 
-    def __init__(self, message: str, *, requested: str, remaining: str) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, requested: str, remaining: str, next: Iterable[Next] = ()
+    ) -> None:
+        super().__init__(message, next=next)
         self.requested = requested
         self.remaining = remaining
 
     def __reduce__(self) -> tuple[Any, ...]:
-        rebuild = partial(type(self), requested=self.requested, remaining=self.remaining)
+        rebuild = partial(
+            type(self), requested=self.requested, remaining=self.remaining, next=self.next
+        )
         return rebuild, self.args
 
 
@@ -256,13 +317,14 @@ class AlreadyPaidError(PrivacyError):
         " (`dpiw release SPEC --rows N`); only a person can pay again (`--pay-again`)"
     )
 
-    def __init__(self, message: str, *, run: str, period: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, run: str, period: str, next: Iterable[Next] = ()) -> None:
+        super().__init__(message, next=next)
         self.run = run
         self.period = period
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), run=self.run, period=self.period), self.args
+        rebuild = partial(type(self), run=self.run, period=self.period, next=self.next)
+        return rebuild, self.args
 
 
 class LedgerError(DPIWError):

@@ -59,7 +59,7 @@ def audit(
     text = "\n".join(found(report))
     if errors:
         failure = AuditFailedError(f"audit: {_count(errors, 'error')} found; read {page}")
-        failure.full = f"{failure}\n{text}"  # names of folders: not for Prefect
+        failure.whole = AuditFailedError(f"{failure}\n{text}")  # names of folders: not for Prefect
         raise failure
     also = f", {_count(warnings, 'warning')}" * bool(warnings)
     return f"no errors{also}; read {page}\n{text}"
@@ -116,7 +116,7 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
         with prefect_server(), typed_here():
             text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:
-        text = shown(error.full or error, most=None, lines=True)
+        text = shown(error.told(), most=None, lines=True)
         sys.stdout.write(f"\n{type(error).__name__}: {text}\n")
         return error.exit_code
     sys.stdout.write(f"\n{shown(text, most=None, lines=True)}\n")

@@ -22,7 +22,7 @@ from dpiw.ledger import StageState
 from dpiw.plan.spec import load_spec
 from dpiw.run.advice import advice
 from dpiw.run.ahead import current_label, question, source_fault
-from dpiw.run.commands import filled_in, program, release_command
+from dpiw.run.commands import program, release_command, typed_commands
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.failure import failure_file, failure_text
 from dpiw.run.more_rows import more_rows
@@ -75,12 +75,12 @@ def quiet_prefect() -> StepLog:
 
 def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
     if not isinstance(error, StageFailedError):
-        text = error.full or str(error)
+        text = error.told()
         with contextlib.suppress(DPIWError):
             release_spec = load_spec(spec)
-            # With path and nearest file's name, which no worker sees.
-            fault = source_fault(release_spec, names_others=True)
-            text = filled_in(fault if fault.startswith(text) else text, release_spec, spec)
+            text = error.told(typed_commands(release_spec, spec))
+            if isinstance(error, SourceError):  # with path and nearest name, which no worker sees
+                text = source_fault(release_spec, names_others=True) or text
         return f"{type(error).__name__}: {text}"
     run = ReleaseRun.prepare(spec, period=period)
     reason = failure_text(run.directory, error.stage)
@@ -162,14 +162,12 @@ def _until(parsed: argparse.Namespace) -> str:
     return f" --until {parsed.until}" if parsed.until else ""
 
 
-def _on_any_day(told: str, parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
-    """The message with the whole command: tomorrow, `the same` may mean another period."""
-    if parsed.period is not None:
-        return told
+def _on_any_day(parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
+    """A line with the whole command: without its period it may mean another one tomorrow."""
     command = _again(parsed, run)
-    if " --period " not in command:
-        return told
-    return told.replace("the same command", f"`{command}{_until(parsed)}`")
+    if parsed.period is not None or " --period " not in command:
+        return ""
+    return f"\nthe same command, on any day: {command}{_until(parsed)}"
 
 
 def release_flow(spec: str, period: str | None) -> str:
@@ -273,7 +271,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
         failed = "not read" if parsed.until else "not published"
         run = interrupts.run
         reason = _explain(error, parsed.spec, parsed.period if run is None else run.period)
-        print(f"\n{failed}: {_on_any_day(reason, parsed, run)}")
+        print(f"\n{failed}: {reason}{_on_any_day(parsed, run)}")
         return error.exit_code
     except Exception as error:
         if interrupts.run is None:

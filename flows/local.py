@@ -50,7 +50,7 @@ def main(run: Callable[[str], str], arguments: list[str]) -> int:
             folder = Path(run(str(spec)))
         lines = verify_local(folder).described()
     except DPIWError as error:
-        text = shown(error.full or error, most=None, lines=True)
+        text = shown(error.told(), most=None, lines=True)
         sys.stdout.write(f"\nnot published: {type(error).__name__}: {text}\n")
         return error.exit_code
     sys.stdout.write("\n".join(["", str(folder), *lines, ""]))

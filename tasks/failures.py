@@ -80,10 +80,10 @@ def brief(error: DPIWError, subject: str) -> DPIWError:
     """Return an error for Prefect: its class, file and line; else `subject` instead of a place.
 
     Everyone who may start a run chooses the files that it reads, so no text of a file may come
-    back. `full` holds the whole text, for a person's terminal.
+    back. `whole` is the error itself, for a person's terminal.
     """
     short = copy.copy(error)
-    short.full = str(error)
+    short.whole, short.next = error, ()
     short.args = (f"{error.at or subject}: refused; dpiw says why on the machine itself",)
     return short
 

@@ -22,11 +22,11 @@ from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.text import write_lines
 from dpiw.errors import (
+    Command,
     DPIWError,
     ReleaseError,
     SchemaError,
     SpecError,
-    UnsupportedRelationError,
     install,
     shown,
 )
@@ -42,7 +42,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.run.advice import advice
     from dpiw.run.ahead import current_label
     from dpiw.run.certifiable import check_certifiable
-    from dpiw.run.commands import filled_in
+    from dpiw.run.commands import typed_commands
 
     with told_in(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
@@ -57,11 +57,8 @@ def _plan(arguments: argparse.Namespace) -> int:
         arguments.stream = sys.stderr  # a program reads the plan alone
     else:
         write_lines(arguments, [plan_table(plan), *([] if arguments.header is None else [agrees])])
-    try:
-        lines = advice(plan, arguments.spec, current_label(spec), asked=False)
-    except (SpecError, UnsupportedRelationError) as error:
-        raise type(error)(filled_in(str(error), spec, arguments.spec)) from None
-    write_lines(arguments, lines)
+    arguments.commands = typed_commands(spec, arguments.spec)
+    write_lines(arguments, advice(plan, arguments.spec, current_label(spec), asked=False))
     return 0
 
 
@@ -227,9 +224,9 @@ def _completion(parser: Parser, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _stands_in_a_file(error: DPIWError) -> bool:
-    signs = (", line ", ": missing; expected", ": not UTF-8", " still TODO")
-    return isinstance(error, SchemaError) or any(sign in str(error) for sign in signs)
+def _stands_in_a_file(error: DPIWError, parsed: argparse.Namespace) -> bool:
+    named = getattr(parsed, "spec", None)
+    return isinstance(error, SchemaError) or bool(error.at and (named is None or named.exists()))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -255,13 +252,12 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is said
         return os.EX_IOERR
     except DPIWError as error:
-        show = "dpiw ledger show"
-        place = f"{show} --ledger {shlex.quote(getattr(parsed, 'ledger', None) or 'PATH')}"
-        sys.stderr.write(
-            f"{type(error).__name__}: {shown(str(error).replace(show, place), lines=True)}\n"
-        )
+        commands: dict[Command, str] = getattr(parsed, "commands", {})
+        if place := getattr(parsed, "ledger", None):
+            commands.setdefault(Command.SHOW, f"dpiw ledger show --ledger {shlex.quote(place)}")
+        sys.stderr.write(f"{type(error).__name__}: {shown(error.told(commands), lines=True)}\n")
         typed = "".join(words).isprintable()  # no bytes of a header in another encoding
-        if typed and _stands_in_a_file(error) and parsed.command != "init":
+        if typed and _stands_in_a_file(error, parsed) and parsed.command != "init":
             sys.stderr.write(f"mend it, then: dpiw {shlex.join(words)}\n")
         return error.exit_code
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.text import add_signing, exact_decimal, names_a_spec, signing_key, write_lines
-from dpiw.errors import LedgerError, SpecError
+from dpiw.errors import Command, LedgerError, SpecError
 from dpiw.privacy.units import NeighbouringRelation
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _there(arguments: argparse.Namespace) -> Ledger | None:
 
 def _opened(arguments: argparse.Namespace) -> Ledger:
     from dpiw.ledger import Ledger
-    from dpiw.ledger.location import how_to_begin, no_ledger
+    from dpiw.ledger.location import no_ledger
 
     make = Ledger.create if arguments.create else Ledger.open
     try:
@@ -228,7 +228,8 @@ def _opened(arguments: argparse.Namespace) -> Ledger:
     except LedgerError as error:
         if not error.absent:
             raise
-        raise no_ledger(error.absent, advice=how_to_begin(_as_typed(arguments))) from None
+        arguments.commands = {Command.REGISTER: _as_typed(arguments)}
+        raise no_ledger(error.absent) from None
 
 
 def _terms_text(terms: Population, typed: str | None) -> str:
@@ -263,7 +264,7 @@ def _as_typed(arguments: argparse.Namespace) -> str:
         value = getattr(arguments, option)
         if value not in (None, 1, "basic") and option not in promised:
             words += [f"--{option.replace('_', '-')}", str(value)]
-    return shlex.join([*words, "--create"])
+    return shlex.join(words)
 
 
 __all__ = ["add_register", "run_register"]

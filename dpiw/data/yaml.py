@@ -232,9 +232,9 @@ def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        if not str(error).startswith((f"{_name(path)}:", f"{_name(path)},")):
-            error.at = f"{_name(path)}{_line(_mark_of(path, str(error)))}"
-            error.args = ("\n".join(_placed(path, line) for line in str(error).split("\n")),)
+        if not error.message.startswith((f"{_name(path)}:", f"{_name(path)},")):
+            error.at = f"{_name(path)}{_line(_mark_of(path, error.message))}"
+            error.args = ("\n".join(_placed(path, line) for line in error.message.split("\n")),)
         raise
 
 

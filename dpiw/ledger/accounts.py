@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from dpiw.errors import BudgetExceededError, SpecError, UnsupportedRelationError
+from dpiw.errors import BudgetExceededError, Command, Next, SpecError, UnsupportedRelationError
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.populations import CompositionRule, Population
 from dpiw.ledger.values import RunRecord
@@ -127,6 +127,7 @@ class Account:
                 self._refusal(charge),
                 requested=str(charge.cost),
                 remaining=str(self.remaining),
+                next=[Next("who spent it", Command.SHOW)],
             )
 
     def admits(self, charge: Charge) -> int:
@@ -163,7 +164,7 @@ class Account:
         if charge.renyi is None:
             return (
                 f"population {name}: this run asks {charge.cost}; {self.remaining} is left "
-                f"of {budget}{self.what_fits(charge)}; who spent it: dpiw ledger show"
+                f"of {budget}{self.what_fits(charge)}"
             )
         after = self._worth(self.held.plus(charge))
         remaining = decimal_text(self.remaining.epsilon_units, EPSILON_UNIT)

@@ -23,7 +23,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 
-from dpiw.errors import GrantSpentError, LedgerConflictError, UnknownPopulationError, nearest
+from dpiw.errors import (
+    Command,
+    GrantSpentError,
+    LedgerConflictError,
+    Next,
+    UnknownPopulationError,
+    nearest,
+)
 from dpiw.ledger.accounts import Account, check_kind
 from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import (
@@ -35,7 +42,6 @@ from dpiw.ledger.entries import (
     check_genesis,
     check_name,
 )
-from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.reservations import run_with_attempt
@@ -64,14 +70,11 @@ class Book:
     def account(self, name: str) -> Account:
         """Return what a population holds against its budget, or raise UnknownPopulationError."""
         if name not in self._accounts:
-            command = REGISTER.format(name=name, ledger="PATH")
             near = nearest(name, self._accounts)
-            register = (
-                " If these are other people, to register them" if near else "; to register it"
-            )
+            why = "if these are other people, register them once, for life"
             raise UnknownPopulationError(
-                f"no population {name!r} is registered in this ledger{near}{register}, once for"
-                f" {'their' if near else 'its'} life: {command}{AS_IN_THE_SPEC}"
+                f"no population {name!r} is registered in this ledger{near}",
+                next=[Next(why if near else "register it once, for life", Command.REGISTER)],
             )
         return self._accounts[name]
 
@@ -321,7 +324,8 @@ def known_run(book: Book, run_key: str | None) -> RunRecord:
     run = book.runs.get(run_key or "")
     if run is None:
         raise LedgerConflictError(
-            "this run has no reservation in this ledger; its runs: dpiw ledger show"
+            "this run has no reservation in this ledger",
+            next=[Next("the ledger's runs", Command.SHOW)],
         )
     return run
 

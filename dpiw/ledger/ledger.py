@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpiw.errors import AlreadyPaidError, LedgerConflictError, LedgerTamperedError
+from dpiw.errors import AlreadyPaidError, Command, LedgerConflictError, LedgerTamperedError, Next
 from dpiw.ledger.accounts import check_kind
 from dpiw.ledger.authors import Actor, operator
 from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
@@ -118,10 +118,10 @@ class Ledger(LedgerReader):
                 raise LedgerConflictError(
                     f"population {population.name}: registered with other terms"
                     f" ({registered.differing(population)}); a budget is set once, for life, and"
-                    " does not grow. What is left of it: dpiw ledger show; `dpiw plan` says which"
-                    " release fits. While nothing was ever reserved from it: register these people"
+                    " does not grow. While nothing was ever reserved from it: register these people"
                     " under another name, and never use this one (docs/sharp-edges.md: a wrong"
-                    " registration)"
+                    " registration)",
+                    next=[Next("what is left of it", Command.SHOW)],
                 )
             return registered
 

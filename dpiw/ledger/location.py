@@ -11,39 +11,29 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
-from dpiw.errors import LedgerError
+from dpiw.errors import Command, LedgerError, Next
 
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
-_TERMS = "--epsilon E --delta D --relation RELATION"
-
-REGISTER = f"dpiw ledger register {{name}} --ledger {{ledger}} {_TERMS}"
-"""Command that registers a population: a format of its name and the location."""
-
-AS_IN_THE_SPEC = " (RELATION, --id-column and --max-rows as in the spec)"
-"""Added to the command where no spec is known."""
-
 CHARGED_THERE = (
-    "a new ledger knows nothing of what was spent before: people who have one already are charged"
-    " there, so set state: (or ledger:) of the spec to it, such as state: ../gardens/state"
+    "a new ledger knows nothing of earlier spending: if these people have a ledger, name that one"
+    " (state: or ledger: of the spec, such as state: ../gardens/state)"
 )
 """Warning for a user who begins a ledger."""
 
 
-def how_to_begin(command: str) -> str:
-    """Advice where there is no ledger, with the command that makes one."""
-    return (
-        "a ledger is never created by opening it; to read or audit one, name its curator's file;"
-        f" {CHARGED_THERE}; to begin one: {command}"
-    )
+BEGIN = Next("to begin one", Command.REGISTER, " --create")
 
 
-HOW_TO_BEGIN = how_to_begin(f"{REGISTER.format(name='NAME', ledger='PATH')} --create")
+def no_ledger(found: str, *, begin: bool = True) -> LedgerError:
+    """The error for a ledger that does not exist; its `absent` is `found`.
 
-
-def no_ledger(found: str, *, advice: str = "") -> LedgerError:
-    """The error for a ledger that does not exist; its `absent` is `found`."""
-    error = LedgerError(f"{found}{f'; {advice}' if advice else ''}")
+    `begin`: also say how to begin one.
+    """
+    if not begin:
+        error = LedgerError(found)
+    else:
+        error = LedgerError(f"{found}\n{CHARGED_THERE}", next=[BEGIN])
     error.absent = found
     return error
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from dpiw.errors import GrantSpentError, LedgerTamperedError, SpecError
+from dpiw.errors import Command, GrantSpentError, LedgerTamperedError, Next, SpecError
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.authors import Actor, operator
 from dpiw.ledger.book import Book, known_run, known_stage
@@ -191,8 +191,8 @@ class LedgerReader:
         if lacking is not None:
             raise LedgerTamperedError(
                 f"ledger {self._store.location}: lacks the published head {lacking[:12]}; restored"
-                " from an old copy, or another ledger. Spending is refused until it is recovered"
-                " (`dpiw ledger recover`)"
+                " from an old copy, or another ledger. Spending is refused until it is recovered",
+                next=[Next("to recover it", Command.RECOVER)],
             )
 
     def snapshot(self) -> LedgerSnapshot:

@@ -30,15 +30,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from dpiw.data.documents import hexadecimal
-from dpiw.errors import ManifestError, ReleaseError, SignatureError, nearest
+from dpiw.errors import Command, ManifestError, Next, ReleaseError, SignatureError, nearest
 
 MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
 """Precedes the manifest's bytes in the signed message."""
 
 SIGNATURE_BYTES = 64
-
-NEW_KEY = "dpiw key new PATH"
-"""Command that makes a key pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +119,7 @@ def load_private_key(path: Path) -> PrivateKey:
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             data = stream.read()
     except OSError as reason:
-        raise ReleaseError(_unreadable(path, reason)) from reason
+        raise unreadable_key(path, reason) from reason
     public = "; it is the public one: name the .key" if b"PUBLIC KEY" in data else ""
     if mode & 0o077 and not public:
         raise ReleaseError(
@@ -166,17 +163,25 @@ def _there(path: Path) -> str:
     )
 
 
-def lost_half(path: Path) -> str:
-    """Advise on a missing private key whose public half exists; else empty.
+def unreadable_key(path: Path, reason: OSError) -> ReleaseError:
+    """The error for a private key that cannot be read.
 
-    Prefect stores the text, so it names files and no folder.
+    Prefect stores its text, so it names files and no folder.
     """
+    text = f"key file {path.name}: {reason.strerror}"
+    if not isinstance(reason, FileNotFoundError):
+        return ReleaseError(text)
     if path.suffix != ".key" or not os.path.isfile(path.with_suffix(".pub")):
-        return ""
-    return (
-        f"{path.stem}.pub is there, so the pair was made: put {path.name} back; if it is lost, make"
-        f" another pair ({NEW_KEY}-2) and name it as signing_key. Older releases stay"
-        f" signed by the old one: keep {path.stem}.pub, for audits and recoveries take both"
+        return ReleaseError(
+            f"{text}; expected where the spec's signing_key says",
+            next=[Next("to make a pair", Command.NEW_KEY)],
+        )
+    return ReleaseError(
+        f"{text}; {path.stem}.pub is there, so the pair was made: put {path.name} back. Older"
+        f" releases stay signed by it: keep {path.stem}.pub, for audits and recoveries take both",
+        next=[
+            Next("if it is lost, make another and name it as signing_key", Command.NEW_KEY, "-2")
+        ],
     )
 
 
@@ -184,15 +189,6 @@ def _near(path: Path) -> str:
     with suppress(OSError):
         return nearest(path.name, [file.name for file in path.parent.glob("*.pub")])
     return ""
-
-
-def _unreadable(path: Path, reason: OSError) -> str:
-    text = f"key file {path.name}: {reason.strerror}"
-    if isinstance(reason, FileNotFoundError) and (told := lost_half(path)):
-        text += f"; {told}"
-    elif isinstance(reason, FileNotFoundError):
-        text += f"; expected where the spec's signing_key says; to make a pair: {NEW_KEY}"
-    return text
 
 
 def _create(path: Path, data: bytes, *, mode: int) -> None:

@@ -15,7 +15,7 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.ahead import check_not_overtaken, check_not_paid, missing_files, missing_gpus
 from dpiw.run.checkpoints import last_checkpoint
-from dpiw.run.commands import filled_in, release_command
+from dpiw.run.commands import release_command, typed_commands
 from dpiw.run.declared import check_registered
 from dpiw.run.reserve import check_not_recovered
 from dpiw.run.restored import check_heads
@@ -69,7 +69,7 @@ def _lines(period: str, cost: str, left: str, step: str) -> list[str]:
 
 
 def _refusal(error: DPIWError, spec: ReleaseSpec, path: Path) -> str:
-    return filled_in(str(error), spec, path).replace("\n", "; ")
+    return "; ".join(error.told(typed_commands(spec, path)).splitlines())
 
 
 def _charge(run: ReleaseRun, record: RunRecord | None, account: Account) -> Charge | None:
@@ -131,7 +131,8 @@ def _check(
 def _missing(run: ReleaseRun, record: RunRecord | None) -> str:
     if run.snapshot.exists() or (record is not None and record.state is RunState.PUBLISHED):
         return ""
-    return next(itertools.chain(missing_files(run.spec), missing_gpus(run.plan)), "")
+    fault = next(itertools.chain(missing_files(run.spec), missing_gpus(run.plan)), "")
+    return "; ".join(fault.splitlines())
 
 
 def _cost(record: RunRecord | None, charge: Charge | None) -> str:

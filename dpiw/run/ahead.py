@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -10,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpiw.data.files import check_is_file
-from dpiw.errors import AlreadyPaidError, SourceError, SpecError, nearest
+from dpiw.errors import AlreadyPaidError, Command, Next, SourceError, SpecError, nearest
 from dpiw.ledger import EntryKind, Ledger, RunRecord, RunState
 from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.release.signing import lost_half
-from dpiw.run.commands import RELEASE, given_back, key_filled_in, new_key_command
+from dpiw.release.signing import unreadable_key
+from dpiw.run.commands import given_back, new_key_command
 from dpiw.run.periods import Due, current_and_last, current_period, nearest_period, today_in
 from dpiw.run.run import ledger_url
 
@@ -50,8 +51,8 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
             f" name the private one: {private.name}{both}"
         )
     elif not os.path.isfile(key):  # as False where its folder is closed
-        told = key_filled_in(lost_half(key), spec) or f"{makes} makes one"
-        yield f"signing_key: no such file; {told}"
+        missing = unreadable_key(key, FileNotFoundError(errno.ENOENT, "no such file"))
+        yield f"signing_key: {missing.told({Command.NEW_KEY: makes})}"
 
 
 def missing_gpus(plan: Plan) -> Iterator[str]:
@@ -126,7 +127,8 @@ def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
         return
     raise SpecError(
         f"{fault}; a worker publishes one of these alone, unless the spec says `back_fill: true`;"
-        f" nothing was reserved\nby hand, which asks before it pays: {RELEASE} --period {label}"
+        " nothing was reserved",
+        next=[Next("by hand, which asks before it pays", Command.RELEASE, f" --period {label}")],
     )
 
 
@@ -160,19 +162,19 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
     named = f"release {spec.name}, period {period}"
     if paid and paid[-1].release is None:
         named += ", or another name that this ledger does not state"
-    command = f"{RELEASE} --period {period}"
-    more = (
-        f"more rows of its draws, at no cost: {command} --rows {spec.synthetic_rows}; "
-        if is_published
-        else ""
+    option = f" --period {period}"
+    rows = f"{option} --rows {spec.synthetic_rows}"
+    more = [Next("more rows of its draws, at no cost", Command.RELEASE, rows)]
+    pays = Next(
+        "to pay again, by hand and never by a worker", Command.RELEASE, f"{option} --pay-again"
     )
     raise AlreadyPaidError(
         f"{named}: {stands} (run {runs[-1][:8]}), with other settings or another version of dpiw;"
         " this run would pay a second time, and reserved nothing"
-        f"\nallowed at no cost: the settings and version of that run; {more}or another name"
-        f"\nto pay again, by hand and never by a worker: {command} --pay-again",
+        "\nallowed at no cost: the settings and version of that run, or another name",
         run=runs[-1],
         period=period,
+        next=[*(more if is_published else []), pays],
     )
 
 
@@ -198,10 +200,16 @@ def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) ->
 def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> AlreadyPaidError:
     return AlreadyPaidError(
         f"release {spec.name}, period {record.period}: {stands} (run {run[:8]}) since this run was"
-        f" reserved; it would pay a second time, and draws nothing\n{given_back(spec, record)}"
-        f"\nthen, to pay again, by hand: {RELEASE} --period {record.period} --pay-again",
+        f" reserved; it would pay a second time, and draws nothing\n{given_back(spec, record)}",
         run=run,
         period=record.period,
+        next=[
+            Next(
+                "then, to pay again, by hand",
+                Command.RELEASE,
+                f" --period {record.period} --pay-again",
+            )
+        ],
     )
 
 

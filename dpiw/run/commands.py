@@ -8,14 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from dpiw.errors import Command
 from dpiw.ledger import RunRecord
-from dpiw.ledger.location import AS_IN_THE_SPEC, REGISTER
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.release.signing import NEW_KEY
 from dpiw.run.run import ledger_url
-
-RELEASE = "dpiw release SPEC"
-"""How a release's command begins in an error; `filled_in` adds the typed path."""
 
 
 def program() -> str:
@@ -72,31 +68,22 @@ def loss_command(spec: ReleaseSpec) -> str:
     )
 
 
-def filled_in(told: str, spec: ReleaseSpec, path: Path) -> str:
-    """Return a message with the spec's names and terms in its commands; people decide budgets."""
+def typed_commands(spec: ReleaseSpec, path: Path) -> dict[Command, str]:
+    """Return the commands of messages with a spec's names and terms; people decide budgets."""
     unit, place = spec.privacy_unit, shlex.quote(ledger_place(spec))
-    person = "" if unit.id_column is None else f" --id-column {shlex.quote(unit.id_column)}"
-    terms = f"--epsilon E --delta D --relation {unit.relation.value}{person}"
-    terms += "" if unit.id_column is None else f" --max-rows {unit.max_rows}"
-    commands = {
-        "OTHER": f"dpiw ledger register OTHER --ledger {place} {terms}",
-        **dict.fromkeys(
-            ("NAME", spec.population),
-            f"dpiw ledger register --spec {shlex.quote(str(path))} --epsilon E --delta D",
-        ),
+    other = f"dpiw ledger register OTHER --ledger {place} --epsilon E --delta D"
+    other += f" --relation {unit.relation.value}"
+    if unit.id_column is not None:
+        other += f" --id-column {shlex.quote(unit.id_column)} --max-rows {unit.max_rows}"
+    named = shlex.quote(str(path))
+    return {
+        Command.REGISTER: f"dpiw ledger register --spec {named} --epsilon E --delta D",
+        Command.REGISTER_OTHER: other,
+        Command.SHOW: f"dpiw ledger show --ledger {place}",
+        Command.RECOVER: recover_command(spec),
+        Command.NEW_KEY: new_key_command(spec),
+        Command.RELEASE: f"{program()} release {named}",
     }
-    for generic, typed in commands.items():
-        told = told.replace(REGISTER.format(name=generic, ledger="PATH"), typed)
-    told = told.replace(AS_IN_THE_SPEC, "")
-    told = told.replace(RELEASE, f"{program()} release {shlex.quote(str(path))}")
-    told = told.replace("dpiw ledger show", f"dpiw ledger show --ledger {place}")
-    told = told.replace("`dpiw ledger recover`", f"`{recover_command(spec)}`")
-    return key_filled_in(told, spec)
-
-
-def key_filled_in(told: str, spec: ReleaseSpec) -> str:
-    """Return a message with the place of the spec's signing key."""
-    return told.replace(NEW_KEY, new_key_command(spec))
 
 
 def new_key_command(spec: ReleaseSpec) -> str:
@@ -106,15 +93,13 @@ def new_key_command(spec: ReleaseSpec) -> str:
 
 
 __all__ = [
-    "RELEASE",
-    "filled_in",
     "given_back",
-    "key_filled_in",
     "ledger_place",
     "loss_command",
     "new_key_command",
     "program",
     "recover_command",
     "release_command",
+    "typed_commands",
     "void_command",
 ]

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.errors import ReleaseError, SpecError, UnsupportedRelationError
+from dpiw.errors import Command, Next, ReleaseError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger, StageState
-from dpiw.ledger.location import REGISTER
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import GENERATOR_STAGE
@@ -28,21 +27,34 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
     UnknownPopulationError.
     """
     unit, population = spec.privacy_unit, ledger.population(spec.population)
-    mend = f"; it keeps these terms for life: state them in the spec{_instead(spec, ledger)}"
     name = f"population {population.name} is registered"
     if population.relation is not unit.relation:
-        raise UnsupportedRelationError(
-            f"relation={unit.relation.value}: {name} under {population.relation.value}{mend}"
-        )
+        fault = f"relation={unit.relation.value}: {name} under {population.relation.value}"
+        raise _other_terms(UnsupportedRelationError, fault, spec, ledger)
     if population.max_rows != unit.max_rows:
-        raise SpecError(f"unit.max_rows={unit.max_rows}: {name} with {population.max_rows}{mend}")
+        fault = f"unit.max_rows={unit.max_rows}: {name} with {population.max_rows}"
+        raise _other_terms(SpecError, fault, spec, ledger)
     if not population.protects(unit):
-        raise SpecError(
-            f"unit.id_column={unit.id_column}: {name} with {population.id_column}{mend}"
-        )
+        fault = f"unit.id_column={unit.id_column}: {name} with {population.id_column}"
+        raise _other_terms(SpecError, fault, spec, ledger)
 
 
-def _instead(spec: ReleaseSpec, ledger: Ledger) -> str:
+def _other_terms(
+    kind: type[SpecError | UnsupportedRelationError],
+    fault: str,
+    spec: ReleaseSpec,
+    ledger: Ledger,
+) -> SpecError | UnsupportedRelationError:
+    why = _why_for_life(spec, ledger)
+    text = f"{fault}; it keeps these terms for life: state them in the spec"
+    if why:
+        return kind(text + why)
+    instead = "or, as nothing was ever reserved from it, never use it, and register another name"
+    return kind(text, next=[Next(instead, Command.REGISTER_OTHER)])
+
+
+def _why_for_life(spec: ReleaseSpec, ledger: Ledger) -> str:
+    """Why another name would not do; empty if it would."""
     if _had_another_ledger(spec, ledger):
         return (
             "; but something was drawn of these people, which this ledger does not know: it was"
@@ -53,10 +65,7 @@ def _instead(spec: ReleaseSpec, ledger: Ledger) -> str:
             ", for something was reserved from it, and they are the promise to these people"
             " (docs/sharp-edges.md: a wrong registration)"
         )
-    return (
-        ", or, as nothing was ever reserved from it, name another population there, register that,"
-        f" and never use this one: {REGISTER.format(name='OTHER', ledger='PATH')}"
-    )
+    return ""
 
 
 def _had_another_ledger(spec: ReleaseSpec, ledger: Ledger) -> bool:

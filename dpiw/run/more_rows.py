@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpiw.data.files import link_file, private_folder
-from dpiw.errors import LedgerConflictError, ReleaseError, SpecError
+from dpiw.errors import Command, LedgerConflictError, Next, ReleaseError, SpecError
 from dpiw.ledger import Ledger, RunRecord, RunState
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.plan.spec import ReleaseSpec, load_spec
@@ -19,7 +19,6 @@ from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import manifest_digest, read_signed_manifest, verify
 from dpiw.run.ahead import check_label
 from dpiw.run.certify import certify_more_rows
-from dpiw.run.commands import RELEASE
 from dpiw.run.locks import working
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS
 from dpiw.run.publish import build, clean, make_visible
@@ -91,11 +90,11 @@ def _published(spec: ReleaseSpec, ledger: Ledger, *, own: str, period: str) -> R
     mine = [run for run in runs if run.run_key == own] or runs
     if len(mine) == 1:
         return mine[0]
-    command = f"{RELEASE} --period {period}"
     if not mine:
         raise SpecError(
             f"rows: release {spec.name} has published nothing for period {period}, so there are no"
-            f" draws to make more rows of\nto publish it first: {command}"
+            " draws to make more rows of",
+            next=[Next("to publish it first", Command.RELEASE, f" --period {period}")],
         )
     names = ", ".join(run.run_key[:8] for run in mine)
     raise SpecError(
@@ -111,9 +110,14 @@ def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
         raise ReleaseError(
             f"rows: {missing[0]} of run {record.run_key[:8]} is not in the workspace of"
             f" {os.path.relpath(spec.state)} any more, and no row can be made without it"
-            "\nat no cost: put the run's folder back from a backup"
-            f"\na new release draws again and pays {spec.cost}: {RELEASE} --period {period}"
-            " --pay-again"
+            "\nat no cost: put the run's folder back from a backup",
+            next=[
+                Next(
+                    f"a new release draws again and pays {spec.cost}",
+                    Command.RELEASE,
+                    f" --period {period} --pay-again",
+                )
+            ],
         )
     try:
         run = ReleaseRun.load(folder)

@@ -183,7 +183,7 @@ def test_an_error_is_kept_as_class_file_and_line() -> None:
     kept = brief(error, "spec")
     assert (type(kept), kept.exit_code) == (SchemaError, SchemaError.exit_code)
     assert str(kept).startswith("schema.yaml, line 3: refused")
-    assert kept.full == str(error)
+    assert kept.whole is error
     with pytest.raises(StepFailedError, match="spec failed: KeyError"), told_briefly("spec"):
         raise KeyError(CANARY)
 

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from dpiw.data import files
 from dpiw.data.files import owner_fault
 from dpiw.errors import LedgerError, nearest
-from dpiw.ledger.location import HOW_TO_BEGIN, no_ledger
+from dpiw.ledger.location import no_ledger
 
 APPLICATION_ID = 0x44504C31
 """SQLite's header field that marks a dpiw ledger: `DPL1`."""
@@ -52,7 +52,7 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         near = nearest(path.name, _beside(path))
         raise no_ledger(
             f"ledger {path}: no such file, so no ledger is there{near}",
-            advice="" if near else HOW_TO_BEGIN,
+            begin=not near,
         ) from error
     if stat.S_ISDIR(status.st_mode):
         inside = [name for name in _beside(path / "any.sqlite") if (path / name).is_file()]

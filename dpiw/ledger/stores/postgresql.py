@@ -31,7 +31,7 @@ from sqlalchemy.pool import NullPool
 
 from dpiw.errors import LedgerError, LedgerTamperedError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import EXPECTED, HOW_TO_BEGIN, POSTGRESQL_OPTIONS, no_ledger
+from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, no_ledger
 from dpiw.ledger.stores.store import ASKING, CHARGING, DRAWING, Store, metadata
 
 _OLDEST_SERVER = 140_000
@@ -115,7 +115,7 @@ class PostgreSQLStore(Store):
         with self._checked(write=False) as connection:
             objects = connection.exec_driver_sql(_OBJECTS).one()
             if not objects.entries and not objects.remains:
-                raise no_ledger(f"ledger {self.location}: no ledger there", advice=HOW_TO_BEGIN)
+                raise no_ledger(f"ledger {self.location}: no ledger there")
             if not objects.entries:
                 raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
             if not guards_hold(connection):

@@ -286,7 +286,7 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
         if "locked" in text or "busy" in text:
             raise LedgerError(f"ledger {path}: locked by another process") from error
         if not path.exists():
-            raise no_ledger(f"ledger {path}: no such file") from error
+            raise no_ledger(f"ledger {path}: no such file", begin=False) from error
         if isinstance(original, sqlite3.IntegrityError):
             raise LedgerError(f"ledger {path}: the database refused the entry") from error
         if isinstance(original, sqlite3.OperationalError):

@@ -25,7 +25,7 @@ def test_the_command_line_tells_and_does(
     path = store_url
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one"]
     register = ["register", "adult", *terms, "--max-rows", "1", "--ledger", path]
-    with pytest.raises(LedgerError, match="never created by opening it"):
+    with pytest.raises(LedgerError, match="to begin one"):
         cli(*register)
     assert cli(*register, "--create")[0] == 0
     assert cli(*register) == (

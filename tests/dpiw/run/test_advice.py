@@ -184,7 +184,7 @@ def test_what_is_published_costs_nothing(
     [
         ("population: town", "population: nobody", "ledger register --spec release.yaml "),
         ("state: state", "state: elsewhere", "--create"),
-        ("keys/test.key", "keys/mine.key", "signing_key: no such file; dpiw key new "),
+        ("keys/test.key", "keys/mine.key", "to make a pair: dpiw key new "),
         ("epsilon: 2", "epsilon: 9", "epsilon: 5 fits"),
     ],
 )
@@ -215,7 +215,7 @@ def test_other_settings_are_paid_again_by_the_command_that_is_named(
 
 def recovery(step: str) -> list[str]:
     """The words of the recovery that a step names; nothing else was drawn since."""
-    command = step.partition("(`dpiw ")[2].partition("`)")[0]
+    command = step.partition("to recover it: dpiw ")[2]
     for letter in ("epsilon E", "delta D", "reads N"):
         assert f"--loss-{letter}" in command
         command = command.replace(letter, f"{letter.split()[0]} 0")

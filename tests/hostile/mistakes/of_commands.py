@@ -8,7 +8,7 @@ from tests.hostile.mistakes.mistake import Mistake, Slip, in_file, typed
 
 LEDGER = "--ledger state/ledger.sqlite"
 TERMS = "--epsilon 1 --delta 0 --relation add_or_remove_one"
-BEGIN = "to begin one: dpiw ledger register NAME --ledger PATH --epsilon E"
+BEGIN = "to begin one: dpiw ledger register --spec SPEC --epsilon E"
 
 
 def mode(name: str, bits: int) -> Slip:
@@ -75,7 +75,7 @@ COMMANDS: dict[str, Mistake] = {
     "an export of no population": typed(
         f"ledger export {LEDGER} --population hospital", 31, "expected one of town"),
     "a run that is not there": typed(
-        f"ledger show {LEDGER} --run abc", 32, "no reservation in this ledger; its runs: dpiw"),
+        f"ledger show {LEDGER} --run abc", 32, "no reservation in this ledger"),
     "a day in words": typed(f"ledger show {LEDGER} --since today", 10, "2027-01-31"),
     "a head cut short": typed(f"ledger verify {LEDGER} --head 12ab", 10, "64 hexadecimal digits"),
     "another ledger's head": typed(

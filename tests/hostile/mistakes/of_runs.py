@@ -137,11 +137,11 @@ BEGINNINGS: dict[str, Mistake] = {
         spec("state/keys/test.key", "schema.yaml"), 50, "key file schema.yaml"),
     "a population that nobody registered": run(
         spec("population: town", "population: tawn"), 31, "no population 'tawn' is registered",
-        "did you mean 'town'? If these are other people, to register them,",
-        "once for their life: dpiw ledger register --spec ", "--epsilon E --delta D"),
+        "did you mean 'town'?\nif these are other people, register them",
+        "once, for life: dpiw ledger register --spec ", "--epsilon E --delta D"),
     "a population like none": run(
         spec("population: town", "population: hospital"), 31,
-        "in this ledger; to register it, once for its life: dpiw ledger register --spec "),
+        "in this ledger\nregister it once, for life: dpiw ledger register --spec "),
     "another relation": run(
         spec("relation: add_or_remove_one", "relation: replace_one"), 21,
         "relation=replace_one: population town is registered under add_or_remove_one"),
