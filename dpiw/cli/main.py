@@ -226,7 +226,8 @@ def _completion(parser: Parser, arguments: argparse.Namespace) -> int:
 
 def _stands_in_a_file(error: DPIWError, parsed: argparse.Namespace) -> bool:
     named = getattr(parsed, "spec", None)
-    return isinstance(error, SchemaError) or bool(error.at and (named is None or named.exists()))
+    is_yaml = named is None or (named.is_file() and named.suffix in (".yaml", ".yml"))
+    return isinstance(error, SchemaError) or bool(error.at and is_yaml)
 
 
 def main(arguments: list[str] | None = None) -> int:

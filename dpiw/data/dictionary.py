@@ -75,7 +75,10 @@ def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | N
     advice = [f"  {name}: {_ADVICE[name]}" for name in names if name in _ADVICE]
     bounds = {"kind", "lower", "upper", "levels"} & names.keys()
     caution = ["  never what the confidential table holds"] if bounds else []
-    raise error("\n".join([*lines, *(["what settles them:"] if advice else []), *advice, *caution]))
+    heading = ["what settles them:"] if advice else []
+    refusal = error("\n".join([*lines, *heading, *advice, *caution]))
+    refusal.at = what
+    raise refusal
 
 
 def open_fields(value: Any) -> list[str]:
