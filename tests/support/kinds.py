@@ -15,7 +15,6 @@ from dpiw.methods.weights.registry import WEIGHTS
 
 _PAST, _NEVER = "1900-01-01T03:00", "2199-12-31"
 MANY = tuple(f"code {number}" for number in range(10_000))
-PUBLISHED, REFUSED = "yes", "refused"
 _WIDE = r"{method}: a row of this schema is 20\d{{3}} numbers; expected at most 8192: group a"
 _PRODUCTS = "features on this schema; expected at most 8192: .* or name `fourier` features alone"
 
@@ -137,11 +136,13 @@ CELLS = [(kind, method) for kind in KINDS for method in METHODS]
 
 
 def table() -> str:
-    """What `docs/spec.md` shows: a row for each kind, a column for each method."""
-    lines = ["| kind | " + " | ".join(f"`{method}`" for method in METHODS) + " |"]
-    lines.append("|---" * (1 + len(METHODS)) + "|")
+    """What `docs/spec.md` shows: the kinds that some method refuses; `levels` takes one kind."""
+    lines = ["| kind | refused by |", "|---|---|"]
     for kind in KINDS.values():
-        refused = [bool({method, "schema"} & kind.refused.keys()) for method in METHODS]
-        outcomes = [REFUSED if is_refused else PUBLISHED for is_refused in refused]
-        lines.append(f"| {kind.said} | " + " | ".join(outcomes) + " |")
+        refused = [method for method in METHODS if {method, "schema"} & kind.refused.keys()]
+        taken = [method for method in METHODS if method not in refused]
+        if refused != ["levels"]:
+            every = "every method" + "".join(f" but `{method}`" for method in taken)
+            few = ", ".join(f"`{method}`" for method in refused)
+            lines.append(f"| {kind.said} | {every if len(taken) < 2 else few} |")
     return "\n".join(lines)
