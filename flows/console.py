@@ -19,9 +19,8 @@ from rich.console import Console
 from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
-from dpiw.plan.spec import load_spec
 from dpiw.run.advice import advice
-from dpiw.run.ahead import current_label, question, source_fault
+from dpiw.run.ahead import question, source_fault
 from dpiw.run.commands import program, release_command, typed_commands
 from dpiw.run.continuation import counts_more, goes_on
 from dpiw.run.failure import failure_file, failure_text
@@ -29,7 +28,7 @@ from dpiw.run.more_rows import more_rows
 from dpiw.run.periods import nearest_period
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead, reserve
-from dpiw.run.run import ReleaseRun
+from dpiw.run.run import ReleaseRun, RunRequest
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
 from flows.parameters import typed_here
@@ -73,16 +72,14 @@ def quiet_prefect() -> StepLog:
     return step_log
 
 
-def _explain(error: DPIWError, spec: Path, period: str | None) -> str:
-    if not isinstance(error, StageFailedError):
-        text = error.told()
-        with contextlib.suppress(DPIWError):
-            release_spec = load_spec(spec)
-            text = error.told(typed_commands(release_spec, spec))
-            if isinstance(error, SourceError):  # with path and nearest name, which no worker sees
-                text = source_fault(release_spec, names_others=True) or text
+def _explain(error: DPIWError, request: RunRequest | None, run: ReleaseRun | None) -> str:
+    if request is None or not isinstance(error, StageFailedError):
+        text = error.told(typed_commands(request.spec, request.path) if request else None)
+        if request is not None and isinstance(error, SourceError):
+            # With path and nearest name, which no worker sees.
+            text = source_fault(request.spec, names_others=True) or text
         return f"{type(error).__name__}: {text}"
-    run = ReleaseRun.prepare(spec, period=period)
+    run = run or request.prepared()
     reason = failure_text(run.directory, error.stage)
     held = run.plan.held_rows(error.stage)
     failure = f"stage {error.stage}: {reason}" if reason else str(error)
@@ -146,25 +143,22 @@ def _reads(run: ReleaseRun, error: StageFailedError) -> str:
     ) + next_start * died
 
 
-def _again(parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
+def _again(parsed: argparse.Namespace, request: RunRequest | None) -> str:
     """The command that goes on with this run on any day: in a new period it would pay again."""
-    if run is not None:
-        return release_command(run.spec, parsed.spec, run.period)
-    try:
-        spec = load_spec(parsed.spec)
-    except DPIWError:  # nothing goes on until it is repaired
-        named = "" if parsed.period is None else f" --period {shlex.quote(parsed.period)}"
-        return f"{program()} release {shlex.quote(str(parsed.spec))}{named}"
-    return release_command(spec, parsed.spec, parsed.period or current_label(spec))
+    if request is not None:
+        return release_command(request.spec, request.path, request.period)
+    # The spec cannot be read: nothing goes on until it is repaired.
+    named = "" if parsed.period is None else f" --period {shlex.quote(parsed.period)}"
+    return f"{program()} release {shlex.quote(str(parsed.spec))}{named}"
 
 
 def _until(parsed: argparse.Namespace) -> str:
     return f" --until {parsed.until}" if parsed.until else ""
 
 
-def _on_any_day(parsed: argparse.Namespace, run: ReleaseRun | None) -> str:
+def _on_any_day(parsed: argparse.Namespace, request: RunRequest | None) -> str:
     """A line with the whole command: without its period it may mean another one tomorrow."""
-    command = _again(parsed, run)
+    command = _again(parsed, request)
     if parsed.period is not None or " --period " not in command:
         return ""
     return f"\nthe same command, on any day: {command}{_until(parsed)}"
@@ -177,8 +171,8 @@ def release_flow(spec: str, period: str | None) -> str:
     return release(spec, period)
 
 
-def _published_before(spec: Path, period: str | None) -> Path | None:
-    return published(run) if (run := ReleaseRun.find(spec, period=period)) else None
+def _published_before(request: RunRequest) -> Path | None:
+    return published(run) if (run := request.found()) else None
 
 
 def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
@@ -190,15 +184,12 @@ def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
         print(f"  {line}", flush=True)
 
 
-def _ask(parsed: argparse.Namespace) -> bool:
+def _ask(request: RunRequest) -> bool:
     """Ask before a period out of turn is paid; whether a person agreed. SpecError after a no."""
-    if (period := parsed.period) is None:
-        return False
-    spec = load_spec(parsed.spec)
+    spec, period = request.spec, request.period
     if nearest_period(spec.cadence, period) != period:
         return False  # not a label of this cadence: refused later
-    key, _ = ReleaseRun.named(parsed.spec, period=period)
-    asked = question(spec, key=key, label=period)
+    asked = question(spec, key=request.key, label=period)
     if not asked:
         return False
     if sys.stdin.isatty():
@@ -213,13 +204,18 @@ def _ask(parsed: argparse.Namespace) -> bool:
 
 
 def _publish(
-    flow: Callable[..., str], parsed: argparse.Namespace, heard: Interrupts, *, agreed: bool
+    flow: Callable[..., str],
+    parsed: argparse.Namespace,
+    request: RunRequest,
+    heard: Interrupts,
+    *,
+    agreed: bool,
 ) -> Path:
     """Plan, start the server, run the flow. Reserves what a person agreed to: no flow can agree."""
     from flows.server import prefect_server
 
-    check_ahead(parsed.spec, parsed.period, pay_again=parsed.pay_again)
-    heard.run = run = ReleaseRun.prepare(parsed.spec, period=parsed.period)
+    check_ahead(request, pay_again=parsed.pay_again)
+    heard.run = run = request.prepared()
     _announce(run, parsed)
     with prefect_server(), typed_here():
         if agreed:
@@ -235,48 +231,47 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
     if HOME_MADE is not None:
         home = os.path.relpath(HOME_MADE)
         print(f"  made {home}: Prefect's record of steps, no rows (PREFECT_HOME names another)")
-    interrupts = Interrupts()
+    interrupts, request = Interrupts(), None
     try:
+        request = RunRequest.read(parsed.spec, period=parsed.period)
         if parsed.rows is not None:
-            more = more_rows(parsed.spec, parsed.period, rows=parsed.rows)
-            print(more_rows_summary(more, parsed.spec))
+            more = more_rows(request, rows=parsed.rows)
+            print(more_rows_summary(more, request.spec))
             return 0
-        folder = _published_before(parsed.spec, parsed.period)
+        folder = _published_before(request)
         if folder is not None:
             print("\nalready published, nothing spent")
         else:
-            agreed = _ask(parsed) or agreed
+            agreed = (parsed.period is not None and _ask(request)) or agreed
             step_log.begin("getting ready")  # server and plan may take a minute
             try:
                 with interrupts:
                     if parsed.until:
                         announce = partial(_announce, parsed=parsed)
                         read = read_source(
-                            parsed.spec, parsed.period, interrupts, announce,
-                            pay_again=parsed.pay_again,
-                        )  # fmt: skip
-                        print(f"{read}\nto go on   {_again(parsed, interrupts.run)}")
+                            request, interrupts, announce, pay_again=parsed.pay_again
+                        )
+                        print(f"{read}\nto go on   {_again(parsed, request)}")
                         return 0
-                    folder = _publish(flow, parsed, interrupts, agreed=agreed)
+                    folder = _publish(flow, parsed, request, interrupts, agreed=agreed)
             finally:
                 step_log.settle()
     except KeyboardInterrupt:
         try:
-            command = _again(parsed, interrupts.run) + _until(parsed)
+            command = _again(parsed, request) + _until(parsed)
             print(f"\n{interrupts.told(command)}", flush=True)
         except OSError:  # the terminal is gone: print nothing more
             sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:
         failed = "not read" if parsed.until else "not published"
-        run = interrupts.run
-        reason = _explain(error, parsed.spec, parsed.period if run is None else run.period)
-        print(f"\n{failed}: {reason}{_on_any_day(parsed, run)}")
+        reason = _explain(error, request, interrupts.run)
+        print(f"\n{failed}: {reason}{_on_any_day(parsed, request)}")
         return error.exit_code
     except Exception as error:
         if interrupts.run is None:
             raise
         print(f"\nnot published: {_unexpected(error, interrupts.run)}")
         return DPIWError.exit_code
-    print(summary(folder, parsed.spec, time.monotonic() - started))
+    print(summary(folder, request, time.monotonic() - started))
     return 0

@@ -10,13 +10,12 @@ from dpiw.errors import LedgerConflictError
 from dpiw.run.commands import void_command
 from dpiw.run.reserve import check_ahead
 from dpiw.run.reserve import reserve as reserve_run
-from dpiw.run.run import ReleaseRun, cells_file
+from dpiw.run.run import ReleaseRun, RunRequest, cells_file
 from flows.interrupts import Interrupts
 
 
 def read_source(
-    spec: Path,
-    period: str | None,
+    request: RunRequest,
     heard: Interrupts,
     announce: Callable[[ReleaseRun], None],
     *,
@@ -32,8 +31,8 @@ def read_source(
     """
     from tasks.stages import ingest, reserve
 
-    check_ahead(spec, period, pay_again=pay_again)
-    heard.run = run = ReleaseRun.prepare(spec, period=period)
+    check_ahead(request, pay_again=pay_again)
+    heard.run = run = request.prepared()
     _check_undrawn(run)
     announce(run)
     before = run.snapshot.exists()

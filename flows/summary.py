@@ -11,24 +11,24 @@ from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.plan.spec import load_spec
+from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
 from dpiw.release.verification import verify
 from dpiw.run.commands import ledger_place, program
-from dpiw.run.run import cells_file, ledger_url
+from dpiw.run.run import RunRequest, cells_file, ledger_url
 
 
-def summary(folder: Path, spec: Path, seconds: float) -> str:
+def summary(folder: Path, request: RunRequest, seconds: float) -> str:
     """Return where the release is, its cost, what is left, its weights' verdict, and next steps."""
     verified = verify(folder)
     certificate, diagnostics = verified.certificate, verified.certificate.diagnostics
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
-    release_spec, place = load_spec(spec), os.path.relpath(folder)
-    lists = _lists(folder, Path(release_spec.schema_path))
+    spec, place = request.spec, os.path.relpath(folder)
+    lists = _lists(folder, Path(spec.schema_path))
     told_of_weights = advice(
-        certificate.verdict, spec, unseen=certificate.unseen,
+        certificate.verdict, request.path, unseen=certificate.unseen,
         rehearsed="made_elsewhere" not in certificate.generator,
     )  # fmt: skip
     lines = [
@@ -50,7 +50,7 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
         "next, look at it:          open " + str(Path(place) / "report.html"),
         f"     check it, offline:    {program()} verify {place}{_key(spec)}",
         f'     use it, in Python:    dpiw.load_release("{place}").mean(...)',
-        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(release_spec)}",
+        f"     see what was spent:   {program()} ledger show --ledger {ledger_place(spec)}",
         "     how cells were read (exact counts, for the custodian alone): "
         + _cells(spec, certificate.population, certificate.release_id[-8:]),
         *lists,
@@ -58,7 +58,7 @@ def summary(folder: Path, spec: Path, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def more_rows_summary(folder: Path, spec: Path) -> str:
+def more_rows_summary(folder: Path, spec: ReleaseSpec) -> str:
     """Return where more rows of a release are, and the verdict on their weights."""
     verified = verify(folder)
     certificate, rows = verified.certificate, verified.manifest.facts.rows
@@ -78,9 +78,9 @@ def more_rows_summary(folder: Path, spec: Path) -> str:
     )
 
 
-def _left(spec: Path, population: str, key: str) -> list[str]:
+def _left(spec: ReleaseSpec, population: str, key: str) -> list[str]:
     try:
-        ledger = Ledger.open(ledger_url(load_spec(spec)))
+        ledger = Ledger.open(ledger_url(spec))
         run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
         return [
             f"left       {ledger.remaining(population)};"
@@ -90,15 +90,15 @@ def _left(spec: Path, population: str, key: str) -> list[str]:
         return [f"left       not known ({type(error).__name__})"]
 
 
-def _key(spec: Path) -> str:
+def _key(spec: ReleaseSpec) -> str:
     """The option that names the public key beside the signing key, if it exists."""
-    public = Path(load_spec(spec).signing_key).with_suffix(".pub")
+    public = Path(spec.signing_key).with_suffix(".pub")
     return f" --key {os.path.relpath(public)}" if public.exists() else ""
 
 
-def _cells(spec: Path, population: str, key: str) -> str:
+def _cells(spec: ReleaseSpec, population: str, key: str) -> str:
     """Where to look; the same for every table, whatever there is to see."""
-    return os.path.relpath(cells_file(Path(load_spec(spec).state), population, key))
+    return os.path.relpath(cells_file(Path(spec.state), population, key))
 
 
 def advice(verdict: str, spec: Path, *, unseen: str = "", rehearsed: bool = True) -> list[str]:

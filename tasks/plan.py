@@ -10,7 +10,7 @@ from dpiw.ledger import Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run.ahead import check_label, check_turn
 from dpiw.run.periods import Due
-from dpiw.run.run import ReleaseRun, ledger_url
+from dpiw.run.run import ReleaseRun, RunRequest, ledger_url
 from tasks.failures import told_briefly
 from tasks.pages import show_run
 from tasks.step import step, tell
@@ -41,14 +41,13 @@ def plan(
     with told_briefly(spec.name):
         read = load_spec(spec)
         label = period or due.label(read.cadence, read.time_zone)
-        is_new = ReleaseRun.find(spec, period=label) is None
+        request = RunRequest.of(read, spec, period=label)
+        is_new = request.found() is None
     if is_new:
         check_label(read, label)
+    check_turn(read, key=request.key, label=label, due=due)
     with told_briefly(spec.name):
-        key, _ = ReleaseRun.named(spec, period=label)
-    check_turn(read, key=key, label=label, due=due)
-    with told_briefly(spec.name):
-        run = ReleaseRun.prepare(spec, period=label)
+        run = request.prepared()
     show_run(run)
     if text := _met_twice(run, scheduled_before):
         tell(f"plan: {text}", logging.WARNING)

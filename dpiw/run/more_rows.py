@@ -11,7 +11,7 @@ from dpiw.data.files import link_file, private_folder
 from dpiw.errors import Command, LedgerConflictError, Next, ReleaseError, SpecError
 from dpiw.ledger import Ledger, RunRecord, RunState
 from dpiw.methods.generators.base import MadeElsewhere
-from dpiw.plan.spec import ReleaseSpec, load_spec
+from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import check_rows
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import CERTIFICATE
@@ -23,7 +23,7 @@ from dpiw.run.locks import working
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS
 from dpiw.run.publish import build, clean, make_visible
 from dpiw.run.restored import check_heads
-from dpiw.run.run import ReleaseRun, ledger_url, run_folder
+from dpiw.run.run import ReleaseRun, RunRequest, ledger_url, run_folder
 from dpiw.run.weigh import check_output, debias, diagnose, draw_synthetic
 
 MOST_ROWS = 10**9
@@ -41,7 +41,7 @@ class MoreRows(ReleaseRun):
         return f"{self.spec.name}-{self.period}-rows{rows}-{self.key[:8]}"
 
 
-def more_rows(spec_path: Path, period: str | None, *, rows: int) -> Path:
+def more_rows(request: RunRequest, *, rows: int) -> Path:
     """Publish `rows` further rows of a published release, and return their folder.
 
     Uses the settings that its run kept; the spec finds it and gives folders and key. Idempotent.
@@ -56,14 +56,12 @@ def more_rows(spec_path: Path, period: str | None, *, rows: int) -> Path:
     """
     if not 1 <= rows <= MOST_ROWS:
         raise SpecError(f"rows: expected a whole number from 1 to {MOST_ROWS}")
-    spec = load_spec(spec_path)
-    spec.check_publish_to()
-    check_label(spec, period)
+    spec, label = request.spec, request.period
+    check_label(spec, label)
     key = load_private_key(Path(spec.signing_key))
     ledger = Ledger.open(ledger_url(spec), key=key)
     check_heads(spec, ledger)
-    own, label = ReleaseRun.named(spec_path, period=period)
-    record = _published(spec, ledger, own=own, period=label)
+    record = _published(spec, ledger, own=request.key, period=label)
     first = _drawn(spec, record, label)
     certificate = _certificate(first, record)
     run = _prepared(first, spec, rows)

@@ -19,7 +19,6 @@ from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
 from dpiw.ledger.charges import Charge
 from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import promised_epsilon
-from dpiw.plan.spec import load_spec
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import check_noise_library
 from dpiw.privacy.units import PrivacyCost
@@ -30,7 +29,7 @@ from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, drawn_under
-from dpiw.run.run import ReleaseRun, ledger_url
+from dpiw.run.run import ReleaseRun, RunRequest, ledger_url
 
 
 def _to_nobody(text: str) -> None:
@@ -126,7 +125,7 @@ def is_used_up(run: ReleaseRun) -> bool:
     )
 
 
-def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False) -> None:
+def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     """Refuse at once, for a person, what `reserve` would refuse; a run that began may go on.
 
     Raises as `reserve` (if costs are plain sums), `check_label`, and `source_fault` with the path.
@@ -137,22 +136,21 @@ def check_ahead(spec_path: Path, period: str | None, *, pay_again: bool = False)
         SpecError: the state folder is open to others; or as `check_label`.
         LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
     """
-    found = ReleaseRun.find(spec_path, period=period)
+    found = request.found()
     if found is not None:
         ledger = found.open_ledger()
         if ledger.find_run(found.key) is None:
             _check_not_paid(found, ledger, pay_again=pay_again)
         return
-    spec = load_spec(spec_path)
-    check_label(spec, period)
+    spec = request.spec
+    check_label(spec, request.period)
     if fault := source_fault(spec, names_others=True):
         raise SourceError(fault)
     check_state_folder(Path(spec.state))
     ledger = Ledger.open(ledger_url(spec))
     check_registered(spec, ledger)
     if not pay_again:
-        key, label = ReleaseRun.named(spec_path, period=period)
-        check_not_paid(spec, ledger, key=key, period=label)
+        check_not_paid(spec, ledger, key=request.key, period=request.period)
     account = ledger.account(spec.population)
     if not account.population.renyi:
         account.admit(Charge(cost=spec.cost))

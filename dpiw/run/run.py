@@ -12,7 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from dpiw.data.cell_statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
@@ -83,18 +83,48 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Named:
-    """The run of a spec and a period, before anything is compiled."""
+class RunRequest:
+    """A spec, its dictionary and a period, read once: which run is meant. Nothing is compiled.
 
+    Attributes:
+        path: the spec's file, as it was typed.
+        spec: the spec; of a run that was prepared before, with that run's public files.
+        schema: the data dictionary.
+        period: label of the period.
+        key: the run's key.
+    """
+
+    path: Path
     spec: ReleaseSpec
     schema: PublicSchema
     period: str
     key: str
 
     @classmethod
-    def by(cls, spec_path: Path, period: str | None, today: datetime.date | None) -> Self:
-        with told_in(spec_path, SpecError):
-            spec = load_spec(spec_path)
+    def read(
+        cls, path: Path, *, period: str | None, today: datetime.date | None = None
+    ) -> RunRequest:
+        """Read a spec and its dictionary; `period` None: that of `today`, by the spec's cadence.
+
+        Raises:
+            SpecError, SchemaError: not admissible.
+            ReleaseError: the signing key cannot be read.
+        """
+        with told_in(path, SpecError):
+            spec = load_spec(path)
+        return cls.of(spec, path, period=period, today=today)
+
+    @classmethod
+    def of(
+        cls,
+        spec: ReleaseSpec,
+        path: Path,
+        *,
+        period: str | None,
+        today: datetime.date | None = None,
+    ) -> RunRequest:
+        """Return the request of a spec that was loaded from `path`; raises as `read`."""
+        with told_in(path, SpecError):
             spec.check_publish_to()
             schema = load_schema(spec)
         if period is not None:
@@ -102,15 +132,45 @@ class _Named:
         load_private_key(Path(spec.signing_key))  # before the plan, which may take a minute
         label = period or current_period(spec.cadence, today or today_in(spec.time_zone))
         spec = remembered(spec, schema, label, state=Path(spec.state))
-        return cls(spec=spec, schema=schema, period=label, key=spec.run_key(schema, label))
+        return cls(
+            path=path, spec=spec, schema=schema, period=label, key=spec.run_key(schema, label)
+        )
 
     @property
     def directory(self) -> Path:
+        """The run's folder, whether or not it exists."""
         return run_folder(Path(self.spec.state), self.spec.population, self.key)
 
-    @property
-    def prepared(self) -> bool:
-        return _record_file(self.directory).exists()
+    def prepared(self) -> ReleaseRun:
+        """Compile the spec and open the run's folder; reads no data and spends nothing.
+
+        A run that was prepared before keeps the plan of its first preparation.
+
+        Raises:
+            SpecError, SchemaError: not admissible, or a folder of the confidential zone is open to
+                others.
+            NotPublishableError: the spec names a method that is not private.
+            PrivacyError: no certificate of the plan could be written (`check_certifiable`).
+        """
+        directory = self.directory
+        with told_in(self.path, SpecError):
+            was_prepared = _record_file(directory).exists()
+            compiled = None if was_prepared else compile_plan(self.spec, self.schema)
+        if compiled is not None:
+            check_certifiable(compiled)
+        check_state_folder(Path(self.spec.state))
+        for folder in (directory.parents[1], directory.parent, directory,
+                       directory / "private", directory / "log"):  # fmt: skip
+            private_folder(folder)
+        plan = compiled or restore_plan(self.spec, self.schema, _record(directory))
+        run = ReleaseRun(directory=directory, key=self.key, period=self.period, plan=plan)
+        keep_public_files(run.plan, directory)
+        run._store()
+        return ReleaseRun.load(directory)
+
+    def found(self) -> ReleaseRun | None:
+        """Return the run if it was prepared before, else None without compiling anything."""
+        return self.prepared() if _record_file(self.directory).exists() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,49 +184,10 @@ class ReleaseRun:
 
     @classmethod
     def prepare(
-        cls, spec_path: Path, *, period: str | None, today: datetime.date | None = None
+        cls, path: Path, *, period: str | None, today: datetime.date | None = None
     ) -> ReleaseRun:
-        """Compile the spec and open the run's folder; reads no data and spends nothing.
-
-        A run that was prepared before keeps the plan of its first preparation.
-
-        Raises:
-            SpecError, SchemaError: not admissible, or a folder of the confidential zone is open to
-                others.
-            NotPublishableError: the spec names a method that is not private.
-            PrivacyError: no certificate of the plan could be written (`check_certifiable`).
-            ReleaseError: the signing key cannot be read; raised before the plan is computed.
-        """
-        named = _Named.by(spec_path, period, today)
-        with told_in(spec_path, SpecError):
-            compiled = None if named.prepared else compile_plan(named.spec, named.schema)
-        if compiled is not None:
-            check_certifiable(compiled)
-        check_state_folder(Path(named.spec.state))
-        directory = named.directory
-        for folder in (directory.parents[1], directory.parent, directory,
-                       directory / "private", directory / "log"):  # fmt: skip
-            private_folder(folder)
-        plan = compiled or restore_plan(named.spec, named.schema, _record(directory))
-        run = cls(directory=directory, key=named.key, period=named.period, plan=plan)
-        keep_public_files(run.plan, directory)
-        run._store()
-        return cls.load(directory)
-
-    @classmethod
-    def find(
-        cls, spec_path: Path, *, period: str | None, today: datetime.date | None = None
-    ) -> ReleaseRun | None:
-        """Return the run if it was prepared before, else None without compiling anything."""
-        if not _Named.by(spec_path, period, today).prepared:
-            return None
-        return cls.prepare(spec_path, period=period, today=today)
-
-    @classmethod
-    def named(cls, spec_path: Path, *, period: str | None) -> tuple[str, str]:
-        """Return key and period of a spec's run for a label; compiles and writes nothing."""
-        named = _Named.by(spec_path, period, None)
-        return named.key, named.period
+        """Read a spec and prepare its run; raises as `RunRequest.read` and `prepared`."""
+        return RunRequest.read(path, period=period, today=today).prepared()
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; refresh the paths of files."""

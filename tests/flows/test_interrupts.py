@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -294,8 +295,10 @@ def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(
         signal.raise_signal(signal.SIGHUP)
 
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(console, "RunRequest", mock.Mock())
     monkeypatch.setattr(console, "_published_before", lambda *_: None)
     monkeypatch.setattr(console, "_publish", hangs_up)
+    monkeypatch.setattr(console, "_again", lambda *_: "")
     assert console.main(lambda _: "", ["release.yaml"]) == 128 + signal.SIGHUP
     assert sys.stdout is not nobody_reads  # Python flushes it when it ends
 

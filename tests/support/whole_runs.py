@@ -13,7 +13,12 @@ from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
 from dpiw.privacy.units import PrivacyCost
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
+from dpiw.run.run import ReleaseRun, RunRequest
+
+
+def asked(spec: Path, period: str | None = None) -> RunRequest:
+    """What a person asks for with a spec and a period."""
+    return RunRequest.read(spec, period=period)
 
 
 def prepared(place: Any, *, period: str | None = None, **settings: Any) -> ReleaseRun:

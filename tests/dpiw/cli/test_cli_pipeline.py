@@ -28,6 +28,7 @@ from dpiw.run.commands import typed_commands
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
+from tests.support.whole_runs import asked
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = [*ROOT.glob("examples/*/release.yaml"), *ROOT.glob("deployments/*-*.yaml")]
@@ -219,9 +220,9 @@ def test_a_person_of_several_rows_is_told_whole_where_a_name_is_to_be_chosen(
 def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any) -> None:
     workplace.source.unlink()
     with pytest.raises(SourceError, match=r"no such file.*looked for: .*data.csv"):
-        check_ahead(workplace.spec, None)
+        check_ahead(asked(workplace.spec))
     ReleaseRun.prepare(workplace.spec, period=None)
-    check_ahead(workplace.spec, None)  # a run that drew all it needs goes on without the table
+    check_ahead(asked(workplace.spec))  # a run that drew all it needs goes on without the table
 
 
 def test_plan_counts_by_the_population_s_own_rule(

@@ -20,7 +20,7 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import FITTING_ROWS, PUBLISHED_ROWS, committed_measurement, read_rows
 from tests.conftest import town
-from tests.support.whole_runs import draw, finish, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import asked, draw, finish, loaded, prepared, publish_run, spent
 
 STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
 
@@ -207,7 +207,7 @@ def test_a_run_goes_on_from_its_copy_when_the_file_is_gone(place, stated):
     run = prepared(place)
     charged = draw(run) and str(spent(place))
     survey.unlink()
-    assert ReleaseRun.find(place.spec, period=None) == ReleaseRun.load(run.directory)
+    assert asked(place.spec).found() == ReleaseRun.load(run.directory)
     if stated:  # what lies in the old place is not looked at
         town(500, seed=4).to_csv(survey, index=False)
     again, folder = publish_run(place.spec)

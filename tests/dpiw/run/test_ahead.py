@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from dpiw.run.commands import typed_commands
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.plan import plan as plan_task
+from tests.support.whole_runs import asked
 
 
 def rewritten(place: Any, old: str, new: str) -> None:
@@ -88,7 +90,7 @@ def test_another_name_is_offered_only_while_nothing_was_reserved(
         Ledger.open(workplace.ledger).void(run.key, 1)
     rewritten(workplace, "relation: add_or_remove_one", "relation: replace_one")
     with pytest.raises(UnsupportedRelationError) as refused:
-        check_ahead(workplace.spec, None)
+        check_ahead(asked(workplace.spec))
     assert main(["plan", str(workplace.spec)]) == UnsupportedRelationError.exit_code
     for text in (str(refused.value), capsys.readouterr().err):
         assert ("register OTHER" in text) is not reserved
@@ -115,10 +117,14 @@ def test_a_plan_names_no_other_file_beside_the_source(
     assert main(["plan", str(workplace.spec)]) == 0
     assert "data.csv" not in capsys.readouterr().out
     with pytest.raises(SourceError, match=r"dta.csv; did you mean 'data.csv'\?"):
-        check_ahead(workplace.spec, None)
+        check_ahead(asked(workplace.spec))
 
 
-@pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
+def by_hand(spec: Path, period: str | None) -> None:
+    check_ahead(asked(spec, period))
+
+
+@pytest.mark.parametrize("door", [by_hand, plan_task.fn])
 def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
     rewritten(workplace, "cadence: once", "cadence: monthly\nback_fill: true")
@@ -136,7 +142,7 @@ def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
     door(workplace.spec, None)
 
 
-@pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
+@pytest.mark.parametrize("door", [by_hand, plan_task.fn])
 def test_a_label_is_refused_where_there_is_one_period(workplace: Any, door: Any) -> None:
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
     ledger = Ledger.open(workplace.ledger)
@@ -149,7 +155,7 @@ def test_a_label_is_refused_where_there_is_one_period(workplace: Any, door: Any)
     door(workplace.spec, "2026-q4")
 
 
-@pytest.mark.parametrize("door", [check_ahead, plan_task.fn])
+@pytest.mark.parametrize("door", [by_hand, plan_task.fn])
 def test_a_run_that_began_under_such_a_label_goes_on(workplace: Any, door: Any) -> None:
     steps.reserve(ReleaseRun.prepare(workplace.spec, period="2026-q4"))
     door(workplace.spec, "2026-q4")
@@ -161,5 +167,5 @@ def test_a_budget_that_is_short_is_told_before_a_plan_is_made(
     rewritten(workplace, "epsilon: 2", "epsilon: 9")
     monkeypatch.setattr("dpiw.run.run.compile_plan", lambda *_: pytest.fail("planned"))
     with pytest.raises(BudgetExceededError, match="who spent it"):
-        check_ahead(workplace.spec, None)
-    assert ReleaseRun.find(workplace.spec, period=None) is None
+        check_ahead(asked(workplace.spec))
+    assert asked(workplace.spec).found() is None

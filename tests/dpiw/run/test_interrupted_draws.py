@@ -32,7 +32,7 @@ from dpiw.run.more_rows import more_rows
 from dpiw.run.run import ReleaseRun
 from tests.crash.harness import ForkServer, Place
 from tests.golden.make_releases import prepare, spec_of
-from tests.support.whole_runs import finish, publish_run
+from tests.support.whole_runs import asked, finish, publish_run
 
 DRAWS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax",
          "gaussian_vector")  # fmt: skip
@@ -220,11 +220,11 @@ def test_more_rows_of_every_method(generator: str, weights: str, tmp_path: Path)
     (tmp_path / "data.csv").unlink()
     if weights == "output_noised":
         with pytest.raises(SpecError, match="output_noised"):
-            more_rows(spec, None, rows=90)
+            more_rows(asked(spec), rows=90)
         assert len(ledger.entries()) == before
         return
-    folder = more_rows(spec, None, rows=90)
-    assert more_rows(spec, None, rows=90) == folder
+    folder = more_rows(asked(spec), rows=90)
+    assert more_rows(asked(spec), rows=90) == folder
     assert ledger.spent("town") == spent
     assert [entry.kind for entry in ledger.entries()[before:]] == [EntryKind.PUBLISH]
     one, other = verify(first), verify(folder)
@@ -253,7 +253,7 @@ def rows_killed_at(watch: Any, task: dict[str, Any]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
         setattr(owner, task["step"], dies)
-    child.take_all_steps = lambda run, watch: more_rows(task_spec(task), None, rows=task["rows"])
+    child.take_all_steps = lambda run, watch: more_rows(asked(task_spec(task)), rows=task["rows"])
 
 
 def task_spec(task: dict[str, Any]) -> Path:

@@ -19,7 +19,7 @@ from dpiw.run.public_files import MADE_ELSEWHERE
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import PUBLISHED_ROWS, read_rows
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
-from tests.support.whole_runs import loaded, prepared, publish_run, spent
+from tests.support.whole_runs import asked, loaded, prepared, publish_run, spent
 
 DECLARED = "declared by A. Curator, not promised: epsilon=0.5, delta=1e-07 for rows of sdg 1.2"
 
@@ -185,7 +185,7 @@ def test_a_run_goes_on_from_its_copy_when_the_original_is_gone(make_workplace: A
     steps.fit_generator(run, noise=SecureNoise())
     charged = str(spent(place))
     (place.root / "made.parquet").unlink()
-    assert ReleaseRun.find(spec, period=None) == ReleaseRun.load(run.directory)
+    assert asked(spec).found() == ReleaseRun.load(run.directory)
     written(place.root / "made.parquet", rows_of_town(seed=9))
     again, folder = publish_run(spec)
     assert (again.key, str(spent(place))) == (run.key, charged)

@@ -22,6 +22,7 @@ from dpiw.run.periods import Due, current_and_last, current_period, nearest_peri
 from dpiw.run.run import ReleaseRun
 from flows.release import release
 from tests.support.specs import changed
+from tests.support.whole_runs import asked
 
 UTC = datetime.UTC
 CADENCES = ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
@@ -158,7 +159,7 @@ def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(
     assert out_of_turn(spec, label, now)
     due = Due(scheduled=now, created=now, now=now)
     entries = len(Ledger.open(workplace.ledger).entries())
-    key, _ = ReleaseRun.named(workplace.spec, period=label)
+    key = asked(workplace.spec, label).key
     with pytest.raises(SpecError):
         check_turn(spec, key=key, label=label, due=due)
     assert question(spec, key=key, label="1000-01")
