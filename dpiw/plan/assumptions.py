@@ -89,8 +89,6 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False)
             "The rows on which the weights were beta calibrated (SHA-256"
             f" {step.sha256}) are public: {step.declared}."
         )
-    if plan.spec.public_truth is not None:
-        sentences.append("The truth shown in the report is of a simulated population, and public.")
     sentences.append(
         "What is not as declared ends a run: a file that is damaged, packed or changing, its"
         " columns or types, a ragged line or an open quote, a missing identifier, a cell over its"

@@ -219,7 +219,6 @@ class Places(Section):
         signing_key: the private key that signs the release (`dpiw key new`).
         publish_to: the folder of releases.
         catalogue: what a data catalogue should say.
-        public_truth: the known truth of a simulated population, shown in the report.
     """
 
     schema_path: PlainText = Field(alias="schema")
@@ -231,4 +230,3 @@ class Places(Section):
     signing_key: PlainText
     publish_to: PlainText
     catalogue: CatalogueSpec = CatalogueSpec()
-    public_truth: PlainText | None = None

@@ -99,7 +99,7 @@ class ReleaseSpec(Places, Promise):
         places["source"] = set(SourceSpec.model_fields) - set(SourceFormat.model_fields)
         decisions = self.model_dump(mode="json", exclude=places)
         decisions["source"] = without_defaults(decisions["source"])
-        decisions["public_truth"] = self.public_truth is not None
+        decisions["public_truth"] = False  # a field of earlier specs: keys stay what they were
         decisions["generator"] = self.public_generator
         decisions["weights"]["post_processing"] = self.public_steps
         body = {"spec": decisions, "schema": schema.to_mapping(), "dpiw": __version__}
@@ -263,14 +263,12 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
         spec.confidential.refuse(path, field=field)
         return str(path.resolve(strict=False))
 
-    truth = spec.public_truth
     return spec.model_copy(
         update={
             "generator": _located_generator(spec, public),
             "weights": spec.weights.model_copy(
                 update={"post_processing": _located_steps(spec, public)}
             ),
-            "public_truth": None if truth is None else public("public_truth", truth),
         }
     )
 

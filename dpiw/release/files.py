@@ -33,7 +33,6 @@ from dpiw.release.publication import FileSource
 from dpiw.release.replicate_weights import replicate_facts, write_replicates
 from dpiw.release.report.marginals import RowsShown
 from dpiw.release.report.report import build_report
-from dpiw.release.report.truth import PublicTruth
 from dpiw.release.verification import file_digest
 
 
@@ -66,7 +65,6 @@ def release_contents(
     previous: str | None,
     workspace: Path,
     rng: np.random.Generator,
-    truth: PublicTruth | None = None,
     replicates: ReplicateWeights | None = None,
     lists: Mapping[str, bytes] | None = None,
 ) -> ReleaseContents:
@@ -81,7 +79,7 @@ def release_contents(
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()
-    shown = RowsShown(schema, log_weights, keeps_first=truth is not None)
+    shown = RowsShown(schema, log_weights)
     order = write_synthetic(
         workspace, frames=shown.passing(frames), log_weights=log_weights, schema=schema,
         facts=footer_facts(certificate), rng=rng, self_normalised=certificate.self_normalised,
@@ -102,9 +100,8 @@ def release_contents(
         creator=catalogue.creator,
     )
     report = build_report(
-        certificate, shown=shown, log_weight_noise_sd=log_weight_noise_sd, schema=schema,
-        truth=truth,
-    )  # fmt: skip
+        certificate, shown=shown, log_weight_noise_sd=log_weight_noise_sd, schema=schema
+    )
     files: dict[str, FileSource] = {
         CERTIFICATE: certificate.to_json(),
         SCHEMA: dictionary,

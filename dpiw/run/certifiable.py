@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from pathlib import Path
 from typing import Any
 
 from dpiw.errors import PrivacyError, SpecError
@@ -17,7 +16,6 @@ from dpiw.privacy.events import NoiseEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage
-from dpiw.release.report.truth import PublicTruth
 
 _PACKAGES = (
     "dpiw", "dp-accounting", "great-expectations", "numpy", "opendp", "pandas", "prefect",
@@ -55,13 +53,11 @@ def stage_record(
 def check_certifiable(plan: Plan) -> None:
     """Write a trial certificate with made-up measurements; reserves and reads nothing.
 
-    Raises SpecError (file of `public_truth`) or PrivacyError: a method states less than a
-    certificate needs, or less noise than its events account for.
+    Raises PrivacyError: a method states less than a certificate needs, or less noise than its
+    events account for.
     """
     for stage in plan.stages:
         _check_noise(stage)
-    if plan.spec.public_truth is not None:
-        PublicTruth.read(Path(plan.spec.public_truth)).check(plan.schema)
     epsilon, delta = decimals(plan.spec.cost)
     try:
         facts: dict[str, Any] = planned_facts(plan, plan.generator, max_unpaid_reads=0)

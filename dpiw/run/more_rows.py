@@ -143,7 +143,7 @@ def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
 
 def _prepared(first: ReleaseRun, spec: ReleaseSpec, rows: int) -> MoreRows:
     """The run's calibrated methods with another number of rows, and links to its draws."""
-    places = ("state", "ledger", "signing_key", "publish_to", "catalogue", "public_truth")
+    places = ("state", "ledger", "signing_key", "publish_to", "catalogue")
     now = {name: getattr(spec, name) for name in places} | {"synthetic_rows": rows}
     plan = replace(first.plan, spec=first.spec.model_copy(update=now))
     weights = plan.weights

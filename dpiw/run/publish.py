@@ -29,7 +29,6 @@ from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import Manifest
 from dpiw.release.parquet import PART_ROWS
 from dpiw.release.publication import build_folder, clean_staging, publish_built
-from dpiw.release.report.truth import PublicTruth
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import read_signed_manifest, verify
 from dpiw.run.certify import certify
@@ -200,7 +199,6 @@ def _contents(
     plan, spec = run.plan, run.spec
     with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
         log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
-    truth = spec.public_truth
     rows = read_rows(run, PUBLISHED_ROWS).chosen(chosen)
     return release_contents(
         certificate,
@@ -213,7 +211,6 @@ def _contents(
         previous=previous,
         workspace=workspace,
         rng=np.random.default_rng(secrets.randbits(128)),
-        truth=None if truth is None else PublicTruth.read(Path(truth)),
         replicates=_replicates(run, rows, log_weights),
         lists=_lists(run),
     )

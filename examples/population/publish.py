@@ -63,7 +63,6 @@ def publish(folder: Path, *, rows: int = 50_000, **changes: Any) -> tuple[Path, 
     spec = load_file(HERE / "release.yaml", what="release.yaml") | {
         "source": {"path": f"people-{rows}.csv", "format": "csv"},
         "schema": str(HERE / "schema.yaml"),
-        "public_truth": str(HERE / "truth.json"),
         "nominal_rows": rows,
         "synthetic_rows": rows,
         "state": "state",

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.marginals import Axis, RowsShown, axis
 from dpiw.release.report.pages import number, short_decimal
 from dpiw.release.report.plots import Budget, Drawing, Shares
-from dpiw.release.report.truth import PublicTruth
 
 Array = NDArray[np.float64]
 
@@ -72,16 +70,6 @@ class ColumnCard:
     name: str
     note: str
     drawing: Drawing
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repairs:
-    """Statistics with public truth, on the first `used` rows (empty: all); how many came closer."""
-
-    used: str
-    rows: tuple[tuple[str, ...], ...]
-    better: int
-    middle: str
 
 
 def cost_of(certificate: Certificate) -> Cost:
@@ -183,38 +171,17 @@ def _noise(noise: Array, tau: object, rows: int) -> NoiseSpread:
 
 
 def column_cards(
-    shown: RowsShown,
-    schema: PublicSchema,
-    truth: Mapping[str, ArrayLike],
-    *,
-    weighted: bool,
+    shown: RowsShown, schema: PublicSchema, *, weighted: bool
 ) -> tuple[ColumnCard, ...]:
-    """Draw every released column of synthetic rows, and the truth of a simulation, if it fits.
-
-    Raises:
-        ReleaseError: a column's truth does not have one share per bin or level.
-    """
+    """Draw every released column of synthetic rows, before and after weighting."""
     before, after = shown.shares(weighted=False), shown.shares(weighted=True) if weighted else {}
     cards = []
     for column in schema.released:
         name, cells = column.name, axis(column)
-        shares = Shares(
-            before=before[name], after=after.get(name), truth=_true_shares(truth, name, cells)
-        )
+        shares = Shares(before=before[name], after=after.get(name))
         note = column.description or column.kind.value
         cards.append(ColumnCard(name=name, note=note, drawing=_column(cells, shares, name)))
     return tuple(cards)
-
-
-def _true_shares(truth: Mapping[str, ArrayLike], name: str, cells: Axis) -> Array | None:
-    if name not in truth:
-        return None
-    shares = np.asarray(truth[name], dtype=np.float64)
-    if shares.shape != (cells.cells,) or not np.isfinite(shares).all():
-        raise ReleaseError(
-            f"public_truth margins: column {name}: expected {cells.cells} finite shares"
-        )
-    return shares
 
 
 def _column(cells: Axis, shares: Shares, name: str) -> Drawing:
@@ -235,21 +202,3 @@ def _fold(labels: tuple[str, ...], shares: Shares) -> tuple[tuple[str, ...], Sha
     rest = np.setdiff1d(np.arange(len(labels)), bars)
     names = (*(labels[index] for index in bars), f"{len(rest)} others")
     return names, shares.map(lambda values: np.append(values[bars], values[rest].sum()))
-
-
-def repairs_of(shown: RowsShown, truth: PublicTruth | None) -> Repairs | None:
-    """Compare statistics with public truth before and after weighting; None without such truth."""
-    frame, weights = shown.first, shown.weights
-    if truth is None or not truth.statistics or frame is None:
-        return None
-    repairs = truth.repairs(frame, weights[: len(frame)])
-    return Repairs(
-        used="" if len(frame) == weights.size else f"{len(frame):,}",
-        rows=tuple(
-            (item.name, number(item.truth), number(item.unweighted), number(item.weighted),
-             "–" if math.isinf(item.change) else f"{item.change:.0%}")
-            for item in repairs
-        ),
-        better=sum(item.change < 1 for item in repairs),
-        middle=f"{float(np.median([item.change for item in repairs])):.0%}",
-    )  # fmt: skip

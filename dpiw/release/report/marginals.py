@@ -126,17 +126,14 @@ def _bound(column: Column, value: float) -> str:
 
 
 class RowsShown:
-    """The first rows, kept if `keeps_first`, and every column's shares, gathered in one pass.
+    """Every column's shares, gathered in one pass.
 
     `log_weights`: shape (rows,), natural log.
     """
 
-    def __init__(
-        self, schema: PublicSchema, log_weights: NDArray[np.float64], *, keeps_first: bool = False
-    ) -> None:
+    def __init__(self, schema: PublicSchema, log_weights: NDArray[np.float64]) -> None:
         self.weights = mean_one_weights(log_weights)
-        self.first: pd.DataFrame | None = None
-        self._schema, self._keeps_first, self._seen = schema, keeps_first, 0
+        self._schema, self._seen = schema, 0
         names = [column.name for column in schema.released]
         self._sums = [dict.fromkeys(names, np.zeros(1)) for _ in range(2)]
 
@@ -147,8 +144,6 @@ class RowsShown:
             self._count(frame)
 
     def _count(self, frame: pd.DataFrame) -> None:
-        if self._keeps_first and self.first is None:
-            self.first = frame
         rows = slice(self._seen, self._seen + len(frame))
         parts = sums_of(frame, np.ones(len(frame)), self.weights[rows], schema=self._schema)
         for total, part in zip(self._sums, parts, strict=True):

@@ -28,7 +28,7 @@ WIDTH = 320.0
 
 INKS = {
     "ink": "#1d2430", "soft": "#5b6472", "line": "#e3e0d8", "code": "#f3f1ea",
-    "before": "#b3bac5", "after": "#1f6f8b", "truth": "#c4631a",
+    "before": "#b3bac5", "after": "#1f6f8b",
 }  # fmt: skip
 """The page's colour variables, and their stand-ins while matplotlib draws."""
 
@@ -138,23 +138,21 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Shares of rows per bin or level, shape (cells,): unweighted, weighted, and the truth."""
+    """Shares of rows per bin or level, shape (cells,): unweighted and weighted."""
 
     before: Array
     after: Array | None = None
-    truth: Array | None = None
 
     @property
     def top(self) -> float:
         """Return the largest share."""
-        series = [values for values in (self.before, self.after, self.truth) if values is not None]
+        series = [values for values in (self.before, self.after) if values is not None]
         return max(float(max(values.max() for values in series)), 1e-12)
 
     def map(self, change: Callable[[Array], Array]) -> Shares:
         """Apply a function to each series."""
         after = None if self.after is None else change(self.after)
-        truth = None if self.truth is None else change(self.truth)
-        return Shares(before=change(self.before), after=after, truth=truth)
+        return Shares(before=change(self.before), after=after)
 
 
 def histogram(
@@ -166,7 +164,7 @@ def histogram(
     title: str,
     mark: tuple[float, str] | None = None,
 ) -> Drawing:
-    """Draw shares per bin: unweighted as bars, weighted as a step line, the truth dashed.
+    """Draw shares per bin: unweighted as bars, weighted as a step line.
 
     One share more than bins is that of missing values. `edges`: shape (bins + 1,), in the axis'
     unit. `mark`: a position with a text, drawn as a dotted line.
@@ -206,11 +204,8 @@ def histogram(
 
 def _steps(axes: Any, shares: Shares, edges: Array) -> None:
     axes.stairs(shares.before, edges, fill=True, color=INKS["before"], linewidth=0)
-    for values, ink, line in (
-        (shares.truth, "truth", (0, (3, 2))), (shares.after, "after", "solid"),
-    ):  # fmt: skip
-        if values is not None:
-            axes.stairs(values, edges, color=INKS[ink], linewidth=2, linestyle=line)
+    if shares.after is not None:
+        axes.stairs(shares.after, edges, color=INKS["after"], linewidth=2)
 
 
 def _share_axis(axes: Any, top: float) -> None:
@@ -226,19 +221,15 @@ def _share_axis(axes: Any, top: float) -> None:
 
 
 def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
-    """Draw per label an unweighted and a weighted bar (if any), and the truth; 0 to 100%."""
+    """Draw per label an unweighted and a weighted bar (if any); 0 to 100%."""
     with _rows(labels, "share of rows", right=80.0) as (figure, axes):
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
-        rows = np.arange(len(labels))
         ends = shares.before if shares.after is None else np.maximum(shares.before, shares.after)
         for values, ink, shift in ((shares.before, "before", -0.17), (shares.after, "after", 0.17)):
             for row, share in enumerate([] if values is None else values):
                 (bar,) = axes.barh(row + shift, share, 0.32, color=INKS[ink])
                 bar.set_gid(HINT + _percent(share))
-        if shares.truth is not None:
-            axes.vlines(shares.truth, rows - 0.42, rows + 0.42, color=INKS["truth"], linewidth=2)
-            ends = np.maximum(ends, shares.truth)
         for row, share in enumerate(shares.before):
             weighted = "" if shares.after is None else f" → {_percent(shares.after[row])}"
             _beside(axes, float(ends[row]), row, _percent(share) + weighted)

@@ -29,7 +29,6 @@ from dpiw.release.report.pages import (
     short_decimal,
     three_digits_above,
 )
-from dpiw.release.report.truth import PublicTruth
 
 _GROUPS = {
     "Rows": {
@@ -127,7 +126,6 @@ class ReportView:
         ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
         guess: how often a guess about one person may be right, rounded up.
         presence: whether neighbours differ by one unit's presence rather than its values.
-        truth: whether the truth of columns is public.
         constraints: name, statement, and share of the drawn rows that broke it.
     """
 
@@ -143,9 +141,7 @@ class ReportView:
     reasons: tuple[object, ...]
     cost: figures.Cost
     spread: figures.WeightSpread
-    repairs: figures.Repairs | None
     columns: tuple[figures.ColumnCard, ...]
-    truth: bool
     usage: Mapping[str, str]
     constraints: tuple[tuple[str, str, str], ...]
     events: tuple[tuple[str, str, str], ...]
@@ -158,19 +154,17 @@ def build_report(
     shown: RowsShown,
     log_weight_noise_sd: Array | None,
     schema: PublicSchema,
-    truth: PublicTruth | None = None,
 ) -> str:
     """Return the report as one HTML document; the same arguments give the same text.
 
     `log_weight_noise_sd` is the standard deviation of the privacy noise in each log weight, shape
-    (rows,), or of evenly spaced rows. `truth` is never of confidential rows.
+    (rows,), or of evenly spaced rows.
 
     Raises:
-        ReleaseError: a log weight is not finite, or the truth's marginals do not fit the schema.
+        ReleaseError: a log weight is not finite.
     """
     weights = shown.weights
     growth = math.exp(min(float(certificate.epsilon), 700.0))
-    public_marginals = {} if truth is None else truth.marginals
     diagnostics = diagnostics_view(certificate.diagnostics)
     tau = None if diagnostics.of_means else certificate.diagnostics.get("tau")
     reasons = certificate.diagnostics.get("reasons")
@@ -189,9 +183,7 @@ def build_report(
         reasons=tuple(reasons) if isinstance(reasons, list) else (),
         cost=figures.cost_of(certificate),
         spread=figures.spread_of(weights, log_weight_noise_sd, tau),
-        repairs=figures.repairs_of(shown, truth),
-        columns=figures.column_cards(shown, schema, public_marginals, weighted=weighted),
-        truth=bool(public_marginals),
+        columns=figures.column_cards(shown, schema, weighted=weighted),
         usage=_usage(certificate, schema),
         constraints=_constraints(certificate, schema),
         events=tuple(
