@@ -28,8 +28,6 @@ _SOURCES = {
     "ddi": ("FILE", "DDI-Codebook (.xml)"),
     "sql": ("FILE", "CREATE TABLE statements (.sql); a dump with rows is refused"),
     "pydantic": ("MODULE:CLASS", "a Pydantic model, which is imported"),
-    "smartnoise": ("FILE", "SmartNoise SQL metadata (.yaml)"),
-    "dpsynth": ("FILE", "a DPSynth domain (.yaml)"),
 }
 
 

@@ -11,12 +11,10 @@ from dpiw.errors import SchemaError
 from dpiw.plan.drafts.croissant import read_croissant
 from dpiw.plan.drafts.csvw import read_csvw
 from dpiw.plan.drafts.ddi import read_ddi
-from dpiw.plan.drafts.dpsynth import read_dpsynth
 from dpiw.plan.drafts.draft import TableDraft
 from dpiw.plan.drafts.header import read_header
 from dpiw.plan.drafts.model import read_model
 from dpiw.plan.drafts.reading import read_only_line
-from dpiw.plan.drafts.smartnoise import read_smartnoise
 from dpiw.plan.drafts.sql import read_sql
 from dpiw.plan.drafts.table_schema import read_table_schema
 
@@ -48,8 +46,6 @@ FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
         Path(metadata.place), table=metadata.table, dialect=metadata.dialect
     ),
     "pydantic": lambda metadata: read_model(metadata.place),
-    "smartnoise": lambda metadata: read_smartnoise(Path(metadata.place), table=metadata.table),
-    "dpsynth": lambda metadata: read_dpsynth(Path(metadata.place), table=metadata.table),
 }
 """Option of `dpiw init`: its reader."""
 
